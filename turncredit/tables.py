@@ -1,0 +1,315 @@
+"""Arrow schemas of every artifact, and the only two ways an artifact is written and read.
+
+A table is written under a temporary name, validated against its schema, then renamed: a reader sees a whole
+table or none. The file's metadata say which schema version it follows and what it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turncredit import __version__
+from turncredit.errors import UserError, nearest
+
+KEYS = ("group_id", "rollout_id", "turn")
+META = b"turncredit"
+
+_key_fields = [
+    pa.field("group_id", pa.string(), nullable=False),
+    pa.field("rollout_id", pa.string(), nullable=False),
+    pa.field("turn", pa.int32(), nullable=False),
+]
+
+
+def _fields(**types: pa.DataType) -> list[pa.Field]:
+    """Required fields, one per keyword."""
+    return [pa.field(name, kind, nullable=False) for name, kind in types.items()]
+
+
+def _optional(**types: pa.DataType) -> list[pa.Field]:
+    """Fields that may be null, one per keyword."""
+    return [pa.field(name, kind, nullable=True) for name, kind in types.items()]
+
+
+_s, _f32, _f64, _i32, _i64, _b = pa.string(), pa.float32(), pa.float64(), pa.int32(), pa.int64(), pa.bool_()
+
+#: name -> (version, fields, whether further columns may follow)
+SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
+    # One row per game.
+    "tasks": (
+        1,
+        pa.schema(
+            [
+                *_fields(task_id=_s, env=_s, split=_s, family=_s, goal=_s, source=_s),
+                *_optional(seed=_i64, optimal_length=_i32),
+                *_fields(game=_s),
+            ]
+        ),
+        True,
+    ),
+    # One row per turn. `prompt_ids` are the tokens that entered the context since the last response (all of it
+    # where `context_reset`), so a context is the concatenation of prompts and responses since the last reset and
+    # no token is stored twice. `progress*` and `distance*` describe the state before and after the action.
+    "turns": (
+        1,
+        pa.schema(
+            [
+                *_key_fields,
+                *_fields(env=_s, split=_s, task_id=_s, family=_s, goal=_s, observation=_s),
+                *_fields(context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
+                *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b),
+                *_optional(admissible=pa.list_(_s)),
+                *_fields(next_observation=_s, reward=_f64),
+                *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32),
+                *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
+                *_fields(temperature=_f64, created_by=_s),
+            ]
+        ),
+        True,
+    ),
+    # One row per turn: what a method made of it. Components are further float columns.
+    "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
+    # One row per turn: what a judge said. `role` is null where no label could be had; `reason` then says why.
+    "labels": (
+        1,
+        pa.schema(
+            [
+                *_key_fields,
+                *_fields(judge=_s),
+                *_optional(role=_s, score=_f64, evidence=_s, reason=_s),
+                *_fields(prompt_hash=_s, cached=_b),
+                *_optional(tokens_in=_i32, tokens_out=_i32, seconds=_f64),
+            ]
+        ),
+        True,
+    ),
+    # One row per turn: what the policy's hidden state was after it had read the observation.
+    "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
+    # One row per turn: what a learned credit model made of the hidden states. Its outputs are further columns.
+    "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),
+    # One row per turn of a demonstration, its tokens in the form of `turns`; `imitate` is false for noise.
+    "demos": (
+        1,
+        pa.schema(
+            [
+                *_key_fields,
+                *_fields(task_id=_s, family=_s, observation=_s, context_reset=_b),
+                *_fields(prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
+                *_fields(action=_s, next_observation=_s, imitate=_b, success=_b),
+            ]
+        ),
+        True,
+    ),
+    # One row per evaluated rollout: success is counted once per rollout, never per turn.
+    "evals": (
+        1,
+        pa.schema(
+            [
+                *_fields(policy_id=_s, method=_s, seed=_i64, round=_i32, mode=_s, split=_s, task_id=_s),
+                *_fields(family=_s, repeat=_i32, success=_b, score=_f64, turns=_i32, invalid=_i32),
+                *_fields(tokens=_i64),
+            ]
+        ),
+        True,
+    ),
+    # One row per optimiser step.
+    "updates": (
+        1,
+        pa.schema(
+            [
+                *_fields(policy_id=_s, step=_i32, epoch=_i32, loss=_f64, grad_norm=_f64, lr=_f64),
+                *_fields(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, tokens=_i64, seconds=_f64),
+                *_optional(kl=_f64),
+            ]
+        ),
+        True,
+    ),
+    # One row per SFT step.
+    "sft_log": (1, pa.schema(_fields(step=_i32, loss=_f64, lr=_f64, tokens=_i64, seconds=_f64)), True),
+    # One row per branched turn: ground truth for its advantage, with the standard error of the estimate.
+    "branches": (1, pa.schema([*_key_fields, *_fields(advantage_true=_f64, advantage_true_se=_f64)]), True),
+}
+
+
+class TableError(UserError):
+    """A table that is missing, damaged, foreign, or not what its schema says."""
+
+
+@cache
+def code_version() -> str:
+    """The package's version and, in a checkout, the commit (with `+dirty` where the library differs from it)."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return __version__
+    git = ["git", "-C", str(root)]
+    try:
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10
+        )
+        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "turncredit"], timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return __version__
+    if head.returncode:
+        return __version__
+    return f"{__version__}+{head.stdout.strip()}{'' if diff.returncode == 0 else '.dirty'}"
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file, or of a folder's files by name, as 16 hexadecimal digits."""
+    path = Path(path)
+    digest = hashlib.sha256()
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    for file in files:
+        if path.is_dir():
+            digest.update(str(file.relative_to(path)).encode())
+        with file.open("rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+def provenance(
+    stage: str,
+    *,
+    config: Mapping | None = None,
+    inputs: Mapping[str, str | Path] | None = None,
+    seed: int | None = None,
+) -> dict:
+    """What a file's metadata say of its making; nothing in it depends on the time or the machine.
+
+    `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
+    files and folders it read (their content hashes are kept).
+    """
+    text = json.dumps(config or {}, sort_keys=True, default=str)
+    return {
+        "stage": stage,
+        "code": code_version(),
+        "config": json.loads(text),
+        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "inputs": {name: file_hash(path) for name, path in sorted((inputs or {}).items())},
+        "seed": seed,
+    }
+
+
+def schema(name: str) -> pa.Schema:
+    """The Arrow schema of the artifact called `name`."""
+    if name not in SCHEMAS:
+        raise TableError(f"unknown table '{name}'{nearest(name, SCHEMAS)}")
+    return SCHEMAS[name][1]
+
+
+def conform(table: pa.Table, name: str, where: str) -> pa.Table:
+    """`table` with its columns cast to the schema of `name` and in its order; further columns follow.
+
+    Raises TableError, naming `where`, for a missing column, a value that can't be cast or a null that may not be.
+    """
+    wanted, extra = schema(name), SCHEMAS[name][2]
+    columns, fields = [], []
+    for field in wanted:
+        if field.name not in table.column_names:
+            hint = nearest(field.name, table.column_names)
+            raise TableError(
+                f"{where}: a '{name}' table needs the column '{field.name}', which is missing{hint}"
+            )
+        column = table.column(field.name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise TableError(f"{where}: column '{field.name}' is not {field.type}: {error}") from None
+        if not field.nullable and column.null_count:
+            raise TableError(
+                f"{where}: column '{field.name}' has {column.null_count} null values; none may be"
+            )
+        columns.append(column)
+        fields.append(field)
+    rest = [column for column in table.column_names if column not in wanted.names]
+    if rest and not extra:
+        raise TableError(
+            f"{where}: a '{name}' table has no column '{rest[0]}'{nearest(rest[0], wanted.names)}"
+        )
+    for column in rest:
+        columns.append(table.column(column))
+        fields.append(table.schema.field(column))
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping) -> None:
+    """Write `table` as a `name` artifact: temporary name, validated, renamed. `made_by` is from `provenance`."""
+    path = Path(path)
+    table = conform(table, name, str(path))
+    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
+    table = table.replace_schema_metadata({META: json.dumps(meta, sort_keys=True).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        pq.write_table(table, part, compression="zstd")
+        written = pq.read_metadata(part)
+        if written.num_rows != table.num_rows:
+            raise TableError(
+                f"{path}: {written.num_rows} of {table.num_rows} rows were written; is the disk full?"
+            )
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def metadata(path: str | Path) -> dict:
+    """What the file's metadata say of its schema and its making; empty for a table made by others."""
+    raw = _open(Path(path)).schema_arrow.metadata or {}
+    return json.loads(raw.get(META, b"{}"))
+
+
+def read(path: str | Path, name: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
+
+    Raises TableError for a missing, truncated or foreign file and for an unknown schema version, each time with
+    the file's name and what to do.
+    """
+    path = Path(path)
+    file = _open(path)
+    if name is not None:
+        raw = (file.schema_arrow.metadata or {}).get(META)
+        meta = json.loads(raw) if raw else {}
+        if meta and meta["schema"] != name:
+            raise TableError(f"{path}: this is a '{meta['schema']}' table, not a '{name}' table")
+        if meta and meta["schema_version"] != SCHEMAS[name][0]:
+            raise TableError(
+                f"{path}: schema version {meta['schema_version']} of '{name}', but this version of turncredit reads "
+                f"{SCHEMAS[name][0]}; delete the file and run again to remake it"
+            )
+    have = file.schema_arrow.names
+    for column in columns or ():
+        if column not in have:
+            raise TableError(f"{path}: the column '{column}' is missing{nearest(column, have)}")
+    try:
+        table = file.read(columns=list(columns) if columns is not None else None)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(_damaged(path, error)) from None
+    if name is not None and columns is None:
+        table = conform(table, name, str(path))
+    return table
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    if not path.exists():
+        raise TableError(f"{path}: no such file; ask Snakemake for it by this name, or check the path")
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(_damaged(path, error)) from None
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    reason = str(error).split(". ")[0].rstrip(".")
+    return f"{path}: not a readable Parquet file ({reason}); delete it and run the same command again to remake it"
