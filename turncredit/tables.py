@@ -97,15 +97,14 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
     # One row per turn: what a learned credit model made of the hidden states. Its outputs are further columns.
     "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),
-    # One row per turn of a demonstration, its tokens in the form of `turns`; `imitate` is false for noise.
+    # One row per turn of a demonstration, as text; `imitate` is false where the action was noise.
     "demos": (
         1,
         pa.schema(
             [
                 *_key_fields,
-                *_fields(task_id=_s, family=_s, observation=_s, context_reset=_b),
-                *_fields(prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
-                *_fields(action=_s, next_observation=_s, imitate=_b, success=_b),
+                *_fields(task_id=_s, family=_s, goal=_s, observation=_s, admissible=pa.list_(_s), action=_s),
+                *_fields(valid=_b, imitate=_b, next_observation=_s, success=_b),
             ]
         ),
         True,
@@ -122,20 +121,20 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
-    # One row per optimiser step.
+    # One row per optimiser step. No table but `labels` holds a time: the same seed gives the same bytes.
     "updates": (
         1,
         pa.schema(
             [
                 *_fields(policy_id=_s, step=_i32, epoch=_i32, loss=_f64, grad_norm=_f64, lr=_f64),
-                *_fields(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, tokens=_i64, seconds=_f64),
+                *_fields(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, tokens=_i64),
                 *_optional(kl=_f64),
             ]
         ),
         True,
     ),
     # One row per SFT step.
-    "sft_log": (1, pa.schema(_fields(step=_i32, loss=_f64, lr=_f64, tokens=_i64, seconds=_f64)), True),
+    "sft_log": (1, pa.schema(_fields(step=_i32, loss=_f64, lr=_f64, tokens=_i64)), True),
     # One row per branched turn: ground truth for its advantage, with the standard error of the estimate.
     "branches": (1, pa.schema([*_key_fields, *_fields(advantage_true=_f64, advantage_true_se=_f64)]), True),
 }
@@ -153,10 +152,8 @@ def code_version() -> str:
         return __version__
     git = ["git", "-C", str(root)]
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10
-        )
-        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "turncredit"], timeout=10)
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10)
+        diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "turncredit"], check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return __version__
     if head.returncode:
@@ -218,9 +215,7 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     for field in wanted:
         if field.name not in table.column_names:
             hint = nearest(field.name, table.column_names)
-            raise TableError(
-                f"{where}: a '{name}' table needs the column '{field.name}', which is missing{hint}"
-            )
+            raise TableError(f"{where}: a '{name}' table needs the column '{field.name}', which is missing{hint}")
         column = table.column(field.name)
         if column.type != field.type:
             try:
@@ -228,16 +223,12 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise TableError(f"{where}: column '{field.name}' is not {field.type}: {error}") from None
         if not field.nullable and column.null_count:
-            raise TableError(
-                f"{where}: column '{field.name}' has {column.null_count} null values; none may be"
-            )
+            raise TableError(f"{where}: column '{field.name}' has {column.null_count} null values; none may be")
         columns.append(column)
         fields.append(field)
     rest = [column for column in table.column_names if column not in wanted.names]
     if rest and not extra:
-        raise TableError(
-            f"{where}: a '{name}' table has no column '{rest[0]}'{nearest(rest[0], wanted.names)}"
-        )
+        raise TableError(f"{where}: a '{name}' table has no column '{rest[0]}'{nearest(rest[0], wanted.names)}")
     for column in rest:
         columns.append(table.column(column))
         fields.append(table.schema.field(column))
@@ -256,9 +247,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping) -> Non
         pq.write_table(table, part, compression="zstd")
         written = pq.read_metadata(part)
         if written.num_rows != table.num_rows:
-            raise TableError(
-                f"{path}: {written.num_rows} of {table.num_rows} rows were written; is the disk full?"
-            )
+            raise TableError(f"{path}: {written.num_rows} of {table.num_rows} rows were written; is the disk full?")
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -1,0 +1,355 @@
+"""The experiment's configuration: typed, closed (a misspelt key is an error), and checked before any job starts.
+
+`load` reads one or more YAML files (later ones override), resolves them to an `Experiment`, and turns every
+mistake into one line that names the key and the nearest valid one. `schemas/config.schema.json` is this model
+as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from turncredit.errors import UserError, nearest
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EnvConfig(_Closed):
+    """Which environment, and its own settings (checked by the environment)."""
+
+    name: str = "household"
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class TasksConfig(_Closed):
+    """How many games to make or to take, and under which names of the environment's splits."""
+
+    train_split: str = "train"
+    eval_split: str = "eval"
+    train: int = Field(4096, ge=1, description="games for demonstrations and rollouts")
+    eval: int = Field(4096, ge=1, description="held-out games")
+    seed: int = 0
+
+
+class AgentConfig(_Closed):
+    """What the model sees and how its text becomes an action."""
+
+    name: Literal["transcript", "window"] = "transcript"
+    history: int = Field(2, ge=0, description="turns shown by the window agent")
+    show_admissible: bool = Field(True, description="whether the window agent lists the admissible actions")
+    max_response_tokens: int = Field(16, ge=2)
+
+
+class LoraConfig(_Closed):
+    """Low-rank adapters (Hu et al. 2021); the defaults are the HAS recipe."""
+
+    rank: int = Field(32, ge=1)
+    alpha: int = Field(64, ge=1)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class ScratchConfig(_Closed):
+    """A Qwen2-architecture model made from scratch, with a tokenizer trained on the environment's text."""
+
+    hidden: int = Field(64, ge=8)
+    layers: int = Field(2, ge=1)
+    heads: int = Field(4, ge=1)
+    kv_heads: int = Field(2, ge=1)
+    mlp: int = Field(192, ge=8)
+    vocab: int = Field(1024, ge=300)
+    max_positions: int = Field(2048, ge=64)
+    initializer_range: float = Field(0.08, gt=0)
+    seed: int = 0
+
+
+class PolicyConfig(_Closed):
+    """The language model. `source` is `scratch`, a folder, or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
+
+    source: str = "scratch"
+    revision: str | None = None
+    scratch: ScratchConfig = ScratchConfig()
+    lora: LoraConfig | None = None
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
+
+
+class DemosConfig(_Closed):
+    """Expert demonstrations with noise. Noise actions are never imitated; `skip` episodes forget a step."""
+
+    count: int = Field(2000, ge=1)
+    noise: float = Field(0.1, ge=0, lt=1, description="share of turns that act at random, masked in the loss")
+    skip: float = Field(0.0, ge=0, lt=1, description="share of demonstrations that forget to clean, heat or cool")
+    seed: int = 0
+
+
+class SftConfig(_Closed):
+    """The supervised warm start."""
+
+    epochs: float = Field(4.0, gt=0)
+    batch: int = Field(16, ge=1, description="demonstrations per optimiser step")
+    lr: float = Field(4e-3, gt=0)
+    warmup_steps: int = Field(20, ge=0)
+    final_lr: float = Field(0.05, ge=0, le=1, description="share of the learning rate left at the end")
+    weight_decay: float = Field(0.01, ge=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    max_grad_norm: float = Field(1.0, gt=0)
+    seed: int = 0
+
+
+class RolloutConfig(_Closed):
+    """Sampling for training: `tasks` groups of `group_size` rollouts each."""
+
+    tasks: int = Field(32, ge=1)
+    group_size: int = Field(8, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    slots: int = Field(256, ge=1, description="rollouts played side by side")
+    processes: int = Field(1, ge=1)
+
+
+class UpdateConfig(_Closed):
+    """The clipped policy-gradient update that every method shares."""
+
+    lr: float = Field(7e-4, gt=0)
+    warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
+    epochs: int = Field(1, ge=1)
+    minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
+    accumulation: int = Field(1, ge=1, description="gradient-accumulation parts a minibatch is split into")
+    clip_low: float = Field(0.2, gt=0)
+    clip_high: float = Field(0.28, gt=0)
+    kl: Literal["none", "k1", "k2", "k3"] = "none"
+    kl_coefficient: float = Field(0.0, ge=0)
+    kl_target: float | None = Field(None, gt=0, description="adapts the coefficient towards this KL, if given")
+    loss_aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
+    advantage_scale: Literal["none", "rms"] = "rms"
+    skip_dead_groups: bool = True
+    weight_decay: float = Field(0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    max_grad_norm: float = Field(1.0, gt=0)
+    keep_optimizer: bool = Field(True, description="carry the optimiser's moments from round to round")
+    gradient_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _kl_named(self) -> UpdateConfig:
+        if (self.kl == "none") != (self.kl_coefficient == 0.0):
+            raise ValueError("kl and kl_coefficient go together: name an estimator (k1, k2, k3) and give it a weight")
+        return self
+
+
+class EvalMode(_Closed):
+    """One way to sample at evaluation; temperature 0 is greedy."""
+
+    name: str = Field(pattern=r"^[a-z0-9_]+$")
+    temperature: float = Field(ge=0)
+
+
+class EvalConfig(_Closed):
+    """Held-out evaluation. With `fresh`, each evaluated round gets games of its own (the same for all methods)."""
+
+    games: int = Field(256, ge=1)
+    fresh: bool = True
+    every: int = Field(1, ge=1, description="evaluate every so many rounds; the last three always")
+    modes: tuple[EvalMode, ...] = (EvalMode(name="sampled", temperature=1.0),)
+    primary: str = Field("sampled", description="the mode that the report's headline numbers use")
+
+    @model_validator(mode="after")
+    def _primary_is_a_mode(self) -> EvalConfig:
+        names = [mode.name for mode in self.modes]
+        if self.primary not in names:
+            raise ValueError(f"primary '{self.primary}' is not one of the modes {names}")
+        return self
+
+
+class MethodConfig(_Closed):
+    """A method of one's own, or a built-in one with other parameters.
+
+    `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
+    file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method.
+    """
+
+    base: str | None = None
+    credit: str | None = None
+    params: dict[str, Any] = Field(default_factory=dict)
+    rollout: dict[str, Any] = Field(default_factory=dict)
+    update: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> MethodConfig:
+        if (self.base is None) == (self.credit is None):
+            raise ValueError("give either base (a built-in method) or credit (a file of your own), not both")
+        return self
+
+
+class TrackingConfig(_Closed):
+    """MLflow. `uri` null means `sqlite` in the results folder; a server's address on a cluster."""
+
+    enabled: bool = True
+    uri: str | None = None
+
+
+class ResourceConfig(_Closed):
+    """What one job of a stage asks of the scheduler."""
+
+    mem_mb: int = Field(2000, ge=100)
+    runtime: int = Field(60, ge=1, description="minutes")
+    gpu: int = Field(0, ge=0)
+    threads: int = Field(1, ge=1)
+
+
+Stage = Literal[
+    "tasks", "demos", "base", "sft", "rollout", "label", "credit_model", "credit", "update", "eval", "report"
+]
+
+
+class Experiment(_Closed):
+    """Everything that makes an experiment."""
+
+    experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    rounds: int = Field(12, ge=1, le=99)
+    methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="which to run, by name")
+    define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods beyond the built-in ones")
+    env: EnvConfig = EnvConfig()
+    tasks: TasksConfig = TasksConfig()
+    agent: AgentConfig = AgentConfig()
+    policy: PolicyConfig = PolicyConfig()
+    demos: DemosConfig = DemosConfig()
+    sft: SftConfig = SftConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    update: UpdateConfig = UpdateConfig()
+    eval: EvalConfig = EvalConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _enough_games(self) -> Experiment:
+        if self.rollout.tasks > self.tasks.train:
+            raise ValueError(
+                f"rollout.tasks is {self.rollout.tasks}, but tasks.train has only {self.tasks.train} games for a round"
+            )
+        need = self.eval.games * (len(self.eval_rounds()) if self.eval.fresh else 1)
+        if need > self.tasks.eval:
+            raise ValueError(
+                f"eval needs {need} held-out games (eval.games x evaluated rounds), but tasks.eval is {self.tasks.eval}"
+            )
+        if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("methods and seeds must not repeat")
+        return self
+
+    def eval_rounds(self) -> list[int]:
+        """The rounds that are evaluated: every `eval.every`-th, and always the last three."""
+        last = range(max(1, self.rounds - 2), self.rounds + 1)
+        return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
+
+    def resource(self, stage: str) -> ResourceConfig:
+        """What a job of `stage` asks for."""
+        return self.resources.get(stage, ResourceConfig())  # type: ignore[call-overload]
+
+    def section_for(self, method: str, section: str) -> BaseModel:
+        """`rollout` or `update` as `method` runs it: the experiment's, with the method's own overrides."""
+        base = getattr(self, section)
+        entry = self.define.get(method)
+        changes = getattr(entry, section) if entry else {}
+        return base.model_validate({**base.model_dump(), **changes}) if changes else base
+
+
+def merge(base: Mapping, *others: Mapping) -> dict:
+    """Nested mappings merged key by key; later ones win, lists are replaced whole."""
+    out = dict(base)
+    for other in others:
+        for key, value in other.items():
+            both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+            out[key] = merge(out[key], value) if both else value
+    return out
+
+
+def from_mapping(data: Mapping, where: str = "config") -> Experiment:
+    """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
+    try:
+        experiment = Experiment.model_validate(dict(data))
+        for name, entry in experiment.define.items():
+            if not name.replace("_", "").isalnum():
+                raise UserError(f"{where}: define.{name}: a method's name has letters, digits and underscores only")
+            for section in ("rollout", "update"):
+                if getattr(entry, section):
+                    _checked_override(experiment, name, section, where)
+    except ValidationError as error:
+        raise UserError(_one_line(error, Experiment, where)) from None
+    return experiment
+
+
+def load(paths: Iterable[str | Path]) -> Experiment:
+    """Read YAML files, later ones overriding earlier ones, into an `Experiment`."""
+    paths = list(paths)
+    data: dict = {}
+    for path in paths:
+        try:
+            text = Path(path).read_text()
+        except OSError as error:
+            raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
+        try:
+            part = yaml.safe_load(text) or {}
+        except yaml.YAMLError as error:
+            raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(part, Mapping):
+            raise UserError(f"{path}: a configuration holds keys and values, not a {type(part).__name__}")
+        data = merge(data, part)
+    return from_mapping(data, ", ".join(str(path) for path in paths))
+
+
+def _checked_override(experiment: Experiment, name: str, section: str, where: str) -> None:
+    try:
+        experiment.section_for(name, section)
+    except ValidationError as error:
+        model = type(getattr(experiment, section))
+        raise UserError(_one_line(error, model, where, prefix=f"define.{name}.{section}.")) from None
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"]]
+    key = prefix + ".".join(path)
+    more = error.error_count() - 1
+    tail = f" (and {more} more)" if more else ""
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown key '{key}'{nearest(path[-1], _keys_at(model, path[:-1]))}{tail}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    if not path:
+        return f"{where}: {message}{tail}"
+    if isinstance(first["input"], (dict, BaseModel)):
+        return f"{where}: {key}: {message}{tail}"
+    return f"{where}: {key}: {message}, got {first['input']!r}{tail}"
+
+
+def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that are valid below `path` (list positions and method names are stepped over)."""
+    current: Any = model
+    for part in path:
+        if not (isinstance(current, type) and issubclass(current, BaseModel)) or part not in current.model_fields:
+            continue
+        current = _model_in(current.model_fields[part].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside an annotation such as `dict[str, Model]`, `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        found = _model_in(part)
+        if found is not None:
+            return found
+    return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(Experiment.model_json_schema(), indent=2, sort_keys=True))
