@@ -1,0 +1,168 @@
+"""A method is data: step-reward shapers -> estimator -> turn term -> normaliser, each a plain function.
+
+shaper       f(turns, **params) -> columns; `step_bonus` is added to the turn's step return, `score_bonus` to the
+             turn's own score; other columns are diagnostics
+estimator    f(turns, [score_bonus_N, step_bonus_N,] **params) -> columns with `advantage`
+turn term    f(turns, base_N, **params) -> columns with `advantage`, made from the estimator's advantage `base_N`
+normaliser   f(turns, advantage_N, **params) -> advantage_N
+
+`compute` runs a method on a table of turns and returns a `credits` table in the input's row order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit.errors import UserError
+from turncredit.turns import KEYS, Turns
+
+Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
+Bonus = Literal["score_bonus", "step_bonus"]
+BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of a method: a function, the parameters that are not its defaults, and what it reads.
+
+    needs   side tables it reads; model   which learned credit model makes its side table `values`
+    reads   columns of the turn table it reads, beside keys and reward; adds   what a shaper changes
+    """
+
+    name: str
+    function: Callable
+    kind: Kind
+    params: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    adds: tuple[Bonus, ...] = ()
+    model: str | None = None
+
+    def settable(self) -> dict[str, Any]:
+        """Each parameter that can be set, with the value it has now."""
+        found = inspect.signature(self.function).parameters.values()
+        names = [p for p in found if p.kind is p.KEYWORD_ONLY and p.name not in {"score_bonus_N", "step_bonus_N"}]
+        return {p.name: self.params.get(p.name, p.default) for p in names}
+
+    def takes(self, bonus: Bonus) -> bool:
+        """Whether an estimator uses this change of a shaper."""
+        return f"{bonus}_N" in inspect.signature(self.function).parameters
+
+    def with_params(self, **params: Any) -> Part:
+        """This part with some parameters set."""
+        return replace(self, params={**self.params, **params})
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named composition. `needs` are the side tables it reads, `model` the learned credit model behind `values`."""
+
+    name: str
+    summary: str
+    estimator: Part
+    shapers: tuple[Part, ...] = ()
+    turn_term: Part | None = None
+    normaliser: Part | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts in the order in which they run."""
+        return (*self.shapers, self.estimator, *(p for p in (self.turn_term, self.normaliser) if p is not None))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the side tables that the method reads."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.needs))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Columns of the turn table that the method reads, beside the keys and the reward."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.reads))
+
+    @property
+    def model(self) -> str | None:
+        """The learned credit model that makes the side table `values`, if the method reads one."""
+        return next((part.model for part in self.parts if part.model), None)
+
+    def params(self) -> dict[str, Any]:
+        """Every parameter with its value; where parts share a name that is no convention, as `part.name`."""
+        values: dict[str, Any] = {}
+        for part in self.parts:
+            for name, value in part.settable().items():
+                values[f"{part.name}.{name}" if name in values and values[name] != value else name] = value
+        return values
+
+    def map_parts(self, change: Callable[[Part], Part]) -> Method:
+        """The method with `change` applied to each of its parts."""
+        return replace(
+            self,
+            estimator=change(self.estimator),
+            shapers=tuple(change(part) for part in self.shapers),
+            turn_term=change(self.turn_term) if self.turn_term else None,
+            normaliser=change(self.normaliser) if self.normaliser else None,
+        )
+
+
+def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.ndarray]:
+    """The method's components and `advantage`, each (N) in the order of `turns`.
+
+    `seed` goes to the parts that draw random numbers and have no seed of their own.
+    """
+    columns: dict[str, np.ndarray] = {}
+    bonus_N: dict[str, np.ndarray] = {}
+    for part in method.shapers:
+        made = _call(part, turns, seed)
+        for name in BONUSES:
+            if name in made:
+                bonus_N[name] = bonus_N[name] + made.pop(name) if name in bonus_N else made.pop(name)
+        columns.update(made)
+    columns.update(bonus_N)
+    base = dict(_call(method.estimator, turns, seed, **{f"{name}_N": value for name, value in bonus_N.items()}))
+    advantage_N = base.pop("advantage")
+    columns.update(base)
+    if method.turn_term is not None:
+        made = dict(_call(method.turn_term, turns, seed, base_N=advantage_N))
+        advantage_N = made.pop("advantage")
+        columns.update(made)
+    if method.normaliser is not None:
+        columns["advantage_raw"] = advantage_N
+        advantage_N = _call(method.normaliser, turns, seed, advantage_N=advantage_N)
+    bad = np.flatnonzero(~np.isfinite(advantage_N))
+    if len(bad):
+        where = turns.row_name(int(bad[0]))
+        raise UserError(f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}")
+    return {**columns, "advantage": advantage_N}
+
+
+def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *, seed: int = 0) -> pa.Table:
+    """The `credits` table of `turns` under `method`: keys, method, components, advantage, in the input's row order.
+
+    turns   a table of turns (Arrow, pandas, mapping of columns), or a `Turns` made with its side tables
+    side    side tables by name (`labels`, `values`), keyed like the turns
+    seed    for methods that draw random numbers; derive it from the run's seed and the round
+
+    Raises UserError for a table that is not one of turns, a missing column or a missing side table.
+    """
+    missing = [name for name in method.needs if name not in (turns.side if isinstance(turns, Turns) else side or {})]
+    if missing:
+        raise UserError(f"{method.name} needs the side table '{missing[0]}', which was not given")
+    view = turns if isinstance(turns, Turns) else Turns(turns, side)
+    columns = {
+        name: view.restore(np.asarray(x, dtype=np.float64)) for name, x in credit_columns(view, method, seed).items()
+    }
+    keys = {name: view.table.column(name) for name in KEYS}
+    advantage = columns.pop("advantage")
+    return pa.table({**keys, "method": pa.array([method.name] * view.n), "advantage": advantage, **columns})
+
+
+def _call(part: Part, turns: Turns, seed: int, **arrays: np.ndarray) -> Any:
+    params = dict(part.params)
+    if "seed" in part.settable() and "seed" not in params:
+        params["seed"] = seed
+    return part.function(turns, **arrays, **params)

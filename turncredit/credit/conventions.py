@@ -1,0 +1,112 @@
+"""The conventions that differ between reference implementations, and the one place where each is applied.
+
+norm        `mean_std` subtracts the mean and divides by (std + eps); `mean` only subtracts
+weighting   `rollout`: each rollout counts once in its group's statistics (the papers); `row`: once for each of its
+            turns, so long rollouts weigh more (verl-agent's default, `compute_mean_std_cross_steps=True`)
+ddof        1: the sample's deviation (verl, verl-agent, TRL); 0: the population's (HGPO, rLLM)
+eps         added to the deviation after the root: 1e-6 (verl, verl-agent); TRL has 1e-4
+singleton   a cell with one member: `zero` (vectorised verl), or `raw`, its own value as if the mean were 0 and the
+            deviation 1 (verl, verl-agent)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from turncredit.turns import CellStats, Turns, cell_stats
+
+Norm = Literal["mean_std", "mean"]
+Weighting = Literal["rollout", "row"]
+Singleton = Literal["zero", "raw"]
+TurnNorm = Literal["position", "group", "none"]
+Ddof = Annotated[int, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+#: parameters that mean the same in every part of a method: setting one sets it wherever it occurs
+CONVENTIONS = ("norm", "weighting", "ddof", "eps", "singleton", "gamma")
+
+#: what a reference implementation does, by name
+PRESETS: dict[str, dict[str, object]] = {
+    "verl_agent": {"weighting": "row", "singleton": "raw", "ddof": 1, "eps": 1e-6},
+    "verl": {"weighting": "rollout", "singleton": "raw", "ddof": 1, "eps": 1e-6},
+    "trl": {"weighting": "rollout", "singleton": "zero", "ddof": 1, "eps": 1e-4},
+}
+
+
+def scale(
+    x_M: np.ndarray, cell_M: np.ndarray, stats: CellStats, *, norm: Norm, eps: float, singleton: Singleton
+) -> np.ndarray:
+    """`x_M` made relative to its cell's statistics, by `norm`; cells of one member follow `singleton`."""
+    out_M = x_M - stats.mean_C[cell_M]
+    if norm == "mean_std":
+        out_M /= stats.std_C[cell_M] + eps
+    alone_M = stats.count_C[cell_M] == 1
+    if singleton == "zero":
+        out_M[alone_M] = 0.0
+    else:
+        out_M[alone_M] = x_M[alone_M] / (1.0 + eps) if norm == "mean_std" else x_M[alone_M]
+    return out_M
+
+
+def standardise(
+    x_M: np.ndarray, cell_M: np.ndarray, cells: int, *, norm: Norm, ddof: int, eps: float, singleton: Singleton
+) -> np.ndarray:
+    """`x_M` made relative to the other values of its cell (`cell_M` holds 0..cells-1)."""
+    return scale(x_M, cell_M, cell_stats(x_M, cell_M, cells, ddof), norm=norm, eps=eps, singleton=singleton)
+
+
+def group_relative_N(
+    turns: Turns,
+    score_bonus_N: np.ndarray | None,
+    *,
+    norm: Norm,
+    weighting: Weighting,
+    ddof: int,
+    eps: float,
+    singleton: Singleton,
+) -> np.ndarray:
+    """The rollout's return relative to its group's, on each of its turns.
+
+    `score_bonus_N` (a penalty on single turns) is added to that turn's own score only. The group's statistics then
+    are those of the rollouts' mean scores (weighting `rollout`), or of all turns' scores (`row`).
+    """
+    score_N = turns.return_R[turns.rollout_N]
+    if score_bonus_N is not None:
+        score_N = score_N + score_bonus_N
+    if weighting == "row":
+        stats = turns.row_stats_G(score_N, ddof)
+    else:
+        stats = turns.stats_G(turns.return_R if score_bonus_N is None else turns.mean_R(score_N), ddof)
+    return scale(score_N, turns.group_N, stats, norm=norm, eps=eps, singleton=singleton)
+
+
+def turn_relative_N(turns: Turns, credit_N: np.ndarray, turn_norm: TurnNorm, *, ddof: int, eps: float) -> np.ndarray:
+    """A per-turn credit as a turn advantage.
+
+    `position` (HAS, section 3.2): relative to the rollouts of the group that reached the same turn position. It is
+    biased where the policy decides when a rollout ends, because those that reach a late position are a selection
+    (verl, issue 7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0.
+    """
+    if turn_norm == "none":
+        return credit_N.copy()
+    if turn_norm == "group":
+        cell_N, cells = turns.group_N, turns.groups
+    else:
+        width = int(turns.length_R.max())
+        cell_N, cells = turns.group_N * width + turns.turn_N, turns.groups * width
+    return standardise(credit_N, cell_N, cells, norm="mean_std", ddof=ddof, eps=eps, singleton="zero")
+
+
+def blend(base_N: np.ndarray, turn_N: np.ndarray, alpha: float) -> np.ndarray:
+    """alpha * base + (1 - alpha) * turn; alpha 1 is `base_N` bit for bit, whatever `turn_N` holds (HAS, prop. 1)."""
+    if alpha == 1.0:
+        return base_N.copy()
+    if alpha == 0.0:
+        return turn_N.copy()
+    return alpha * base_N + (1.0 - alpha) * turn_N

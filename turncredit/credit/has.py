@@ -1,0 +1,78 @@
+"""HAS, hybrid advantage shaping: the rollout's advantage blended with a credit for each turn.
+
+    A_t = alpha A_rollout + (1 - alpha) A_turn_t                                                      (HAS, eq. 2)
+
+A *decomposer* gives a credit c_t for each turn; A_turn is c_t made relative to the group (`turn_norm`), and the blend
+is not standardised again. alpha = 1 is the estimator below it bit for bit (proposition 1).
+
+Here are the decomposers that only read a column: Progressive and LLM-Judge. TurnRD's is in `turnrd.py`.
+Conventions: std with ddof 1 and eps 1e-6 after the root, a credit alone at its position gives 0.
+Source: HAS, section 3.2. Departures: the paper does not define its Progressive signal beyond "environment shaping";
+it is the change of the environment's progress over the turn. `turn_norm` `group` is ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
+from turncredit.errors import UserError
+from turncredit.turns import Turns
+
+
+def shape(
+    turns: Turns,
+    base_N: np.ndarray,
+    credit_N: np.ndarray,
+    *,
+    alpha: float,
+    turn_norm: TurnNorm,
+    ddof: int,
+    eps: float,
+) -> dict[str, np.ndarray]:
+    """The blend of eq. 2 with its components: the base advantage, the credit, its turn advantage."""
+    turn_N = turn_relative_N(turns, credit_N, turn_norm, ddof=ddof, eps=eps)
+    return {
+        "advantage_rollout": base_N,
+        "credit": credit_N,
+        "advantage_turn": turn_N,
+        "advantage": blend(base_N, turn_N, alpha),
+    }
+
+
+def progressive(
+    turns: Turns,
+    base_N: np.ndarray,
+    *,
+    alpha: Share = 0.5,
+    turn_norm: TurnNorm = "position",
+    ddof: Ddof = 1,
+    eps: NonNegative = 1e-6,
+) -> dict[str, np.ndarray]:
+    """HAS with the environment's own progress: c_t = progress - progress_before.
+
+    Progress is the environment's (ALFWorld: fraction of the goal's conditions that hold; WebShop: attributes;
+    ScienceWorld: score). Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
+    """
+    credit_N = turns.column("progress", "has_progressive") - turns.column("progress_before", "has_progressive")
+    return shape(turns, base_N, credit_N.astype(np.float64), alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
+
+
+def judged(
+    turns: Turns,
+    base_N: np.ndarray,
+    *,
+    alpha: Share = 0.5,
+    turn_norm: TurnNorm = "position",
+    ddof: Ddof = 1,
+    eps: NonNegative = 1e-6,
+) -> dict[str, np.ndarray]:
+    """HAS with a judge's score for each turn, from the side table `labels` (column `score`).
+
+    A turn without a score (the judge failed) is an error: no credit can be made up for it.
+    Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
+    """
+    if "labels" not in turns.side:
+        raise UserError("has_judge needs the side table 'labels' with a column 'score'; give it with --labels")
+    credit_N = turns.side["labels"].column("score", "has_judge").astype(np.float64)
+    return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)

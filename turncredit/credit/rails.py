@@ -1,0 +1,65 @@
+"""The two rails every comparison carries: credit that is pure noise, and credit that reads the simulator.
+
+They are no methods: the lower rail says what a blend costs when its credit knows nothing, the upper one what credit
+can be worth at all. If the upper is not clearly above flat GRPO, or the lower is not below it, the experiment can't
+tell methods apart.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
+from turncredit.credit.has import shape
+from turncredit.errors import UserError
+from turncredit.seeding import generator
+from turncredit.turns import Turns
+
+
+def random_credit(turns: Turns, base_N: np.ndarray, *, alpha: Share = 0.5, seed: int = 0) -> dict[str, np.ndarray]:
+    """Lower rail: A_t = alpha A_rollout + (1 - alpha) z_t with z_t ~ N(0, 1).
+
+    The noise of a rollout comes from the seed and the ids of its group and itself, so it depends neither on the order
+    of the rows nor on which other rollouts are in the table.
+    Returns `advantage_rollout`, `credit`, `advantage` (each N).
+    """
+    credit_N = np.concatenate(
+        [
+            generator(seed, "random_credit", group, rollout).standard_normal(length)
+            for (group, rollout), length in zip(turns.ids_R(), turns.length_R, strict=True)
+        ]
+    )
+    return {"advantage_rollout": base_N, "credit": credit_N, "advantage": blend(base_N, credit_N, alpha)}
+
+
+def oracle_progress(
+    turns: Turns,
+    base_N: np.ndarray,
+    *,
+    alpha: Share = 0.0,
+    turn_norm: TurnNorm = "group",
+    unreachable: Positive = 50.0,
+    ddof: Ddof = 1,
+    eps: NonNegative = 1e-6,
+) -> dict[str, np.ndarray]:
+    """Upper rail: c_t = distance_before - distance, the decrease of the exact distance to the goal.
+
+    Distances are lengths of the shortest remaining plan, in actions, from the simulator; -1 means that the goal can't
+    be reached any more and counts as `unreachable` actions (50: ALFWorld's horizon). By default the credit is
+    whitened over the turns of the group and replaces the rollout's advantage (alpha 0).
+    Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
+    """
+    before_N = _distance_N(turns, "distance_before", unreachable)
+    after_N = _distance_N(turns, "distance", unreachable)
+    return shape(turns, base_N, before_N - after_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
+
+
+def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
+    distance_N = turns.column(name, "oracle_progress").astype(np.float64)
+    wrong = np.flatnonzero((distance_N < 0) & (distance_N != -1))
+    if len(wrong):
+        raise UserError(
+            f"{turns.where}: column '{name}' is {distance_N[wrong[0]]:g} at {turns.row_name(int(wrong[0]))}; "
+            "a distance is 0 or more, or -1 where the goal can't be reached"
+        )
+    return np.where(distance_N == -1, unreachable, distance_N)

@@ -1,0 +1,183 @@
+"""From a name, or a configuration's mapping, to a `Method`; every mistake is one line with the nearest valid name."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from turncredit.credit.compose import BONUSES, Method, Part
+from turncredit.credit.conventions import CONVENTIONS, PRESETS
+from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
+from turncredit.errors import UserError, nearest
+from turncredit.turns import Turns
+
+SLOTS: dict[str, dict[str, Part]] = {
+    "shapers": SHAPERS,
+    "estimator": ESTIMATORS,
+    "turn_term": TURN_TERMS,
+    "normaliser": NORMALISERS,
+}
+
+
+def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
+    """The method that `entry` stands for.
+
+    entry   a built-in method's name; `path.py` or `path.py:function`; or a mapping with `base` (a built-in method)
+            or `credit` (a file), and `params`. Parameters are those of the method's parts; where two parts have one
+            of the same name, write `part.name` (conventions such as `norm` and `gamma` are set in all parts).
+            `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
+            `normaliser: whiten` (null takes a turn term or normaliser away).
+    name    the method's name in the credits table; by default the entry's own
+
+    Raises UserError for unknown names, unknown parameters and values a parameter can't have.
+    """
+    if isinstance(entry, str):
+        entry = {"credit": entry} if ".py" in entry else {"base": entry}
+    wrong = [key for key in entry if key not in {"base", "credit", "params"}]
+    if wrong:
+        raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
+    base, credit = entry.get("base"), entry.get("credit")
+    if (base is None) == (credit is None):
+        raise UserError("a method has either base (a built-in method) or credit (a file), not both and not neither")
+    if credit is not None:
+        method = _from_file(str(credit))
+    elif base in METHODS:
+        method = METHODS[base]
+    else:
+        raise UserError(f"unknown method '{base}'{nearest(str(base), METHODS)}; `turncredit methods` lists them")
+    method = replace(method, name=name) if name else method
+    return _with_params(method, dict(entry.get("params") or {}))
+
+
+def preset(name: str, method: Method) -> dict[str, Any]:
+    """The parameters that a reference implementation's conventions set in `method`."""
+    if name not in PRESETS:
+        raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; there are {', '.join(sorted(PRESETS))}")
+    have = {key for part in method.parts for key in part.settable()}
+    return {key: value for key, value in PRESETS[name].items() if key in have}
+
+
+def _with_params(method: Method, params: dict[str, Any]) -> Method:
+    slots = {key: params.pop(key) for key in list(params) if key in SLOTS}
+    for slot, wanted in slots.items():
+        method = replace(method, **{slot: _slot(method, slot, wanted)})
+    for key, value in params.items():
+        method = _set(method, key, value)
+    for part in method.shapers:
+        for bonus in BONUSES:
+            if bonus in part.adds and not method.estimator.takes(bonus):
+                takers = [name for name, other in ESTIMATORS.items() if other.takes(bonus)]
+                raise UserError(
+                    f"{method.name}: {part.name} changes the turn's {bonus.replace('_bonus', '')} value, which "
+                    f"{method.estimator.name} does not use; take one of {', '.join(takers)}"
+                )
+    return method
+
+
+def _slot(method: Method, slot: str, wanted: Any) -> Any:
+    choices = SLOTS[slot]
+    names = wanted if isinstance(wanted, list | tuple) else [wanted]
+    if slot == "shapers":
+        names = [] if wanted is None else names
+    elif isinstance(wanted, list | tuple) or (wanted is None and slot == "estimator"):
+        raise UserError(f"{method.name}: {slot} is one name, not {wanted!r}")
+    parts = []
+    for name in names:
+        if name is None:
+            continue
+        if name not in choices:
+            hint = nearest(str(name), choices)
+            raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; there are {', '.join(sorted(choices))}")
+        parts.append(choices[name])
+    return tuple(parts) if slot == "shapers" else (parts[0] if parts else None)
+
+
+def _set(method: Method, key: str, value: Any) -> Method:
+    part_name, _, bare = key.rpartition(".")
+    owners = [p for p in method.parts if bare in p.settable() and part_name in {"", p.name}]
+    if not owners:
+        have = {name for part in method.parts for name in part.settable()} | {
+            f"{part.name}.{name}" for part in method.parts for name in part.settable()
+        }
+        plain = ", ".join(sorted(name for name in have if "." not in name)) or "none"
+        raise UserError(f"{method.name} has no parameter '{key}'{nearest(key, have)}; it has {plain}")
+    if len(owners) > 1 and bare not in CONVENTIONS:
+        names = " or ".join(f"{part.name}.{bare}" for part in owners)
+        raise UserError(f"{method.name}: '{bare}' is a parameter of {len(owners)} parts; write {names}")
+
+    def change(part: Part) -> Part:
+        return part.with_params(**{bare: _checked(part, bare, value, method.name)}) if part in owners else part
+
+    return method.map_parts(change)
+
+
+def _checked(part: Part, key: str, value: Any, where: str) -> Any:
+    """`value` as the type that the function's annotation asks for (text from the command line is converted)."""
+    hint = get_type_hints(part.function, include_extras=True).get(key, Any)
+    try:
+        return TypeAdapter(hint).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        choices = [str(choice) for choice in getattr(hint, "__args__", ()) if isinstance(choice, str)]
+        raise UserError(f"{where}: {key}={value!r}: {reason}{nearest(str(value), choices)}") from None
+
+
+def _from_file(text: str) -> Method:
+    """A method whose estimator is a function of the user's own: `path.py:function`, or `path.py` by its name."""
+    path_text, _, function_name = text.partition(".py")
+    path = Path(f"{path_text}.py")
+    function_name = function_name.removeprefix(":") or path.stem
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; a method of your own is a path such as my_credit.py:my_function")
+    spec = importlib.util.spec_from_file_location(f"turncredit_user_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # anything may go wrong in a file of the user's; all of it is theirs to mend
+        raise UserError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
+    if function_name not in functions:
+        raise UserError(f"{path}: has no function '{function_name}'{nearest(function_name, functions)}")
+    part = Part(function_name, _guarded(functions[function_name], f"{path}:{function_name}"), "estimator")
+    summary = (inspect.getdoc(functions[function_name]) or "a credit function of your own").split("\n")[0]
+    return Method(function_name, summary, part)
+
+
+def _guarded(function: Callable, where: str) -> Callable:
+    """`function` with its result checked: an array of N finite numbers, or columns with `advantage` among them."""
+
+    def checked(turns: Turns, **params: Any) -> dict[str, np.ndarray]:
+        made = function(turns, **params)
+        columns = dict(made) if isinstance(made, Mapping) else {"advantage": made}
+        if "advantage" not in columns:
+            raise UserError(f"{where}: returned columns {sorted(columns)}, but none is called 'advantage'")
+        for name, column in columns.items():
+            try:
+                columns[name] = np.asarray(column, dtype=np.float64)
+            except (TypeError, ValueError):
+                raise UserError(f"{where}: column '{name}' holds something that is not a number") from None
+            if columns[name].shape != (turns.n,):
+                raise UserError(
+                    f"{where}: column '{name}' has shape {columns[name].shape}; one number for each of the {turns.n} "
+                    "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
+                )
+            bad = np.flatnonzero(~np.isfinite(columns[name]))
+            if len(bad):
+                raise UserError(f"{where}: column '{name}' is {columns[name][bad[0]]} at {turns.row_name(int(bad[0]))}")
+        return columns
+
+    signature = inspect.signature(function)
+    extra = [p.replace(kind=p.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:]]
+    first = inspect.Parameter("turns", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    checked.__signature__ = inspect.Signature([first, *extra])  # type: ignore[attr-defined]
+    checked.__annotations__ = dict(getattr(function, "__annotations__", {}))
+    return checked

@@ -1,0 +1,29 @@
+"""RLOO: the rollout's return minus the mean of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import Singleton
+from turncredit.turns import Turns
+
+
+def leave_one_out_R(turns: Turns, return_R: np.ndarray, singleton: Singleton) -> np.ndarray:
+    """R_i minus the mean of the other rollouts of its group, written n/(n-1) (R_i - mean)."""
+    stats = turns.stats_G(return_R)
+    size_R = turns.size_G[turns.group_R]
+    alone_R = size_R == 1
+    out_R = (return_R - stats.mean_C[turns.group_R]) * (size_R / np.maximum(size_R - 1, 1))
+    out_R[alone_R] = return_R[alone_R] if singleton == "raw" else 0.0
+    return out_R
+
+
+def rloo(turns: Turns, *, singleton: Singleton = "zero") -> dict[str, np.ndarray]:
+    """A(i, t) = n/(n-1) (R_i - mean_g R) for a group of n rollouts, the same for every turn.
+
+    Source: Kool et al. 2019; Ahmadian et al. 2024, eq. 6; numbers agree with verl 0.9.1.
+    Departures: a group of one has no others to compare with and gets 0 (`singleton="raw"`: its score, as in verl).
+
+    Returns `advantage` (N).
+    """
+    return {"advantage": leave_one_out_R(turns, turns.return_R, singleton)[turns.rollout_N]}

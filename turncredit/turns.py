@@ -1,0 +1,375 @@
+"""`Turns`: any table of turns as sorted NumPy columns, checked once, with statistics over rollouts and groups.
+
+Everything that reads turns by rollout or by group (credit, update, audit) starts here, so that the same mistakes
+in a table are found in the same words, and so that a result never depends on the order of the input's rows: all
+sums run over the sorted view, and `restore` brings a column back to the input's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turncredit.errors import UserError, nearest
+
+KEYS = ("group_id", "rollout_id", "turn")
+
+
+class CellStats(NamedTuple):
+    """Statistics of the values in each of C cells. A cell without values has count 0, mean 0 and std 0."""
+
+    count_C: np.ndarray
+    mean_C: np.ndarray
+    std_C: np.ndarray
+
+
+def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -> CellStats:
+    """Count, mean and standard deviation of `x_M` in each cell, where `cell_M` holds numbers 0..cells-1.
+
+    Deviations are taken from a cell's first value before anything is summed, so a cell of equal values has exactly
+    that value as its mean and exactly 0 as its deviation: a group without contrast can't leak rounding noise
+    through a division by a tiny deviation.
+    """
+    count_C = np.bincount(cell_M, minlength=cells)
+    first_C = np.zeros(cells)
+    first_C[cell_M[::-1]] = x_M[::-1]
+    off_M = x_M - first_C[cell_M]
+    shift_C = np.bincount(cell_M, off_M, cells) / np.maximum(count_C, 1)
+    square_C = np.bincount(cell_M, (off_M - shift_C[cell_M]) ** 2, cells)
+    std_C = np.sqrt(square_C / np.maximum(count_C - ddof, 1))
+    return CellStats(count_C, first_C + shift_C, std_C)
+
+
+def as_table(table: Any, where: str) -> pa.Table:
+    """An Arrow table from an Arrow table, a pandas frame or a mapping of columns."""
+    if isinstance(table, pa.Table):
+        return table
+    try:
+        if hasattr(table, "iloc"):
+            return pa.Table.from_pandas(table, preserve_index=False)
+        return pa.table(dict(table))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: cannot be read as a table of columns: {error}") from None
+
+
+class Turns:
+    """Turns sorted by (group, rollout, turn), as arrays; side tables are aligned to them.
+
+    Shapes: `_N` turns, `_R` rollouts, `_G` groups, all in sorted order.
+
+    table      the input as given (Arrow)
+    order_N    the input row that stands at each sorted place
+    group_N, rollout_N, turn_N     group number, rollout number and turn of each row
+    group_R, first_R, length_R     group number, first row and number of turns of each rollout
+    first_G, size_G                first rollout and number of rollouts of each group
+    reward_N, return_R             rewards, and their undiscounted sum over each rollout
+
+    Raises UserError, with one line, for a missing key or reward column, nulls in them, duplicate keys, turn numbers
+    that do not run 0, 1, 2, ... in each rollout, rewards that are not finite, and a rollout found in two groups.
+    """
+
+    def __init__(self, table: Any, side: Mapping[str, Any] | None = None, where: str = "turns") -> None:
+        self.where = where
+        self.table = as_table(table, where)
+        if self.table.num_rows == 0:
+            raise UserError(f"{where}: the table has no rows")
+        for name in (*KEYS, "reward"):
+            self._require(name, "every method")
+        group_N, self._group_ids = factorise(self.table.column("group_id"))
+        rollout_N, self._rollout_ids = factorise(self.table.column("rollout_id"))
+        turn_N = self._whole_turns()
+        rank_R, group_R = self._place_rollouts(group_N, rollout_N)
+        position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
+        sorted_already = bool((np.diff(position_N) > 0).all())
+        self.order_N = np.arange(len(position_N)) if sorted_already else np.argsort(position_N, kind="stable")
+        self.rollout_N = rank_R[rollout_N[self.order_N]]
+        self.turn_N = turn_N[self.order_N]
+        self.group_R = group_R
+        self.group_N = group_R[self.rollout_N]
+        self.length_R = np.bincount(self.rollout_N)
+        self.first_R = np.concatenate([[0], np.cumsum(self.length_R)[:-1]])
+        self.size_G = np.bincount(self.group_R)
+        self.first_G = np.concatenate([[0], np.cumsum(self.size_G)[:-1]])
+        self._rollout_of_rank = np.argsort(rank_R)
+        self._check_turn_numbers()
+        self.reward_N = self.column("reward", "every method").astype(np.float64)
+        self._check_finite(self.reward_N, "reward")
+        self.side = {name: SideTable(self, part, name) for name, part in (side or {}).items()}
+
+    # ------------------------------------------------------------------ sizes and columns
+
+    @property
+    def n(self) -> int:
+        """Number of turns."""
+        return len(self.order_N)
+
+    @property
+    def rollouts(self) -> int:
+        """Number of rollouts."""
+        return len(self.length_R)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.size_G)
+
+    @cached_property
+    def last_R(self) -> np.ndarray:
+        """The row of each rollout's last turn."""
+        return self.first_R + self.length_R - 1
+
+    @cached_property
+    def return_R(self) -> np.ndarray:
+        """The undiscounted sum of rewards of each rollout."""
+        return self.sum_R(self.reward_N)
+
+    def has(self, name: str) -> bool:
+        """Whether the input has this column."""
+        return name in self.table.column_names
+
+    def column(self, name: str, method: str) -> np.ndarray:
+        """The column `name` in sorted order; `method` is named where it is missing or has nulls.
+
+        Text comes as an object array; `codes` is the quicker way to compare texts.
+        """
+        self._require(name, method)
+        return _to_numpy(self.table.column(name))[self.order_N]
+
+    def codes(self, name: str, method: str) -> np.ndarray:
+        """Whole numbers 0..n-1 that are equal where the column's values are equal, in sorted order."""
+        self._require(name, method)
+        return factorise(self.table.column(name))[0][self.order_N]
+
+    def restore(self, x_N: np.ndarray) -> np.ndarray:
+        """A column in sorted order brought back to the input's row order."""
+        out = np.empty_like(x_N)
+        out[self.order_N] = x_N
+        return out
+
+    def rollout_name(self, rollout: int) -> str:
+        """`group 'a', rollout 'b'` for messages."""
+        group = self._group_ids[int(self.group_R[rollout])].as_py()
+        return f"group {group!r}, rollout {self._rollout_ids[int(self._rollout_of_rank[rollout])].as_py()!r}"
+
+    def row_name(self, row: int) -> str:
+        """`group 'a', rollout 'b', turn 3` for messages."""
+        return f"{self.rollout_name(int(self.rollout_N[row]))}, turn {int(self.turn_N[row])}"
+
+    def ids_R(self) -> list[tuple[str, str]]:
+        """(group id, rollout id) of each rollout, as text."""
+        groups, rollouts = self._group_ids.to_pylist(), self._rollout_ids.to_pylist()
+        return [
+            (str(groups[group]), str(rollouts[rollout]))
+            for group, rollout in zip(self.group_R, self._rollout_of_rank, strict=True)
+        ]
+
+    # ------------------------------------------------------------------ sums over rollouts and groups
+
+    def sum_R(self, x_N: np.ndarray) -> np.ndarray:
+        """Sum over the turns of each rollout."""
+        return np.add.reduceat(np.asarray(x_N, dtype=np.float64), self.first_R)
+
+    def mean_R(self, x_N: np.ndarray) -> np.ndarray:
+        """Mean over the turns of each rollout."""
+        return self.sum_R(x_N) / self.length_R
+
+    def any_R(self, x_N: np.ndarray) -> np.ndarray:
+        """Whether any turn of each rollout is true."""
+        return np.logical_or.reduceat(np.asarray(x_N, dtype=bool), self.first_R)
+
+    def sum_G(self, x_R: np.ndarray) -> np.ndarray:
+        """Sum over the rollouts of each group."""
+        return np.add.reduceat(np.asarray(x_R, dtype=np.float64), self.first_G)
+
+    def stats_G(self, x_R: np.ndarray, ddof: int = 1) -> CellStats:
+        """Statistics over the rollouts of each group: each rollout counts once."""
+        return cell_stats(x_R, self.group_R, self.groups, ddof)
+
+    def row_stats_G(self, x_N: np.ndarray, ddof: int = 1) -> CellStats:
+        """Statistics over the turns of each group: a rollout counts as often as it has turns."""
+        return cell_stats(x_N, self.group_N, self.groups, ddof)
+
+    def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:
+        """y_t = x_t + decay * y_{t+1} within each rollout (reward-to-go for decay gamma, GAE for gamma * lambda)."""
+        out_N = np.array(x_N, dtype=np.float64)
+        by_length = np.argsort(-self.length_R, kind="stable")
+        first_R, length_R = self.first_R[by_length], self.length_R[by_length]
+        for turn in range(int(length_R[0]) - 2, -1, -1):
+            rows = first_R[: np.searchsorted(-length_R, -(turn + 1))] + turn
+            out_N[rows] += decay * out_N[rows + 1]
+        return out_N
+
+    def step_return_N(self, gamma: float) -> np.ndarray:
+        """Discounted return from each turn on: G_t = r_t + gamma G_{t+1} (GiGPO, Feng et al. 2025, eq. 4)."""
+        return self.discounted_sum_N(self.reward_N, gamma)
+
+    def next_N(self, x_N: np.ndarray, last: float | np.ndarray) -> np.ndarray:
+        """x_{t+1} within each rollout; `last` (a number, or one for each rollout) after the last turn."""
+        out_N = np.empty(self.n, dtype=np.result_type(x_N, np.asarray(last)))
+        out_N[:-1] = x_N[1:]
+        out_N[self.last_R] = last
+        return out_N
+
+    def previous_N(self, x_N: np.ndarray, first: float) -> np.ndarray:
+        """x_{t-1} within each rollout; `first` before the first turn."""
+        out_N = np.empty(self.n, dtype=np.result_type(x_N, np.asarray(first)))
+        out_N[1:] = x_N[:-1]
+        out_N[self.first_R] = first
+        return out_N
+
+    # ------------------------------------------------------------------ checks
+
+    def _require(self, name: str, method: str) -> None:
+        if name not in self.table.column_names:
+            hint = nearest(name, self.table.column_names)
+            raise UserError(f"{self.where}: {method} needs the column '{name}', which the table does not have{hint}")
+        if self.table.column(name).null_count:
+            count = self.table.column(name).null_count
+            raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
+
+    def _whole_turns(self) -> np.ndarray:
+        try:
+            turn_N = _to_numpy(self.table.column("turn").cast(pa.int64()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UserError(f"{self.where}: the column 'turn' must hold whole numbers: {error}") from None
+        if turn_N.min() < 0 or turn_N.max() >= 2**31:
+            bad = turn_N.min() if turn_N.min() < 0 else turn_N.max()
+            raise UserError(f"{self.where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {bad}")
+        return turn_N
+
+    def _place_rollouts(self, group_N: np.ndarray, rollout_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sorted place of each rollout number, and the group of each place."""
+        group_of = np.zeros(len(self._rollout_ids), dtype=np.int64)
+        group_of[rollout_N] = group_N
+        wrong = np.flatnonzero(group_of[rollout_N] != group_N)
+        if len(wrong):
+            rollout = self._rollout_ids[int(rollout_N[wrong[0]])].as_py()
+            groups = sorted(
+                str(self._group_ids[int(g)].as_py()) for g in set(group_N[rollout_N == rollout_N[wrong[0]]])
+            )
+            raise UserError(
+                f"{self.where}: rollout {rollout!r} is in more than one group ({', '.join(groups[:3])}); "
+                "make rollout_id unique in the table, for example by putting the group's id before it"
+            )
+        by_group = np.argsort(group_of, kind="stable")
+        rank_R = np.empty(len(by_group), dtype=np.int64)
+        rank_R[by_group] = np.arange(len(by_group))
+        return rank_R, group_of[by_group]
+
+    def _check_turn_numbers(self) -> None:
+        same = np.flatnonzero((np.diff(self.rollout_N) == 0) & (np.diff(self.turn_N) == 0))
+        if len(same):
+            raise UserError(f"{self.where}: duplicate key: {self.row_name(int(same[0]))} is there more than once")
+        expected_N = np.arange(self.n) - self.first_R[self.rollout_N]
+        gaps = np.flatnonzero(self.turn_N != expected_N)
+        if len(gaps):
+            row = int(gaps[0])
+            raise UserError(
+                f"{self.where}: {self.rollout_name(int(self.rollout_N[row]))} has no turn {expected_N[row]} "
+                f"(its next one is {self.turn_N[row]}); turns must run 0, 1, 2, ... without gaps"
+            )
+
+    def _check_finite(self, x_N: np.ndarray, name: str) -> None:
+        bad = np.flatnonzero(~np.isfinite(x_N))
+        if len(bad):
+            raise UserError(
+                f"{self.where}: column '{name}' is {x_N[bad[0]]} at {self.row_name(int(bad[0]))} "
+                f"({len(bad)} such values); every {name} must be a finite number"
+            )
+
+
+class SideTable:
+    """A table with the same keys (labels, values, ...), its rows brought to the order of a `Turns`.
+
+    Rows for turns that the `Turns` does not have are left out; a turn without a row is an error.
+    """
+
+    def __init__(self, turns: Turns, table: Any, name: str) -> None:
+        self.turns, self.name = turns, name
+        self.table = as_table(table, name)
+        for key in KEYS:
+            self._require(key, f"the side table '{name}'", nulls=False)
+        self.row_N = self._match()
+
+    def has(self, name: str) -> bool:
+        """Whether the side table has this column."""
+        return name in self.table.column_names
+
+    def column(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
+        """The column in the order of the turns. With `nulls`, null numbers come as NaN and null texts as None."""
+        self._require(name, method, nulls=nulls)
+        x_N = _to_numpy(self.table.column(name))[self.row_N]
+        if not nulls and x_N.dtype.kind == "f":
+            bad = np.flatnonzero(~np.isfinite(x_N))
+            if len(bad):
+                where = self.turns.row_name(int(bad[0]))
+                raise UserError(f"{self.name}: column '{name}' is {x_N[bad[0]]} at {where}; {method} needs a number")
+        return x_N
+
+    def _require(self, name: str, method: str, *, nulls: bool) -> None:
+        if name not in self.table.column_names:
+            hint = nearest(name, self.table.column_names)
+            raise UserError(f"{self.name}: {method} needs the column '{name}', which the table does not have{hint}")
+        count = self.table.column(name).null_count
+        if count and not nulls:
+            raise UserError(f"{self.name}: {method} needs the column '{name}', which has {count} null values")
+
+    def _match(self) -> np.ndarray:
+        """The side table's row of each turn, by key; ids are compared as text (a side table has text ids)."""
+        turns, mine = self.turns.table, self.table
+        code, there_code = 0, 0
+        for key in ("group_id", "rollout_id"):
+            both = pa.chunked_array(
+                [*turns.column(key).cast(pa.string()).chunks, *mine.column(key).cast(pa.string()).chunks]
+            )
+            codes, values = factorise(both)
+            code = code * len(values) + codes[: turns.num_rows]
+            there_code = there_code * len(values) + codes[turns.num_rows :]
+        try:
+            there_turn = _to_numpy(mine.column("turn").cast(pa.int64()))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UserError(f"{self.name}: the column 'turn' must hold whole numbers: {error}") from None
+        here_turn = _to_numpy(turns.column("turn").cast(pa.int64()))
+        width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
+        wanted_N = (code * width + here_turn)[self.turns.order_N]
+        have = there_code * width + there_turn
+        order = np.argsort(have, kind="stable")
+        have = have[order]
+        twice = np.flatnonzero(np.diff(have) == 0)
+        if len(twice):
+            row = int(order[twice[0]])
+            key = ", ".join(f"{name} {mine.column(name)[row].as_py()!r}" for name in KEYS)
+            raise UserError(f"{self.name}: duplicate key: {key} is there more than once")
+        place_N = np.searchsorted(have, wanted_N)
+        found_N = place_N < len(have)
+        found_N[found_N] = have[place_N[found_N]] == wanted_N[found_N]
+        if not found_N.all():
+            missing = np.flatnonzero(~found_N)
+            where = self.turns.row_name(int(missing[0]))
+            raise UserError(
+                f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
+            )
+        return order[place_N]
+
+
+def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """Codes and the sorted distinct values they stand for; the order does not depend on that of the rows."""
+    encoded = column.dictionary_encode().unify_dictionaries()
+    chunks = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks if len(chunk)]
+    values = next((chunk.dictionary for chunk in encoded.chunks), pa.array([], column.type))
+    order = pc.sort_indices(values).to_numpy()
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    codes = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int64)
+    return rank[codes], values.take(pa.array(order))
+
+
+def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=object)
+    return column.to_numpy()
