@@ -1,0 +1,9 @@
+"""ALFWorld's household as text games: native engine, generated or released games, oracles."""
+
+from __future__ import annotations
+
+from turncredit.envs.household.expert import Expert, random_command
+from turncredit.envs.household.settings import Settings
+from turncredit.envs.household.tasks import make_tasks, open_task
+
+__all__ = ["Expert", "Settings", "make_tasks", "open_task", "random_command"]

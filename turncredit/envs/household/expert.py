@@ -1,0 +1,262 @@
+"""A hand-written agent that knows only what it has been shown, and plausible noise.
+
+The planner looks into closed drawers; a policy cannot learn that. Demonstrations therefore come from this
+agent, which reads the task and the observations, searches receptacles in the order in which the room lists
+them, and remembers what it has seen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+_GOALS = (
+    ("clean", r"put a clean (?P<o>\w+) in (?P<r>\w+)|clean some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
+    ("heat", r"put a hot (?P<o>\w+) in (?P<r>\w+)|heat some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
+    ("cool", r"put a cool (?P<o>\w+) in (?P<r>\w+)|cool some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
+    ("pick2", r"put two (?P<o>\w+) in (?P<r>\w+)|find two (?P<o2>\w+) and put them in (?P<r2>\w+)"),
+    ("look", r"look at (?P<o>\w+) under the (?P<r>\w+)|examine the (?P<o2>\w+) with the (?P<r2>\w+)"),
+    ("pick", r"put a (?P<o>\w+) in (?P<r>\w+)|put some (?P<o2>\w+) on (?P<r2>\w+)"),
+)
+_TOOL = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
+_UNDOES = {"heat": "cool", "cool": "heat"}
+
+_CONTENTS = re.compile(
+    r"(?:On the (?P<on>[a-z]+ \d+)|The (?P<into>[a-z]+ \d+) is open\. In it), you see (?P<list>.*?)\."
+)
+_CLOSED = re.compile(r"The ([a-z]+ \d+) is closed\.|You close the ([a-z]+ \d+)\.")
+_TAKEN = re.compile(r"You pick up the ([a-z]+ \d+) from the ([a-z]+ \d+)\.")
+_PUT = re.compile(r"You (?:move|put) the ([a-z]+ \d+) (?:to|in/on) the ([a-z]+ \d+)\.")
+_TREATED = re.compile(r"You (clean|heat|cool) the ([a-z]+ \d+) using the ")
+_FACING = re.compile(r"You are facing the ([a-z]+ \d+)")
+_NAME = re.compile(r"[a-z]+ \d+")
+_MISTAKE = "Nothing happens."
+
+
+class Rng(Protocol):
+    """Uniform draws from [0, 1): `random.Random` and `numpy.random.Generator` both will do."""
+
+    def random(self) -> float:
+        """The next draw."""
+        ...
+
+
+class HouseholdEnv(Protocol):
+    """What the expert and the noise need of an environment; the expert never looks beyond `goal`."""
+
+    goal: str
+    put_command: str
+
+    def admissible(self) -> tuple[str, ...]:
+        """The commands that are allowed now."""
+        ...
+
+
+def kind_of(name: str) -> str:
+    """`mug` of `mug 2`."""
+    return name.rsplit(" ", 1)[0]
+
+
+def read_goal(goal: str) -> tuple[str, str, str]:
+    """Family, object kind and target (or lamp) kind of a task sentence. Raises ValueError."""
+    for family, pattern in _GOALS:
+        found = re.match(pattern, goal)
+        if found:
+            return family, found["o"] or found["o2"], found["r"] or found["r2"]
+    raise ValueError(f"not a household task: {goal!r}")
+
+
+class Expert:
+    """Searches, remembers and carries out one task.
+
+    Call `observe` with the first observation and then with each further one, and `act` for the next command.
+    With `skip`, it forgets to clean, heat or cool. `rng` only decides where it looks again when it is lost.
+    """
+
+    def __init__(self, env: HouseholdEnv, rng: Rng, skip: bool = False) -> None:
+        self.family, self._wanted, self._target_kind = read_goal(env.goal)
+        self._put_command = env.put_command
+        self._rng = rng
+        self._skip = skip
+        self._receptacles: list[str] = []
+        self._contents: dict[str, list[str]] = {}
+        """What was last seen in each receptacle that has been looked into."""
+        self._closed: set[str] = set()
+        self._at: str | None = None
+        self._held: str | None = None
+        self._origin = ""
+        """Where the held object was taken from."""
+        self._treated: dict[str, set[str]] = {}
+        """Object to the treatments that hold."""
+        self._refused: set[str] = set()
+        """Commands that were turned down where they should have worked."""
+        self._last = ""
+
+    def observe(self, observation: str, action: str | None = None) -> None:
+        """Take in what the environment printed; `action` where another command than `act`'s was carried out."""
+        if not self._receptacles:
+            self._receptacles = _NAME.findall(observation)
+            return
+        if observation == _MISTAKE:
+            if action in (None, self._last):
+                self._learn_from_mistake(self._last)
+            return
+        for found in _CONTENTS.finditer(observation):
+            receptacle = found["on"] or found["into"]
+            self._at = receptacle
+            self._contents[receptacle] = _NAME.findall(found["list"])
+            self._closed.discard(receptacle)
+        if found := _CLOSED.search(observation):
+            self._at = found[1] or found[2]
+            self._closed.add(self._at)
+        elif found := _TAKEN.search(observation):
+            self._held, self._origin = found[1], found[2]
+            self._forget(found[1], found[2])
+        elif found := _PUT.search(observation):
+            self._held = None
+            self._contents.setdefault(found[2], []).append(found[1])
+        elif found := _TREATED.search(observation):
+            states = self._treated.setdefault(found[2], set())
+            states.add(found[1])
+            states.discard(_UNDOES.get(found[1], ""))
+        elif found := _FACING.search(observation):
+            self._at = self._at or found[1]
+
+    def act(self) -> str:
+        """The next command."""
+        self._last = self._decide()
+        return self._last
+
+    @property
+    def finished(self) -> bool:
+        """Whether it believes that there is nothing left to do (with `skip`, mostly wrongly)."""
+        if self.family == "look":
+            return False
+        need = 2 if self.family == "pick2" else 1
+        ready = [o for o in self._delivered() if self._skip or not self._needs_treatment(o)]
+        return len(ready) >= need
+
+    # -- memory --
+
+    def _learn_from_mistake(self, action: str) -> None:
+        """Its own command was refused: mend the memory, so as not to try the same again."""
+        self._refused.add(action)
+        if action.startswith("go to "):
+            receptacle = action.removeprefix("go to ")
+            if receptacle in self._receptacles:  # already there: it shares the location
+                self._at = receptacle
+        elif action.startswith("take ") and (names := _NAME.findall(action)):
+            self._forget(names[0], names[-1])
+
+    def _forget(self, thing: str, receptacle: str) -> None:
+        if thing in self._contents.get(receptacle, ()):
+            self._contents[receptacle].remove(thing)
+
+    def _needs_treatment(self, thing: str) -> bool:
+        return self.family in _TOOL and self.family not in self._treated.get(thing, ())
+
+    def _target(self) -> str | None:
+        """The receptacle to fill: the one with most of the wanted things in it, else the first listed."""
+        fitting = [
+            r
+            for r in self._receptacles
+            if kind_of(r) == self._target_kind
+            and not (self._held and self._put_command.format(o=self._held, r=r) in self._refused)
+        ]
+        return max(fitting, key=lambda r: len(self._wanted_in(r)), default=None)
+
+    def _wanted_in(self, receptacle: str) -> list[str]:
+        return [o for o in self._contents.get(receptacle, ()) if kind_of(o) == self._wanted]
+
+    def _delivered(self) -> list[str]:
+        target = self._target()
+        return self._wanted_in(target) if target else []
+
+    def _known(self, kind: str) -> tuple[str, str] | None:
+        """The first remembered thing of a kind that is still to be fetched, and its receptacle."""
+        done = set() if self.family == "look" else {o for o in self._delivered() if not self._needs_treatment(o)}
+        for receptacle in self._receptacles:
+            for thing in self._contents.get(receptacle, ()):
+                if kind_of(thing) == kind and thing not in done and f"use {thing}" not in self._refused:
+                    return thing, receptacle
+        return None
+
+    # -- decisions --
+
+    def _decide(self) -> str:
+        if self.finished:
+            return "look"
+        if self._held is None:
+            found = self._known(self._wanted)
+            if found is None:
+                return self._search()
+            thing, receptacle = found
+            return self._reach(receptacle) or f"take {thing} from {receptacle}"
+        if kind_of(self._held) != self._wanted:
+            return self._reach(self._origin) or self._put_command.format(o=self._held, r=self._origin)
+        if self.family == "look":
+            return self._light()
+        if self._needs_treatment(self._held) and not self._skip:
+            return self._treat(self._held)
+        target = self._target()
+        if target is None:
+            return self._search()
+        return self._reach(target) or self._put_command.format(o=self._held, r=target)
+
+    def _light(self) -> str:
+        found = self._known(self._target_kind)
+        if found is None:
+            return self._search()
+        lamp, receptacle = found
+        return self._reach(receptacle, opened=False) or f"use {lamp}"
+
+    def _treat(self, thing: str) -> str:
+        for tool in self._receptacles:
+            command = f"{self.family} {thing} with {tool}"
+            if kind_of(tool) == _TOOL[self.family] and command not in self._refused:
+                return self._reach(tool, opened=False) or command
+        return self._search()
+
+    def _reach(self, receptacle: str, opened: bool = True) -> str | None:
+        """The command that brings the agent to a receptacle (and opens it); None when it is there."""
+        if self._at != receptacle:
+            return f"go to {receptacle}"
+        if opened and receptacle in self._closed:
+            return f"open {receptacle}"
+        return None
+
+    def _search(self) -> str:
+        """Look into the next receptacle in the room's order; those of the target's kind come last."""
+        unseen = [r for r in self._receptacles if r not in self._contents]
+        if not unseen:
+            others = [r for r in self._receptacles if r != self._at]
+            return f"go to {others[int(self._rng.random() * len(others))]}"
+        unseen.sort(key=lambda r: (r != self._at, kind_of(r) == self._target_kind))
+        return self._reach(unseen[0]) or f"examine {unseen[0]}"
+
+
+_VERBS = ("take", "open", "close", "use", "clean", "heat", "cool", "slice", "examine", "go to")
+
+
+def random_command(env: HouseholdEnv, rng: Rng) -> str:
+    """A random command: in half the cases an admissible one, in the others plausible but mostly refused."""
+
+    def pick(options: tuple[str, ...] | list[str]) -> str:
+        return options[int(rng.random() * len(options))]
+
+    admissible = env.admissible()
+    command = pick(admissible)
+    if rng.random() < 0.5:
+        return command
+    names = sorted({name for option in admissible for name in _NAME.findall(option)})
+    names.append(f"{read_goal(env.goal)[1]} 1")
+    first, second, verb = pick(names), pick(names), pick(_VERBS)
+    forms = (
+        f"{verb} {first}",
+        f"take {first} from {second}",
+        env.put_command.format(o=first, r=second),
+        f"{pick(('clean', 'heat', 'cool'))} {first} with {second}",
+        f"go to {kind_of(first)} {int(rng.random() * 9) + 1}",
+        command.rsplit(" ", 1)[0],
+    )
+    return pick(forms)

@@ -1,0 +1,77 @@
+"""ALFWorld's released games, as `alfworld-download` lays them out."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+from turncredit.envs.household.settings import Settings
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed
+
+SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
+RELEASE = "json_2.1.1"
+_LEFT_OUT = ("movable", "Sliced")
+"""Task folders that ALFWorld itself leaves out of the six families."""
+
+
+def data_root(settings: Settings) -> Path:
+    """The folder that holds `json_2.1.1/`, from the settings or $ALFWORLD_DATA. Raises UserError."""
+    named = settings.data_root or os.environ.get("ALFWORLD_DATA")
+    if not named:
+        raise UserError(
+            "real household games need a folder: fetch them with `alfworld-download` and set env.data_root or "
+            "the environment variable ALFWORLD_DATA"
+        )
+    root = Path(named).expanduser()
+    if not (root / RELEASE).is_dir():
+        raise UserError(
+            f"no folder {root / RELEASE}: fetch the games with `alfworld-download`, or correct env.data_root "
+            "or ALFWORLD_DATA"
+        )
+    return root
+
+
+def find_games(split: str, settings: Settings) -> list[str]:
+    """The split's game files relative to the data root, sorted. Raises UserError for a bad or empty split."""
+    root = data_root(settings)
+    if split not in SPLITS:
+        raise UserError(
+            f"unknown split '{split}' of real household games{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+        )
+    folder = root / RELEASE / split
+    found = sorted(
+        path.relative_to(root).as_posix()
+        for path in folder.glob("*/*/game.tw-pddl")
+        if not any(word in path.parent.parent.name for word in _LEFT_OUT)
+    )
+    if not found:
+        raise UserError(
+            f"the split '{split}' is empty: no {folder}/<task>/<trial>/game.tw-pddl; fetch the games with "
+            "`alfworld-download` (its default fetches the game files, too)"
+        )
+    return found
+
+
+def shuffled_games(split: str, seed: int, settings: Settings) -> list[str]:
+    """`find_games` in an order that depends on the seed and the split alone."""
+    games = find_games(split, settings)
+    random.Random(derive_seed(seed, "household", "real", split)).shuffle(games)
+    return games
+
+
+def read_game(path: Path) -> dict[str, Any]:
+    """A game file's JSON. Raises UserError where it is missing, truncated or something else."""
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"cannot read the game {path}: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"the game {path} is damaged ({error}); fetch it again") from error
+    missing = [key for key in ("pddl_domain", "grammar", "pddl_problem") if key not in data]
+    if missing:
+        raise UserError(f"the game {path} lacks {', '.join(missing)}; is it an ALFWorld game.tw-pddl?")
+    return data

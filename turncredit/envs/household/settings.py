@@ -1,0 +1,56 @@
+"""What a config says about the household."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from turncredit.envs.household.domain import FAMILY_ROOMS, ROOMS
+from turncredit.envs.household.goals import FAMILIES
+
+Family = Literal["pick", "look", "clean", "heat", "cool", "pick2"]
+Room = Literal["kitchen", "living", "bedroom", "bathroom"]
+
+MOST_RECEPTACLES = 24
+"""No generated room can have more than its table allows; every room allows this many."""
+
+
+class Settings(BaseModel):
+    """Engine, source of games, and difficulty of generated ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["native", "textworld"] = "native"
+    """`textworld` is the reference: the packages alfworld and textworld, thousands of times slower."""
+    source: Literal["generated", "real"] = "generated"
+    data_root: str | None = None
+    """Folder that holds `json_2.1.1/` (as `alfworld-download` makes it); without it, $ALFWORLD_DATA."""
+    families: Annotated[tuple[Family, ...], Field(min_length=1)] = FAMILIES
+    rooms: Annotated[tuple[Room, ...], Field(min_length=1)] = ROOMS
+    """Kinds of rooms of generated games."""
+    receptacles: tuple[int, int] = (6, 10)
+    """Fewest and most receptacles in a generated room."""
+    distractors: tuple[int, int] = (4, 10)
+    """Fewest and most objects that have nothing to do with the goal."""
+    horizon: Annotated[int, Field(ge=1, le=1000)] = 30
+    """Commands until a rollout ends."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name, least, most in (("receptacles", 4, MOST_RECEPTACLES), ("distractors", 0, 60)):
+            low, high = getattr(self, name)
+            if not least <= low <= high <= most:
+                raise ValueError(f"{name}: [fewest, most] within {least}..{most}, not [{low}, {high}]")
+        for name in ("families", "rooms"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name}: a value is listed twice")
+        if self.source == "generated":
+            for family in self.families:
+                if not set(FAMILY_ROOMS[family]) & set(self.rooms):
+                    raise ValueError(
+                        f"rooms: the family '{family}' needs one of {', '.join(FAMILY_ROOMS[family])}; "
+                        "add one or drop the family"
+                    )
+        return self
