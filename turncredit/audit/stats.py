@@ -1,0 +1,305 @@
+"""Success rates, paired differences and their intervals: what the report says, as pure functions of tables.
+
+An *evals* frame has one row per evaluated rollout (schema "evals" in `turncredit.tables`). Success is counted once per
+rollout, never per turn. Suffixes: `_S` seeds, `_C` cells (round, game).
+
+The interval of a mean over seeds and games
+-------------------------------------------
+Every seed of every method plays the same games, so an outcome (or a difference of two outcomes) `d[s, r, g]` of seed
+s on game g of round r carries four independent parts: the seed's training, the seed's policy in that round, the game,
+and chance. Resampling seeds alone forgets that the games are a sample; resampling rollouts alone forgets that they share
+a seed. `crossed_mean` takes both factors at once by the analysis of variance of a crossed design without replication
+(Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Cameron, Gelbach & Miller 2011, eq. 2.11):
+
+    Var(mean) = V_seed + V_game - V_both,    at least max(V_seed, V_game)
+
+`V_seed` is the variance of the seeds' means over S; `V_game` the variance, within a round, of the games' means over
+seeds; `V_both` the variance of what neither explains, which the first two both contain. The rounds are fixed, not
+sampled: "the mean of the last three rounds" is the quantity itself. The interval is Student's t with Satterthwaite's
+degrees of freedom, so four seeds that disagree widen it as they should. With one seed only `V_game` can be estimated
+and the interval covers the choice of games alone; `Estimate.covers` says so. It is a closed form: no random numbers,
+and the same tables give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri, stdtr, stdtrit
+
+from turncredit.errors import UserError
+
+LEVEL = 0.95
+#: The key of an evaluated rollout.
+ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
+#: The rails: an experiment that cannot tell these apart cannot tell methods apart. The margin is in success.
+UPPER, MIDDLE, LOWER = "oracle_progress", "flat_grpo", "random_credit"
+RAIL_MARGIN = 0.08
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval. `covers` says what the interval accounts for; `p` is two-sided, against zero."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    rollouts: int
+    seeds: int
+    games: int
+    covers: str
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the experiment can tell methods apart. None where a rail is missing; `clear`: intervals agree."""
+
+    informative: bool | None
+    clear: bool
+    words: str
+
+
+def wilson(
+    successes: np.ndarray | int, trials: np.ndarray | int, level: float = LEVEL
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's score interval of a proportion (Wilson 1927), elementwise. No trials give NaN.
+
+    Raises ValueError where successes are below zero or above trials.
+    """
+    successes, trials = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
+    if np.any(successes < 0) or np.any(successes > trials):
+        raise ValueError("successes must lie between 0 and the number of trials")
+    z = ndtri(0.5 + level / 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = successes / trials
+        centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+        half = z / (1 + z * z / trials) * np.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    # At the ends the exact bound is the proportion itself; rounding must not put it on the wrong side.
+    low = np.where(successes == 0, np.where(trials > 0, 0.0, np.nan), np.clip(centre - half, 0, 1))
+    high = np.where(successes == trials, np.where(trials > 0, 1.0, np.nan), np.clip(centre + half, 0, 1))
+    return low, high
+
+
+def check_once_per_rollout(evals: pd.DataFrame, where: str = "evals") -> None:
+    """Raise UserError where a rollout occurs twice, for instance in a table with one row per turn."""
+    twice = evals.duplicated(ROLLOUT_KEY)
+    if twice.any():
+        first = evals.loc[twice.idxmax(), ROLLOUT_KEY].to_dict()
+        text = ", ".join(f"{name}={value}" for name, value in first.items())
+        raise UserError(f"{where}: the rollout ({text}) occurs more than once; success is counted once per rollout")
+
+
+def rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Success with Wilson bounds and costs for each combination of `by`; one row each, in sorted order.
+
+    Columns beside `by`: `rollouts`, `successes`, `success`, `low`, `high`, `turns_to_success` (mean turns of the
+    successful rollouts), `turns_per_success` (all turns over all successes, what a success costs), `invalid_rate`
+    (invalid turns over all turns), `tokens_per_rollout`, `score`. A rate whose denominator is zero is NaN.
+    """
+    check_once_per_rollout(evals)
+    frame = evals.assign(won=evals["success"].astype(int), won_turns=evals["turns"].where(evals["success"], 0))
+    sums = frame.groupby(list(by), sort=True, observed=True).agg(
+        rollouts=("won", "size"),
+        successes=("won", "sum"),
+        turns=("turns", "sum"),
+        won_turns=("won_turns", "sum"),
+        invalid=("invalid", "sum"),
+        tokens=("tokens", "sum"),
+        score=("score", "mean"),
+    )
+    low, high = wilson(sums["successes"].to_numpy(), sums["rollouts"].to_numpy())
+    some = sums["successes"].where(sums["successes"] > 0)
+    out = pd.DataFrame(
+        {
+            "rollouts": sums["rollouts"],
+            "successes": sums["successes"],
+            "success": sums["successes"] / sums["rollouts"],
+            "low": low,
+            "high": high,
+            "turns_to_success": sums["won_turns"] / some,
+            "turns_per_success": sums["turns"] / some,
+            "invalid_rate": sums["invalid"] / sums["turns"].where(sums["turns"] > 0),
+            "tokens_per_rollout": sums["tokens"] / sums["rollouts"],
+            "score": sums["score"],
+        }
+    )
+    return out.reset_index()
+
+
+def last_rounds(rounds: Iterable[int]) -> list[int]:
+    """The last three of the rounds: the final figure of a run is their mean, never the best of them."""
+    return sorted(set(rounds))[-3:]
+
+
+def cells(evals: pd.DataFrame) -> pd.DataFrame:
+    """One row per (seed, round, task_id): `value`, the mean success over repeats, and `rollouts`, their number."""
+    check_once_per_rollout(evals)
+    grouped = evals.assign(won=evals["success"].astype(float)).groupby(["seed", "round", "task_id"], sort=True)
+    return grouped["won"].agg(value="mean", rollouts="size").reset_index()
+
+
+def paired_cells(left: pd.DataFrame, right: pd.DataFrame, *, shared: bool = False) -> pd.DataFrame:
+    """Differences left - right of the same seed, round, game and repeat; columns as `cells`.
+
+    `shared` says that `right` has one policy for all seeds (the SFT policy): it is then compared with each seed of `left`.
+    Raises UserError where the two have no game in common or where one lacks games of the other in a common round, since
+    a difference over other games would be no paired difference.
+    """
+    for frame in (left, right):
+        check_once_per_rollout(frame)
+    keys = ["round", "task_id", "repeat"] if shared else ["seed", "round", "task_id", "repeat"]
+    right = right[[*keys, "success"]]
+    both = left[["seed", "round", "task_id", "repeat", "success"]].merge(
+        right, on=keys, how="outer", suffixes=("_left", "_right"), indicator=True
+    )
+    block = ["round"] if shared else ["seed", "round"]
+    common = both.groupby(block)["_merge"].transform(lambda side: (side == "both").any())
+    if not common.any():
+        raise UserError(
+            "no paired difference: the two methods have no evaluated game in common (seed, round, game, repeat)"
+        )
+    both = both[common]
+    alone = both[both["_merge"] != "both"]
+    if len(alone):
+        row = alone.iloc[0]
+        raise UserError(
+            f"no paired difference: only one of the two methods has game '{row['task_id']}' of round {row['round']}; "
+            "delete the round's evals.parquet of both and run again"
+        )
+    value = both["success_left"].astype(float) - both["success_right"].astype(float)
+    grouped = both.assign(value=value).groupby(["seed", "round", "task_id"], sort=True)
+    out = grouped["value"].agg(value="mean", rollouts="size").reset_index()
+    return out.astype({"seed": int})
+
+
+def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
+    """The mean over seeds, rounds and games of `frame` (from `cells` or `paired_cells`), with its interval.
+
+    Every round weighs the same, every game the same within its round. All seeds must have the same games (UserError
+    otherwise). The module's docstring has the formula. Where all values are equal there is no variance to go by; the
+    bound is then Wilson's for an event never seen in that many games.
+    """
+    values_SC = frame.pivot(index="seed", columns=["round", "task_id"], values="value")
+    if values_SC.isna().to_numpy().any():
+        seed, (round_, task) = next((s, c) for s, row in values_SC.isna().iterrows() for c, gap in row.items() if gap)
+        raise UserError(
+            f"seed {seed} has no game '{task}' of round {round_}, which other seeds have; evaluate it again"
+        )
+    round_C = values_SC.columns.get_level_values("round").to_numpy()
+    task_C = values_SC.columns.get_level_values("task_id").to_numpy()
+    x_SC = values_SC.to_numpy()
+    variance, df, covers = _variance(x_SC, round_C, task_C)
+    _, counts = np.unique(round_C, return_counts=True)
+    weight_C = _round_weights(round_C)
+    mean = float((x_SC @ weight_C).mean())
+    games = len(np.unique(task_C))
+    if variance > 0:
+        error = float(np.sqrt(variance))
+        half = float(stdtrit(df, 0.5 + level / 2)) * error
+        p = float(2 * stdtr(df, -abs(mean) / error))
+    else:
+        half = float(1 - wilson(games, games, level)[0])
+        p = 1.0 if mean == 0 else float("nan")
+    rollouts = int(frame["rollouts"].sum())
+    return Estimate(mean, mean - half, mean + half, p, rollouts, len(x_SC), games, covers)
+
+
+def _round_weights(round_C: np.ndarray) -> np.ndarray:
+    """Each cell's weight in the mean of the rounds' means."""
+    _, place_C, counts = np.unique(round_C, return_inverse=True, return_counts=True)
+    return 1 / (len(counts) * counts[place_C])
+
+
+def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tuple[float, float, str]:
+    """(variance of the mean, degrees of freedom, what it covers) of a crossed seeds x games table."""
+    seeds = len(x_SC)
+    _, place_C, counts = np.unique(round_C, return_inverse=True, return_counts=True)
+    weight_C = _round_weights(round_C)
+    # Deviations from the seed's mean in the round: the part that differs between games of one round.
+    sums = np.zeros((seeds, len(counts)))
+    np.add.at(sums.T, place_C, x_SC.T)
+    within_SC = x_SC - (sums / counts)[:, place_C]
+    # n / (n - 1) per round, since the round's mean was estimated from the same games.
+    spread_C = np.sqrt(counts / np.maximum(counts - 1, 1))[place_C]
+    # A game that occurs in several rounds (eval.fresh: false) is one game: its weighted deviations add up first.
+    games, game_C = np.unique(task_C, return_inverse=True)
+    psi_SG = np.zeros((seeds, len(games)))
+    np.add.at(psi_SG.T, game_C, (within_SC * weight_C * spread_C).T)
+    df_game = max(len(games) - len(counts), 1)
+    v_game = float((psi_SG.mean(0) ** 2).sum())
+    if seeds == 1:
+        return v_game, df_game, "games only (one seed)"
+    v_seed = float((x_SC @ weight_C).var(ddof=1) / seeds)
+    residual_SG = psi_SG - psi_SG.mean(0)
+    v_both = float((residual_SG**2).sum() / (seeds * (seeds - 1)))
+    variance = max(v_seed + v_game - v_both, v_seed, v_game)
+    if variance == 0:
+        return 0.0, df_game, "seeds and games"
+    parts = v_seed**2 / (seeds - 1) + v_game**2 / df_game + v_both**2 / ((seeds - 1) * df_game)
+    return variance, float(np.clip(variance**2 / parts, seeds - 1, None)), "seeds and games"
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Holm's (1979) step-down adjustment of p-values: as many comparisons as entries, NaN left as it is."""
+    finite = sorted((p, name) for name, p in p_values.items() if not np.isnan(p))
+    out = dict(p_values)
+    largest = 0.0
+    for rank, (p, name) in enumerate(finite):
+        largest = max(largest, min(1.0, (len(finite) - rank) * p))
+        out[name] = largest
+    return out
+
+
+def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
+    """Whether the experiment can tell methods apart, from the two rails' paired differences to flat GRPO.
+
+    `upper` is oracle_progress - flat_grpo, `lower` random_credit - flat_grpo, None where not run or unfinished.
+    Informative: oracle at least 8 points above flat and random below flat, by the point estimates; `clear` says whether
+    both intervals exclude zero as well.
+    """
+    missing = [name for name, rail in ((UPPER, upper), (LOWER, lower)) if rail is None]
+    parts = []
+    if upper is not None:
+        enough = upper.value >= RAIL_MARGIN
+        parts.append(
+            f"{UPPER} is {points(upper)} against {MIDDLE}, {'at least' if enough else 'less than'} the "
+            f"{100 * RAIL_MARGIN:.0f} points that are asked for"
+        )
+    if lower is not None:
+        parts.append(f"{LOWER} is {points(lower)} against {MIDDLE}, {'below' if lower.value < 0 else 'not below'} it")
+    said = "; ".join(parts) + ("." if parts else "")
+    failed = (upper is not None and upper.value < RAIL_MARGIN) or (lower is not None and lower.value >= 0)
+    if failed:
+        tail = " Differences between methods in this regime say little: tune the regime, not the methods."
+        return Verdict(False, False, f"Not informative. {said}{tail}")
+    if missing:
+        gone = " and ".join(missing)
+        head = f"Open: {gone} {'has' if len(missing) == 1 else 'have'} no finished runs, or {MIDDLE} has none."
+        return Verdict(None, False, f"{head} {said[:1].upper() + said[1:]}".strip())
+    assert upper is not None
+    assert lower is not None
+    clear = upper.clear and lower.clear
+    if clear:
+        tail = " Both intervals exclude zero."
+    else:
+        wide = " and ".join(name for name, rail in ((UPPER, upper), (LOWER, lower)) if not rail.clear)
+        tail = (
+            f" The interval of {wide} includes zero, so this holds for the point estimates only: more seeds or games."
+        )
+    covers = "" if upper.seeds > 1 else " One seed: the intervals cover the choice of games, not of the seed."
+    return Verdict(True, clear, f"Informative. {said}{tail}{covers}")
+
+
+def points(estimate: Estimate) -> str:
+    """A difference of success rates in points with its interval: `+15.1 points [+10.3, +19.9]`."""
+    value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
+    return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
