@@ -1,0 +1,293 @@
+"""The warm server: imports the heavy libraries once, forks one isolated child per job, and dies with Snakemake.
+
+Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER PARENT MODULE...`. It has one thread
+of its own, never imports the rest of turncredit (a job sees the code as it is when the job starts) and never touches
+a model.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+import weakref
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from turncredit.launch import SAME_ENV
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class Job:
+    """A client's request, and the child that runs it."""
+
+    client: socket.socket
+    script: str
+    cwd: str
+    umask: int
+    env: dict[str, str]
+    streams: list[int]
+    pid: int = 0
+    pidfd: int = -1
+
+
+@dataclass
+class Server:
+    """Sockets and children by file descriptor."""
+
+    listener: socket.socket
+    parent: int
+    environ: dict[str, str]
+    jobs: dict[int, Job] = field(default_factory=dict, repr=False)
+
+
+def main(folder: Path, parent: int, modules: list[str]) -> None:
+    """Serve until the process `parent` ends. A forked child returns from `serve` with its job and runs it."""
+    environ = dict(os.environ)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(folder / "socket"))
+    listener.listen(64)
+    parent_fd = os.pidfd_open(parent)
+    if os.getppid() != parent:  # it ended before we could watch it
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    # Orphans of a job become ours, so that none outlives it.
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    server = Server(listener, parent_fd, environ)
+    job = None
+    try:
+        job = serve(server, modules)
+    finally:
+        if job is None:
+            kill_children()
+            shutil.rmtree(folder, ignore_errors=True)
+    if job is not None:
+        run_script(server, job)
+
+
+def serve(server: Server, waiting: list[str]) -> Job | None:
+    """Import `waiting` one by one and answer requests in between; None once the parent has ended.
+
+    In a forked child: the job that the child is to run.
+    """
+    poll = select.poll()
+    poll.register(server.parent, select.POLLIN)
+    poll.register(server.listener, select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll(0 if waiting else None):
+            if descriptor == server.parent:
+                return None
+            if descriptor == server.listener.fileno():
+                job = accept(server)
+                if job is None:
+                    continue
+                if fork(server, job) == 0:
+                    return job
+                poll.register(job.pidfd, select.POLLIN)
+                poll.register(job.client, select.POLLIN | select.POLLHUP)
+            elif descriptor in server.jobs:
+                job = server.jobs[descriptor]
+                ended = descriptor == job.pidfd
+                if not ended:
+                    ended = not forward(job)
+                if ended:
+                    poll.unregister(job.pidfd)
+                    poll.unregister(job.client)
+                    finish(server, job)
+        if waiting:
+            with contextlib.suppress(ImportError):
+                import_module(waiting.pop(0))
+            if not waiting:
+                # Children share these pages; a collection in a child would copy them.
+                gc.collect()
+                gc.freeze()
+
+
+def accept(server: Server) -> Job | None:
+    """Read one request. None, and the client told so, where the job differs too much from what we have imported."""
+    client, _ = server.listener.accept()
+    client.settimeout(10)
+    try:
+        head, streams, _, _ = socket.recv_fds(client, 4, 3)
+        size = int.from_bytes(head, "big")
+        body = bytearray()
+        while len(body) < size and (part := client.recv(size - len(body))):
+            body += part
+        request = json.loads(body.decode("utf-8", "surrogateescape"))
+    except (OSError, ValueError):
+        client.close()
+        return None
+    job = Job(client, request["script"], request["cwd"], request["umask"], request["env"], list(streams))
+    if len(job.streams) != 3 or _library_env(job.env) != _library_env(server.environ):
+        with contextlib.suppress(OSError):
+            client.sendall(b"refused\n")
+        _close(job)
+        return None
+    return job
+
+
+def fork(server: Server, job: Job) -> int:
+    """Fork the job's child; returns 0 in it."""
+    owner = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    job.pid = os.fork()
+    if job.pid == 0:
+        os.setsid()
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != owner:
+            os._exit(1)
+        return 0
+    job.pidfd = os.pidfd_open(job.pid)
+    server.jobs[job.pidfd] = server.jobs[job.client.fileno()] = job
+    for stream in job.streams:
+        os.close(stream)
+    job.streams = []
+    with contextlib.suppress(OSError):  # a client that has gone is seen as a closed socket
+        job.client.sendall(b"started\n")
+    return job.pid
+
+
+def forward(job: Job) -> bool:
+    """Pass on the signals that the client caught; False where the client has gone, and its job with it."""
+    try:
+        caught = job.client.recv(16)
+    except OSError:
+        caught = b""
+    for number in caught:
+        _kill_group(job.pid, number)
+    if not caught:
+        _kill_group(job.pid, signal.SIGKILL)
+    return bool(caught)
+
+
+def finish(server: Server, job: Job) -> None:
+    """Wait for the child, end what it left behind, and tell the client how it ended."""
+    _kill_group(job.pid, signal.SIGKILL)  # what it left behind; itself it has ended, or its client has gone
+    _, status = os.waitpid(job.pid, 0)
+    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
+    for descriptor in (job.pidfd, job.client.fileno()):
+        del server.jobs[descriptor]
+    with contextlib.suppress(OSError):
+        job.client.sendall(f"{how}\n".encode())
+    os.close(job.pidfd)
+    _close(job)
+
+
+def run_script(server: Server, job: Job) -> None:
+    """In the child: become `python SCRIPT` with the client's streams, environment and folder; never returns."""
+    server.listener.close()
+    os.close(server.parent)
+    for other in {id(running): running for running in server.jobs.values()}.values():
+        os.close(other.pidfd)
+        other.client.close()
+    for target, stream in enumerate(job.streams):
+        os.dup2(stream, target)
+        os.close(stream)
+    job.client.close()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
+    os.umask(job.umask)
+    os.chdir(job.cwd)
+    os.environ.clear()
+    os.environ.update(job.env)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    forget_exit_work()
+    for name in [name for name in sys.modules if name.split(".")[0] == "turncredit"]:
+        del sys.modules[name]
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None
+    if "numpy" in sys.modules:  # its global generator would otherwise be the same in every job
+        sys.modules["numpy"].random.seed()
+    os._exit(_execute(job.script))
+
+
+def forget_exit_work() -> None:
+    """Drop what the server's imports registered for their exit (torch's takes 0.1 s); a job runs its own."""
+    atexit._clear()
+    for entry in weakref.finalize._registry.values():
+        entry.atexit = False
+    weakref.finalize._registered_with_atexit = False  # the job's first finalizer registers them anew
+    atexit.register(logging.shutdown)
+    if "multiprocessing.util" in sys.modules:
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+
+
+def _execute(script: str) -> int:
+    """Run the file as `__main__`; the exit status that Python would give."""
+    module = ModuleType("__main__")
+    module.__file__ = script
+    module.__builtins__ = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [script]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    status = 0
+    try:
+        exec(compile(Path(script).read_bytes(), script, "exec"), module.__dict__)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # the interpreter's own last resort: report, exit 1
+        kind, error, trace = sys.exc_info()
+        traceback.print_exception(kind, error, trace.tb_next if trace else None)
+        status = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    return status & 0xFF
+
+
+def _library_env(env: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(SAME_ENV)}
+
+
+def _kill_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def kill_children() -> None:
+    """Kill everything below this process: the orphans of a killed child become children, until none is left."""
+    listing = Path(f"/proc/self/task/{os.getpid()}/children")
+    while pids := [int(pid) for pid in listing.read_text().split()]:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            os.waitpid(pid, 0)
+
+
+def _close(job: Job) -> None:
+    for stream in job.streams:
+        os.close(stream)
+    job.streams = []
+    job.client.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
