@@ -122,7 +122,9 @@ class UpdateConfig(_Closed):
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
     epochs: int = Field(1, ge=1)
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
-    accumulation: int = Field(1, ge=1, description="gradient-accumulation parts a minibatch is split into")
+    tokens_per_pass: int = Field(
+        16384, ge=1, description="padded tokens a forward pass takes; a minibatch of more accumulates gradients"
+    )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
     kl: Literal["none", "k1", "k2", "k3"] = "none"

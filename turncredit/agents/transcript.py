@@ -1,0 +1,81 @@
+"""The append-only agent: one growing transcript per rollout, so that nothing is ever read or trained on twice.
+
+A tokenizer made from scratch has one token for each marker (`<|task|>`, `<|obs|>`, `<|act|>`); a pretrained chat
+model sees a conversation instead, observations as the user's messages and actions as the assistant's replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from turncredit.agents import Encoder, Parsed, Prompt
+
+TASK, OBSERVATION, ACTION = "<|task|>", "<|obs|>", "<|act|>"
+MARKERS = (TASK, OBSERVATION, ACTION)
+INSTRUCTION = (
+    "You act in a text game. Reply to every observation with one command and nothing else, for example: "
+    "go to fridge 1, open fridge 1, take apple 1 from fridge 1.\n"
+)
+
+
+class Transcript:
+    """An append-only context: the goal and the first observation, then observations as they come."""
+
+    def __init__(self, encoder: Encoder, first: Callable[[str, str], str], later: Callable[[str], str]):
+        self._encoder, self._first, self._later = encoder, first, later
+
+    def open(self, goal: str, observation: str, _admissible: Sequence[str]) -> Prompt:
+        """The goal and the first observation, as the whole context."""
+        return Prompt(self._encoder.encode(self._first(goal, observation)), reset=True)
+
+    def follow(self, response_ids: Sequence[int], _action: str, observation: str, _admissible: Sequence[str]) -> Prompt:
+        """The observation. A response that was cut off before its end-of-turn token is closed first."""
+        closing = [] if response_ids and response_ids[-1] == self._encoder.eos_id else [self._encoder.eos_id]
+        return Prompt(closing + self._encoder.encode(self._later(observation)), reset=False)
+
+    def parse(self, text: str) -> Parsed:
+        """The whole response is the action."""
+        action = text.strip()
+        return Parsed(action, well_formed=bool(action) and "\n" not in action)
+
+    def target(self, action: str) -> str:
+        """A leading space keeps entity tokens the same in actions and in observations."""
+        return action if self._encoder.has_chat_template else f" {action}"
+
+
+def factory(encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Transcript]:
+    """Transcript agents for this tokenizer. `history` and `show_admissible` are the window agent's settings."""
+    del history, show_admissible
+    if encoder.has_chat_template:
+        first, later = _chat_markup(encoder)
+    else:
+        first, later = _marker_first, _marker_later
+    return lambda: Transcript(encoder, first, later)
+
+
+def _marker_first(goal: str, observation: str) -> str:
+    return f"{TASK} {goal}{OBSERVATION} {observation}{ACTION}"
+
+
+def _marker_later(observation: str) -> str:
+    return f"{OBSERVATION} {observation}{ACTION}"
+
+
+def _chat_markup(encoder: Encoder) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
+    """What the chat template puts around the first message, and between a reply and the next message."""
+    user, reply, then = "\x01user\x01", "\x01reply\x01", "\x01then\x01"
+    opening = encoder.chat([{"role": "user", "content": user}])
+    before, after = opening.split(user)
+    turn = {"role": "user", "content": then}
+    whole = encoder.chat([{"role": "user", "content": user}, {"role": "assistant", "content": reply}, turn])
+    between, end = whole.split(reply)[1].split(then)
+    eos = encoder.eos_text  # type: ignore[attr-defined]
+    between = between.split(eos, 1)[1] if eos in between else between
+
+    def first(goal: str, observation: str) -> str:
+        return f"{before}{INSTRUCTION}Task: {goal}\n{observation}{after}"
+
+    def later(observation: str) -> str:
+        return f"{between}{observation}{end}"
+
+    return first, later

@@ -1,0 +1,1 @@
+"""The stages: from tables and folders to tables and folders."""

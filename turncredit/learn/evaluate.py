@@ -1,0 +1,107 @@
+"""Stage `eval`: a policy on held-out games. Success is counted once for each rollout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.agents import agent_factory
+from turncredit.config import Experiment
+from turncredit.learn.play import Start, play
+from turncredit.learn.progress import progress
+from turncredit.learn.rollout import policy_id
+from turncredit.learn.tasks import Games
+from turncredit.policy import tokenizer
+from turncredit.policy.sampling import sampler
+from turncredit.seeding import derive_seed
+
+
+def evaluate(
+    *,
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    tasks: str | Path,
+    out: str | Path,
+) -> dict[str, float]:
+    """Play the round's held-out games in every mode; write one row for each rollout.
+
+    The games and the random numbers are the same for every method and seed: differences between policies are
+    paired by game. `method` is `sft` for the policy before any update.
+    """
+    settings = experiment.eval
+    games = Games(experiment, tasks)
+    rows = eval_tasks(experiment, round)
+    encoder = tokenizer.load(policy)
+    agent = experiment.agent
+    engine = sampler(
+        experiment.policy.engine,
+        str(policy),
+        slots=min(experiment.rollout.slots, len(rows)),
+        dtype=experiment.policy.dtype,
+        eos_id=encoder.eos_id,
+    )
+    factory = agent_factory(agent.name, encoder, history=agent.history, show_admissible=agent.show_admissible)
+    results, metrics = [], {}
+    for position, mode in enumerate(settings.modes):
+        done_before = position * len(rows)
+        starts = [
+            Start(
+                games.rows[number]["task_id"],
+                games.rows[number]["task_id"],
+                games.rows[number],
+                derive_seed("eval", mode.name, games.rows[number]["task_id"]),
+            )
+            for number in rows
+        ]
+        played = play(
+            starts,
+            games=games,
+            factory=factory,
+            sampler=engine,
+            tokenizer=encoder,
+            temperature=mode.temperature,
+            max_new=agent.max_response_tokens,
+            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(settings.modes)),
+        )
+        for rollout in played:
+            task = rollout.start.task
+            results.append(
+                {
+                    "policy_id": policy_id(method, seed, 0 if method == "sft" else round),
+                    "method": method,
+                    "seed": seed,
+                    "round": round,
+                    "mode": mode.name,
+                    "split": task["split"],
+                    "task_id": task["task_id"],
+                    "family": task["family"],
+                    "repeat": 0,
+                    "success": rollout.success,
+                    "score": float(sum(turn.reward for turn in rollout.turns)),
+                    "turns": len(rollout.turns),
+                    "invalid": sum(not turn.valid for turn in rollout.turns),
+                    "tokens": rollout.tokens,
+                }
+            )
+        metrics[f"success_{mode.name}"] = float(np.mean([rollout.success for rollout in played]))
+    made_by = tables.provenance(
+        "eval",
+        config={"eval": settings.model_dump(), "agent": agent.model_dump(), "round": round},
+        inputs={"policy": policy, "tasks": tasks},
+        seed=seed,
+    )
+    tables.write(pa.Table.from_pylist(results, schema=tables.schema("evals")), out, "evals", made_by)
+    return metrics
+
+
+def eval_tasks(experiment: Experiment, round: int) -> list[int]:
+    """The rows of the eval tasks that `round` is evaluated on: its own slice where `eval.fresh`."""
+    slices = experiment.eval_rounds()
+    at = slices.index(round) if experiment.eval.fresh else 0
+    return list(range(at * experiment.eval.games, (at + 1) * experiment.eval.games))

@@ -1,0 +1,155 @@
+"""Agents play games through a sampling engine, many rollouts side by side, free slots refilled at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from turncredit.agents import Agent, Prompt
+from turncredit.learn.tasks import Games
+from turncredit.policy.sampling import Request, Response, Sampler
+from turncredit.policy.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One rollout to be played: its game, and the seed of all its random numbers."""
+
+    group_id: str
+    rollout_id: str
+    task: dict
+    seed: int
+
+
+@dataclass(slots=True)
+class Turn:
+    """What happened in one turn. `distance` is None where it was not asked for."""
+
+    observation: str
+    admissible: list[str] | None
+    prompt: Prompt
+    response: Response
+    text: str
+    action: str
+    valid: bool
+    next_observation: str
+    reward: float
+    done: bool
+    success: bool
+    progress_before: float = 0.0
+    progress: float = 0.0
+    distance_before: int | None = None
+    distance: int | None = None
+
+
+@dataclass(slots=True)
+class Played:
+    """A rollout that has ended."""
+
+    start: Start
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def success(self) -> bool:
+        """Whether the episode was won."""
+        return self.turns[-1].success
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(len(turn.response.ids) for turn in self.turns)
+
+
+class _Seat:
+    """A slot of the engine and the rollout that occupies it."""
+
+    def __init__(self, slot: int, start: Start, games: Games, agent: Agent, measure: bool):
+        self.slot, self.agent, self.measure = slot, agent, measure
+        self.played = Played(start)
+        self.env = games.open(start.task)
+        self.rng = np.random.Generator(np.random.Philox(start.seed))
+        self.observation = self.env.reset()
+        self.prompt = agent.open(self.env.goal, self.observation, self.env.admissible())
+        self.state = self._measured()
+
+    def _measured(self) -> tuple[float, int | None]:
+        return (self.env.progress(), self.env.distance()) if self.measure else (0.0, None)
+
+    def request(self, max_new: int) -> Request:
+        """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
+        return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(max_new))
+
+    def act(self, response: Response, decode: Callable[[list[int]], str], keep_admissible: bool) -> bool:
+        """Play the sampled response; true when the episode has ended."""
+        text = decode(response.ids)
+        parsed = self.agent.parse(text)
+        admissible = list(self.env.admissible()) if keep_admissible else None
+        step = self.env.step(parsed.action)
+        before, self.state = self.state, self._measured()
+        self.played.turns.append(
+            Turn(
+                self.observation,
+                admissible,
+                self.prompt,
+                response,
+                text,
+                parsed.action,
+                step.valid and parsed.well_formed,
+                step.observation,
+                step.reward,
+                step.done,
+                step.success,
+                before[0],
+                self.state[0],
+                before[1],
+                self.state[1],
+            )
+        )
+        self.observation = step.observation
+        if not step.done:
+            shown = self.env.admissible()
+            self.prompt = self.agent.follow(response.ids, parsed.action, step.observation, shown)
+        return step.done
+
+
+def play(
+    starts: Iterable[Start],
+    *,
+    games: Games,
+    factory: Callable[[], Agent],
+    sampler: Sampler,
+    tokenizer: Tokenizer,
+    temperature: float,
+    max_new: int,
+    measure: bool = False,
+    keep_admissible: bool = False,
+    on_done: Callable[[int], None] | None = None,
+) -> list[Played]:
+    """Play every start to its end. Returns them in the order given, whatever order they ended in.
+
+    `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
+    own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic).
+    """
+    waiting = list(enumerate(starts))[::-1]
+    free = list(range(sampler.slots))[::-1]
+    seated: list[tuple[int, _Seat]] = []
+    ended: dict[int, Played] = {}
+    while waiting or seated:
+        while waiting and free:
+            number, start = waiting.pop()
+            seated.append((number, _Seat(free.pop(), start, games, factory(), measure)))
+        seated.sort(key=lambda pair: pair[1].slot)
+        responses = sampler.sample([seat.request(max_new) for _, seat in seated], temperature, max_new)
+        going = []
+        for (number, seat), response in zip(seated, responses, strict=True):
+            if seat.act(response, tokenizer.decode, keep_admissible):
+                ended[number] = seat.played
+                free.append(seat.slot)
+            else:
+                going.append((number, seat))
+        seated = going
+        if on_done:
+            on_done(len(ended))
+    return [ended[number] for number in sorted(ended)]

@@ -1,0 +1,117 @@
+"""Stage `sft`: the supervised warm start on demonstrations, loss on the expert's own actions only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from turncredit import tables
+from turncredit.agents import Agent, agent_factory
+from turncredit.artifacts import new_folder
+from turncredit.config import Experiment
+from turncredit.learn.progress import progress
+from turncredit.learn.sequences import TokenSequence, batches, cut, stack, token_logprobs
+from turncredit.policy import models, tokenizer
+from turncredit.policy.sampling import device
+from turncredit.seeding import derive_seed, generator
+
+
+def sft(
+    *, experiment: Experiment, base: str | Path, demos: str | Path, out: str | Path, log: str | Path
+) -> dict[str, float]:
+    """Train the base model on the demonstrations; write the policy's folder and one log row a step."""
+    settings = experiment.sft
+    encoder = tokenizer.load(base)
+    factory = agent_factory(
+        experiment.agent.name,
+        encoder,
+        history=experiment.agent.history,
+        show_admissible=experiment.agent.show_admissible,
+    )
+    sequences = demonstrations(tables.read(demos, "demos"), encoder, factory)
+    model = models.load_model(base, dtype=experiment.policy.dtype)
+    if experiment.policy.lora:
+        model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))
+    model.to(device()).train()
+    torch.manual_seed(derive_seed(settings.seed, "sft dropout"))
+    parameters = list(models.trained_parameters(model).values())
+    optimizer = torch.optim.AdamW(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
+    order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
+    rows = []
+    for step, batch in enumerate(order):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, len(order), settings.lr, settings.warmup_steps, settings.final_lr)
+        learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
+        loss = 0.0
+        for part in batches(batch, experiment.update.tokens_per_pass):
+            ids, turn, _ = stack(part, device())
+            logprobs, _ = token_logprobs(model, ids, turn >= 0)
+            part_loss = -logprobs.sum() / max(learnt, 1)
+            part_loss.backward()
+            loss += float(part_loss.detach())
+        torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        rows.append({"step": step, "loss": loss, "lr": optimizer.param_groups[0]["lr"], "tokens": learnt})
+        progress(step + 1, len(order))
+    with new_folder(out) as folder:
+        models.save_model(model, folder, base=base, final=out)
+    made_by = tables.provenance(
+        "sft",
+        config={"sft": settings.model_dump(), "agent": experiment.agent.model_dump()},
+        inputs={"base": base, "demos": demos},
+        seed=settings.seed,
+    )
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("sft_log")), log, "sft_log", made_by)
+    last = rows[-50:]
+    return {"steps": float(len(rows)), "loss": float(np.mean([row["loss"] for row in last]))}
+
+
+def demonstrations(table: pa.Table, encoder: tokenizer.Tokenizer, factory) -> list[TokenSequence]:
+    """Demonstrations as the agent would have seen and said them, in tokens; noise is read but not learnt."""
+    rollout_N, reset_N, prompts_N, responses_N, learn_N = [], [], [], [], []
+    agent: Agent | None = None
+    last_response: list[int] = []
+    number, last_action = -1, ""
+    for row in table.to_pylist():
+        if row["turn"] == 0:
+            agent, number = factory(), number + 1
+            prompt = agent.open(row["goal"], row["observation"], row["admissible"])
+        else:
+            prompt = agent.follow(last_response, last_action, row["observation"], row["admissible"])
+        last_action = row["action"]
+        last_response = [*encoder.encode(agent.target(row["action"])), encoder.eos_id]
+        rollout_N.append(number)
+        reset_N.append(prompt.reset)
+        prompts_N.append(np.array(prompt.ids))
+        responses_N.append(np.array(last_response))
+        learn_N.append(row["imitate"])
+    logprobs_N = [np.zeros(len(response), dtype=np.float32) for response in responses_N]
+    sequences = cut(rollout_N, reset_N, prompts_N, responses_N, logprobs_N, learn_N)
+    return [sequence for sequence in sequences if (sequence.turn >= 0).any()]
+
+
+def minibatches(
+    sequences: list[TokenSequence], size: int, epochs: float, rng: np.random.Generator
+) -> Iterator[list[TokenSequence]]:
+    """Shuffled minibatches for `epochs` passes (a fraction of a pass counts), like lengths together."""
+    wanted = max(1, round(epochs * len(sequences) / size))
+    made = 0
+    while made < wanted:
+        noise = rng.random(len(sequences)) * 30
+        order = np.argsort([len(sequence.ids) for sequence in sequences] + noise, kind="stable")
+        starts = rng.permutation(range(0, len(order), size))
+        for start in starts[: wanted - made]:
+            yield [sequences[i] for i in order[start : start + size]]
+        made += len(starts)
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: int, final: float) -> float:
+    """Linear warm-up to `peak`, then linear decay to `final` x `peak` at the last step."""
+    rise = min(1.0, (step + 1) / max(1, warmup))
+    fall = 1.0 - (1.0 - final) * step / max(1, steps - 1)
+    return peak * rise * fall

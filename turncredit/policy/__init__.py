@@ -1,0 +1,1 @@
+"""The language model: made or loaded, trained whole or by adapters, sampled, saved as a Hugging Face folder."""

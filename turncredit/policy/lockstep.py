@@ -1,0 +1,214 @@
+"""Sample many rollouts in lockstep, each rollout's key-value cache kept across its turns.
+
+An append-only context is read once: a turn costs the new tokens and the sampled ones, whatever the length of the
+transcript. Rows are ragged (each slot has its own length); keys beyond a row's length are never attended to, so
+what padding leaves in the cache does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from turncredit.errors import UserError
+from turncredit.policy.sampling import Request, Response, device, draw
+from turncredit.policy.weights import read_config, read_weights
+
+SUPPORTED = ("qwen2",)
+
+
+@dataclass(slots=True)
+class _Layer:
+    norm_attention: torch.Tensor
+    norm_mlp: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor
+    out: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    keys: torch.Tensor  # (slots * kv_heads, capacity, head_dim)
+    values: torch.Tensor
+
+
+class Lockstep:
+    """A Qwen2-architecture model over `slots` ragged caches of growing capacity."""
+
+    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
+        config = read_config(folder)
+        if config["model_type"] not in SUPPORTED:
+            raise UserError(
+                f"{folder}: the lockstep engine reads {', '.join(SUPPORTED)} models, not '{config['model_type']}'; "
+                "set policy.engine to 'transformers' or 'vllm'"
+            )
+        self.slots, self.eos_id = slots, eos_id
+        self._device, self._dtype = device(), getattr(torch, dtype)
+        self._heads, self._kv = config["num_attention_heads"], config["num_key_value_heads"]
+        self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
+        self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
+        self._capacity = 0
+        self._length = torch.zeros(slots, dtype=torch.long)
+        self._pending = [-1] * slots  # the last sampled token of a slot, not read by the model yet
+        theta = (config.get("rope_parameters") or config).get("rope_theta", 10000.0)
+        frequency = 1.0 / theta ** (torch.arange(0, self._dim, 2).float() / self._dim)
+        angle = torch.arange(self._limit).float()[:, None] * frequency
+        angle = torch.cat([angle, angle], dim=-1)
+        self._cos, self._sin = (t.to(self._device, self._dtype) for t in (angle.cos(), angle.sin()))
+        self._load(read_weights(folder), config["num_hidden_layers"])
+
+    def _load(self, weights: dict[str, torch.Tensor], layers: int) -> None:
+        def take(name: str) -> torch.Tensor:
+            return weights[name].to(self._device, self._dtype)
+
+        def joined(prefix: str, names: Sequence[str], kind: str) -> torch.Tensor:
+            return torch.cat([take(f"{prefix}.{name}.{kind}") for name in names])
+
+        self._embed = take("model.embed_tokens.weight")
+        self._norm = take("model.norm.weight")
+        self._head = take("lm_head.weight") if "lm_head.weight" in weights else self._embed
+        self._layers: list[_Layer] = []
+        for i in range(layers):
+            at, qkv = f"model.layers.{i}", ("q_proj", "k_proj", "v_proj")
+            self._layers.append(
+                _Layer(
+                    take(f"{at}.input_layernorm.weight"),
+                    take(f"{at}.post_attention_layernorm.weight"),
+                    joined(f"{at}.self_attn", qkv, "weight"),
+                    joined(f"{at}.self_attn", qkv, "bias"),
+                    take(f"{at}.self_attn.o_proj.weight"),
+                    joined(f"{at}.mlp", ("gate_proj", "up_proj"), "weight"),
+                    take(f"{at}.mlp.down_proj.weight"),
+                    *(torch.zeros(self.slots * self._kv, 0, self._dim, dtype=self._dtype) for _ in range(2)),
+                )
+            )
+
+    @torch.inference_mode()
+    def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
+        """One response for each request: read the new tokens, then draw until every row has ended."""
+        rows = torch.tensor([request.slot for request in requests])
+        self._reset([request.slot for request in requests if request.reset])
+        chunks = [self._new_tokens(request) for request in requests]
+        sizes = torch.tensor([len(chunk) for chunk in chunks])
+        start = self._length[rows]
+        self._reserve(int((start + sizes).max()) + max_new)
+        ids = torch.zeros(len(chunks), int(sizes.max()), dtype=torch.long)
+        for row, chunk in enumerate(chunks):
+            ids[row, : len(chunk)] = torch.tensor(chunk)
+        logits = self._forward(ids, start[:, None] + torch.arange(ids.shape[1]), rows, sizes - 1)
+        uniforms = torch.stack([torch.from_numpy(request.uniforms) for request in requests])
+        tokens, logprobs, ends = self._draw_all(logits, rows, start + sizes, temperature, uniforms, max_new)
+        self._length[rows] = start + sizes + ends - 1
+        responses = []
+        for row, request in enumerate(requests):
+            end = int(ends[row])
+            self._pending[request.slot] = int(tokens[row, end - 1])
+            responses.append(Response(tokens[row, :end].tolist(), logprobs[row, :end].tolist()))
+        return responses
+
+    def _draw_all(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        position: torch.Tensor,
+        temperature: float,
+        uniforms: torch.Tensor,
+        max_new: int,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Tokens and log-probabilities (B, max_new), and how many of each row count (B,), the last one included."""
+        batch = len(rows)
+        tokens = torch.full((batch, max_new), self.eos_id)
+        logprobs = torch.zeros(batch, max_new)
+        ends = torch.full((batch,), max_new)
+        alive = torch.arange(batch)
+        for step in range(max_new):
+            drawn, logprob = draw(logits, temperature, uniforms[alive, step].to(logits.device))
+            drawn, logprob = drawn.cpu(), logprob.cpu()
+            tokens[alive, step], logprobs[alive, step] = drawn, logprob
+            going = drawn != self.eos_id
+            ends[alive[~going]] = step + 1
+            alive, drawn = alive[going], drawn[going]
+            if not len(alive) or step + 1 == max_new:
+                break
+            at = position[alive] + step
+            logits = self._forward(drawn[:, None], at[:, None], rows[alive], torch.zeros(len(alive), dtype=torch.long))
+        return tokens, logprobs, ends
+
+    def _new_tokens(self, request: Request) -> list[int]:
+        """The request's tokens, after the slot's last sampled token, which the model has not read yet."""
+        pending = self._pending[request.slot]
+        return request.ids if request.reset or pending < 0 else [pending, *request.ids]
+
+    def _reset(self, slots: list[int]) -> None:
+        self._length[torch.tensor(slots, dtype=torch.long)] = 0
+        for slot in slots:
+            self._pending[slot] = -1
+
+    def _reserve(self, positions: int) -> None:
+        """Grow every cache to hold `positions` tokens a row."""
+        if positions > self._limit:
+            raise UserError(
+                f"a context of {positions} tokens does not fit the model's {self._limit} positions; "
+                "shorten the episodes (horizon), or raise policy.scratch.max_positions"
+            )
+        if positions <= self._capacity:
+            return
+        capacity = min(self._limit, max(positions, self._capacity + 256))
+        for layer in self._layers:
+            for name in ("keys", "values"):
+                old = getattr(layer, name)
+                new = torch.zeros(old.shape[0], capacity, self._dim, dtype=self._dtype, device=self._device)
+                new[:, : self._capacity] = old
+                setattr(layer, name, new)
+        self._capacity = capacity
+
+    def _forward(
+        self, ids: torch.Tensor, position: torch.Tensor, rows: torch.Tensor, last: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits (B, V) after the token at index `last` of each row; keys and values enter the caches.
+
+        `ids` (B, n) right-padded, `position` (B, n) absolute, `rows` (B,) slots, `last` (B,) indices into n.
+        """
+        ids, position, rows, last = (t.to(self._device) for t in (ids, position, rows, last))
+        batch, new = ids.shape
+        position = position.clamp_max(self._capacity - 1)  # padding beyond the last real token
+        used = int(position.max()) + 1
+        groups = self._heads // self._kv
+        cache_rows = (rows[:, None] * self._kv + torch.arange(self._kv, device=rows.device)).reshape(-1)
+        whole = batch == self.slots and bool((rows[1:] > rows[:-1]).all())
+        hidden = F.embedding(ids, self._embed)
+        cos, sin = self._cos[position][:, :, None], self._sin[position][:, :, None]
+        hides = torch.arange(used, device=ids.device) > position[:, :, None]  # (B, n, used)
+        bias = torch.zeros(hides.shape, dtype=self._dtype, device=ids.device).masked_fill_(hides, float("-inf"))
+        bias = bias[:, None, None].expand(batch, self._kv, groups, new, used).reshape(-1, groups * new, used)
+        write = position[:, None].expand(batch, self._kv, new).reshape(-1, new)
+        for layer in self._layers:
+            x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
+            qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(batch, new, -1, self._dim)
+            query, key, value = qkv.split([self._heads, self._kv, self._kv], dim=2)
+            query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+            at = (cache_rows[:, None], write)
+            layer.keys[at] = key.transpose(1, 2).reshape(-1, new, self._dim)
+            layer.values[at] = value.transpose(1, 2).reshape(-1, new, self._dim)
+            keys = layer.keys[:, :used] if whole else layer.keys[cache_rows, :used]
+            values = layer.values[:, :used] if whole else layer.values[cache_rows, :used]
+            # Grouped-query attention as one batched product: the heads that share a key stand beside each other.
+            query = query.view(batch, new, self._kv, groups, self._dim).permute(0, 2, 3, 1, 4)
+            query = query.reshape(-1, groups * new, self._dim)
+            scores = torch.baddbmm(bias, query, keys.transpose(1, 2), alpha=self._dim**-0.5)
+            mixed = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(self._dtype), values)
+            mixed = mixed.view(batch, self._kv, groups, new, self._dim).permute(0, 3, 1, 2, 4)
+            hidden = hidden + F.linear(mixed.reshape(batch, new, -1), layer.out)
+            x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_mlp, self._eps)
+            gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
+        final = hidden[torch.arange(batch, device=ids.device), last]
+        return F.linear(F.rms_norm(final, (final.shape[-1],), self._norm, self._eps), self._head)
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding (Su et al. 2021) in the half-split form of the reference."""
+    half = x.shape[-1] // 2
+    turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+    return x * cos + turned * sin

@@ -1,0 +1,95 @@
+"""Models with gradients: made from scratch, loaded by path or hub name, adapted with LoRA, saved as folders."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from turncredit.config import LoraConfig, ScratchConfig
+from turncredit.errors import UserError
+from turncredit.policy.weights import POLICY_FILE, base_folder
+
+
+def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, bos_id: int) -> torch.nn.Module:
+    """An untrained Qwen2-architecture model; the same seed gives the same weights."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=vocab,
+        hidden_size=settings.hidden,
+        intermediate_size=settings.mlp,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.kv_heads,
+        max_position_embeddings=settings.max_positions,
+        initializer_range=settings.initializer_range,
+        tie_word_embeddings=True,
+        pad_token_id=pad_id,
+        eos_token_id=eos_id,
+        bos_token_id=bos_id,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        return Qwen2ForCausalLM(config)
+
+
+def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> torch.nn.Module:
+    """A causal language model from a folder, an adapter merged in (or kept apart and trainable)."""
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(folder)
+    base = base_folder(folder)
+    if not (base / "config.json").exists():
+        raise UserError(f"{base}: no model here (config.json is missing)")
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype), local_files_only=True)
+    if base != folder:
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+        if not trainable:
+            model = model.merge_and_unload()
+    return model
+
+
+def add_lora(model: torch.nn.Module, settings: LoraConfig, seed: int) -> torch.nn.Module:
+    """`model` with fresh low-rank adapters, of which only these train."""
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+
+    config = PeftConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=list(settings.targets),
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def save_model(model: torch.nn.Module, folder: str | Path, *, base: str | Path, final: str | Path) -> None:
+    """Save weights and tokenizer to `folder`. An adapter is saved alone, with the way from `final` to its base.
+
+    `final` is the name the folder will be renamed to; the tokenizer's files are copied from `base`.
+    """
+    folder, base = Path(folder), Path(base)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    for file in base.iterdir():
+        if file.name.startswith(("tokenizer", "special_tokens", "chat_template", "vocab", "merges")):
+            (folder / file.name).write_bytes(file.read_bytes())
+    if (folder / "adapter_config.json").exists():
+        whole = base_folder(base).resolve()
+        record: dict[str, Any] = {"base": os.path.relpath(whole, Path(final).resolve())}
+        (folder / POLICY_FILE).write_text(json.dumps(record))
+        (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+
+
+def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters that the optimiser changes, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -1,0 +1,114 @@
+"""One small view of a tokenizer folder, and the training of a tokenizer from scratch.
+
+`load` reads `tokenizer.json` with the `tokenizers` library alone: importing transformers takes seconds, and only a
+chat template needs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Backend
+
+from turncredit.errors import UserError
+
+PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
+
+# "apple 1" is one word, so that an entity can become one token; so is every other run of letters, and every mark.
+_WORDS = r" ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
+
+
+class Tokenizer:
+    """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template."""
+
+    def __init__(self, backend: Backend, eos: str, pad: str | None, folder: Path, has_chat_template: bool):
+        self._backend, self._folder = backend, folder
+        self._cache: dict[str, list[int]] = {}
+        self.eos_text = eos
+        self.eos_id = self._special(eos)
+        self.pad_id = self._special(pad) if pad else self.eos_id
+        self.has_chat_template = has_chat_template
+
+    def __len__(self) -> int:
+        return self._backend.get_vocab_size()
+
+    def _special(self, token: str) -> int:
+        number = self._backend.token_to_id(token)
+        if number is None:
+            raise UserError(f"{self._folder}: the tokenizer names '{token}' as a special token but does not have it")
+        return number
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; special tokens written in it are recognised, none is added. A fresh list each time."""
+        ids = self._cache.get(text)
+        if ids is None:
+            ids = self._backend.encode(text, add_special_tokens=False).ids
+            if len(self._cache) < 100_000:
+                self._cache[text] = ids
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a response, without special tokens."""
+        return self._backend.decode(list(ids), skip_special_tokens=True)
+
+    def chat(self, messages: list[dict[str, str]]) -> str:
+        """Messages through the model's own chat template, with the opening of the assistant's reply."""
+        return self._transformers().apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+
+    def _transformers(self):
+        if not hasattr(self, "_full"):
+            from transformers import AutoTokenizer
+
+            self._full = AutoTokenizer.from_pretrained(self._folder)
+        return self._full
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder. Raises UserError where the folder has none."""
+    folder = Path(folder)
+    file, config_file = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if not file.exists() or not config_file.exists():
+        raise UserError(f"{folder}: no tokenizer here (tokenizer.json and tokenizer_config.json are needed)")
+    config = json.loads(config_file.read_text())
+
+    def text(name: str) -> str | None:
+        value = config.get(name)
+        return value["content"] if isinstance(value, dict) else value
+
+    template = "chat_template" in config or (folder / "chat_template.jinja").exists()
+    return Tokenizer(Backend.from_file(str(file)), text("eos_token") or EOS, text("pad_token"), folder, template)
+
+
+def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str | Path, max_length: int) -> Tokenizer:
+    """Train a byte-level BPE tokenizer of `vocab` tokens on `texts` and save it as a Hugging Face folder.
+
+    Words (and entities such as "apple 1") are never split across, so frequent ones become one token each; bytes
+    remain as a fallback for every other text. `markers` become special tokens.
+    """
+    backend = Backend(models.BPE())
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WORDS), "isolated"), bytes_only])
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=[PAD, EOS, BOS, *markers],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    backend.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": EOS,
+        "bos_token": BOS,
+        "pad_token": PAD,
+        "model_max_length": max_length,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
+    return load(folder)

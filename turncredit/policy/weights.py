@@ -1,0 +1,74 @@
+"""Read a Hugging Face folder's configuration and weights without transformers, LoRA adapters merged.
+
+Sampling needs only arithmetic on plain tensors; a folder holds either a whole model or an adapter, whose
+`policy.json` names the base it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from turncredit.errors import UserError
+
+POLICY_FILE = "policy.json"
+
+
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The model's `config.json`, of the base where the folder holds an adapter."""
+    file = base_folder(folder) / "config.json"
+    if not file.exists():
+        raise UserError(f"{folder}: no model here (config.json is missing)")
+    return json.loads(file.read_text())
+
+
+def base_folder(folder: str | Path) -> Path:
+    """The folder that holds the whole model: the folder itself, or the base its adapter belongs to."""
+    folder = Path(folder)
+    if not (folder / "adapter_config.json").exists():
+        return folder
+    record = folder / POLICY_FILE
+    if not record.exists():
+        raise UserError(f"{folder}: an adapter without {POLICY_FILE}, which names the model it belongs to")
+    return (folder / json.loads(record.read_text())["base"]).resolve()
+
+
+def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
+    """All weights by name, with a LoRA adapter's `scale * B @ A` added to the layers it adapts (Hu et al. 2021)."""
+    folder = Path(folder)
+    weights = _read_whole(base_folder(folder))
+    if base_folder(folder) != folder:
+        _merge_adapter(weights, folder)
+    return weights
+
+
+def _read_whole(folder: Path) -> dict[str, torch.Tensor]:
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    else:
+        files = ["model.safetensors"]
+    weights: dict[str, torch.Tensor] = {}
+    for name in files:
+        if not (folder / name).exists():
+            raise UserError(f"{folder}: the weights file {name} is missing")
+        weights.update(load_file(folder / name))
+    return weights
+
+
+def _merge_adapter(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    config = json.loads((folder / "adapter_config.json").read_text())
+    scale = config["lora_alpha"] / config["r"]
+    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+        names = [name for name in file.keys() if name.endswith("lora_A.weight")]  # noqa: SIM118 (not a mapping)
+        for name in names:
+            target = name.removeprefix("base_model.model.").replace("lora_A.weight", "weight")
+            down = file.get_tensor(name).float()
+            up = file.get_tensor(name.replace("lora_A", "lora_B")).float()
+            weight = weights[target]
+            weights[target] = (weight.float() + scale * (up @ down)).to(weight.dtype)
