@@ -230,6 +230,12 @@ class Experiment(_Closed):
     eval: EvalConfig = EvalConfig()
     tracking: TrackingConfig = TrackingConfig()
     resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
+    keep_policies: Literal["all", "last"] = Field(
+        "all", description="'last' deletes a round's policy once the next round and its evaluation have read it"
+    )
+    launcher: Literal["warm", "plain"] = Field(
+        "warm", description="how local jobs start: forked from a warm process, or each as a process of its own"
+    )
 
     @model_validator(mode="after")
     def _enough_games(self) -> Experiment:
@@ -255,12 +261,25 @@ class Experiment(_Closed):
         """What a job of `stage` asks for."""
         return self.resources.get(stage, ResourceConfig())  # type: ignore[call-overload]
 
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (method, seed); `sft` among the methods means its evaluation, which is always made, and no run."""
+        return [(method, seed) for method in self.methods if method != "sft" for seed in self.seeds]
+
     def section_for(self, method: str, section: str) -> BaseModel:
         """`rollout` or `update` as `method` runs it: the experiment's, with the method's own overrides."""
         base = getattr(self, section)
         entry = self.define.get(method)
         changes = getattr(entry, section) if entry else {}
         return base.model_validate({**base.model_dump(), **changes}) if changes else base
+
+
+def sampling_slug(rollout: RolloutConfig) -> str:
+    """The folder name of what is sampled with these settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
+
+    `slots` decides how samples are batched, and so their last bits: it is named where it is not the default.
+    """
+    slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
+    return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
 
 
 def merge(base: Mapping, *others: Mapping) -> dict:
