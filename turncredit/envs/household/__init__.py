@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from turncredit.envs.household.expert import Expert, random_command
 from turncredit.envs.household.settings import Settings
-from turncredit.envs.household.tasks import make_tasks, open_task
+from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 
-__all__ = ["Expert", "Settings", "make_tasks", "open_task", "random_command"]
+__all__ = ["Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command"]

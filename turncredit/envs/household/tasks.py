@@ -122,3 +122,20 @@ def _generated_game(text: str) -> Game:
 @lru_cache(maxsize=_GAMES_KEPT)
 def _real_game(path: str) -> Game:
     return load_game(Path(path))
+
+
+def export_game(row: Mapping[str, Any], folder: Path) -> Path:
+    """Write a generated game as `<folder>/<task_id>/trial_generated/game.tw-pddl` for any ALFWorld installation.
+
+    Domain and grammar are those inside the installed alfworld package. Returns the file's path. Raises
+    UserError for a real game and where the package is missing.
+    """
+    from turncredit.envs.household import textworld
+
+    if row["source"] != "generated":
+        raise UserError(f"{row['task_id']} is a released game; only generated games can be exported")
+    path = folder / row["task_id"] / "trial_generated" / "game.tw-pddl"
+    text = json.dumps(textworld.full_game(read_generated(row["game"])))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
