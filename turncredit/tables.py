@@ -93,6 +93,19 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
+    # One row per question that a language-model judge was asked, whoever asked it: `key` is the hash of model, ask,
+    # prompt version, prompt and decoding parameters.
+    "judge_cache": (
+        1,
+        pa.schema(
+            [
+                *_fields(key=_s, model=_s, ask=_s, prompt_version=_s, prompt=_s, decoding=_s, answer=_s),
+                *_optional(finish_reason=_s, tokens_in=_i32, tokens_out=_i32),
+                *_fields(seconds=_f64),
+            ]
+        ),
+        False,
+    ),
     # One row per turn: what the policy's hidden state was after it had read the observation.
     "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
     # One row per turn: what a learned credit model made of the hidden states. Its outputs are further columns.
@@ -121,7 +134,8 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
-    # One row per optimiser step. No table but `labels` holds a time: the same seed gives the same bytes.
+    # One row per optimiser step. Apart from `labels` and `judge_cache`, no table holds a time:
+    # the same seed gives the same bytes.
     "updates": (
         1,
         pa.schema(
@@ -152,7 +166,9 @@ def code_version() -> str:
         return __version__
     git = ["git", "-C", str(root)]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10)
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=False
+        )
         diff = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "turncredit"], check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return __version__
