@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import secrets
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import duckdb
 import pyarrow as pa
@@ -23,14 +25,18 @@ def answer(query: str, results: Path) -> pa.Table:
     """The query's answer as an Arrow table. Raises UserError with DuckDB's own message on one line."""
     with views.connect(results, query) as connection:
         try:
-            return connection.execute(query).to_arrow_table()
+            relation = connection.sql(query)
+            return pa.table({}) if relation is None else relation.to_arrow_table()
         except duckdb.Error as error:
             raise UserError(f"sql: {_one_line(str(error))}") from None
 
 
 def _one_line(message: str) -> str:
-    """DuckDB's message without the copy of the query that it ends with."""
-    return " ".join(message.split("\n\nLINE ")[0].split())
+    """DuckDB's message without the copy of the query that it ends with; a missing table's nearest view instead."""
+    text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
+    if found := re.search(r"Table with name (\w+) does not exist!", text):
+        return f"there is no view '{found[1]}'{nearest(found[1], views.VIEWS)}; the views are {', '.join(views.VIEWS)}"
+    return text
 
 
 def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
@@ -65,7 +71,7 @@ def _write(table: pa.Table, out: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def write_csv(table: pa.Table, handle) -> None:  # noqa: ANN001 (any text stream)
+def write_csv(table: pa.Table, handle: TextIO) -> None:
     """Write a table as CSV; nulls are empty fields."""
     writer = csv.writer(handle, lineterminator="\n")
     writer.writerow(table.column_names)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: Columns of text when the output is no terminal: nothing is cut, and lines stay readable in a log.
-PLAIN_WIDTH = 160
+#: Columns of text when the output is no terminal: more than any table has, so that nothing is cut or folded.
+PLAIN_WIDTH = 10_000
 
 
-def console(file=None) -> Console:  # noqa: ANN001 (any text stream)
+def console(file: TextIO | None = None) -> Console:
     """A console for stdout (or `file`). Markup and highlighting are off: table contents are data, not markup."""
     stream = file or sys.stdout
     width = None if stream.isatty() else PLAIN_WIDTH

@@ -148,43 +148,37 @@ def _sql_type(kind: pa.DataType) -> str:
 def metrics_table(folders: list[Path]) -> pa.Table:
     """All numbers of all `metrics/<stage>.json` below the experiments, one row each.
 
-    Raises UserError for a file that is not a JSON object.
+    Raises UserError for a file that is not what a stage writes.
     """
     rows = []
     for folder in folders:
         for path in sorted(folder.rglob("metrics/*.json")):
-            where = place(path, folder)
-            for name, value in flat_numbers(read_metrics(path)).items():
-                rows.append(
-                    {
-                        "experiment": folder.name,
-                        **where,
-                        "stage": path.stem,
-                        "name": name,
-                        "value": value,
-                        "path": str(path),
-                    }
-                )
+            data = read_metrics(path)
+            where = {"experiment": folder.name, **place(path, folder), "stage": data["stage"], "path": str(path)}
+            rows += [{**where, "name": name, "value": value} for name, value in stage_numbers(data).items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
 
 
 def read_metrics(path: Path) -> dict:
-    """A stage's metrics. Raises UserError for a file that is not a JSON object."""
+    """What a stage wrote of itself: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
+
+    Raises UserError for a file that is not a JSON object with these keys.
+    """
     try:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again to remake it") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path}: metrics are a JSON object, not a {type(data).__name__}; delete it and run again")
+    absent = [key for key in ("stage", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
+    if absent:
+        raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
     return data
 
 
-def flat_numbers(data: dict, prefix: str = "") -> dict[str, float]:
-    """The numbers in nested mappings, keys joined by dots; booleans, texts and lists are left out."""
-    out: dict[str, float] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            out.update(flat_numbers(value, f"{prefix}{key}."))
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            out[prefix + key] = float(value)
-    return out
+def stage_numbers(data: dict) -> dict[str, float]:
+    """The numbers in a stage's metrics, its own ones and what was measured of its process, by name."""
+    both = {**{key: value for key, value in data.items() if key not in ("metrics", "started")}, **data["metrics"]}
+    return {
+        name: float(value)
+        for name, value in both.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

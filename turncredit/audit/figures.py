@@ -1,0 +1,281 @@
+"""The report's pictures: learning curves and paired differences, as SVG that follows the page's light or dark colours.
+
+Colours are Okabe & Ito's (2008), which the common forms of colour blindness tell apart; each method has a marker and a
+dash pattern of its own as well, so that nothing rests on colour alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+matplotlib.use("agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from turncredit.audit.stats import LOWER, MIDDLE, UPPER, Estimate
+
+#: Ink and paper of the standalone pictures; on the page they become the style sheet's variables.
+INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
+#: A colour here -> the style sheet's variable that replaces it on the page (templates/report.html.j2 has both themes).
+PAGE_COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--rule)",
+    "#0072b2": "var(--blue)",
+    "#009e73": "var(--green)",
+    "#d55e00": "var(--red)",
+    "#cc79a7": "var(--pink)",
+    "#e69f00": "var(--orange)",
+    "#56b4e9": "var(--sky)",
+}
+MOST_IN_ONE = 7
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn everywhere."""
+
+    colour: str
+    marker: str
+    dash: str | tuple
+
+
+_RAILS = {
+    MIDDLE: Look(INK, "o", "-"),
+    UPPER: Look("#009e73", "^", (0, (5, 2))),
+    LOWER: Look("#d55e00", "v", (0, (1.5, 1.5))),
+}
+_OTHERS = [
+    Look("#0072b2", "s", "-"),
+    Look("#cc79a7", "D", "-"),
+    Look("#e69f00", "P", "-"),
+    Look("#56b4e9", "X", "-"),
+    Look("#0072b2", "<", (0, (6, 2, 1, 2))),
+    Look("#cc79a7", ">", (0, (6, 2, 1, 2))),
+    Look("#e69f00", "h", (0, (6, 2, 1, 2))),
+    Look("#56b4e9", "*", (0, (6, 2, 1, 2))),
+]
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "lines.solid_capstyle": "round",
+}
+
+
+def looks(methods: Sequence[str]) -> dict[str, Look]:
+    """A look for each method. The rails keep theirs in every experiment; the others go by their order."""
+    others = [method for method in methods if method not in _RAILS]
+    return {
+        **{method: _OTHERS[place % len(_OTHERS)] for place, method in enumerate(others)},
+        **{method: _RAILS[method] for method in methods if method in _RAILS},
+    }
+
+
+def learning_curves(
+    curves: pd.DataFrame,
+    seeds: pd.DataFrame,
+    baseline: Mapping[str, float] | None,
+    *,
+    methods: Sequence[str],
+    ylabel: str,
+    size: tuple[float, float] = (9.4, 4.5),
+    title: str | None = None,
+) -> Figure:
+    """Success by round with Wilson bands, one line per method; thin lines are single seeds.
+
+    `curves` has method, round, success, low, high; `seeds` method, seed, round, success; `baseline` success, low, high
+    of the SFT policy, drawn as a level band. More than seven methods get a panel each, with flat GRPO in all of them.
+    """
+    with matplotlib.rc_context(_STYLE):
+        if len(methods) <= MOST_IN_ONE:
+            figure = Figure(figsize=size, layout="constrained")
+            axes = [figure.subplots()]
+            groups = [list(methods)]
+        else:
+            groups = [
+                list(dict.fromkeys([MIDDLE, method])) for method in methods if method != MIDDLE or len(methods) == 1
+            ]
+            groups = [[m for m in group if m in methods] for group in groups]
+            rows = -(-len(groups) // 4)
+            figure = Figure(figsize=(size[0], 2.2 * rows), layout="constrained")
+            axes = list(figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).flat)
+            for spare in axes[len(groups) :]:
+                spare.set_visible(False)
+        style = looks(methods)
+        top = _top(curves, seeds, baseline)
+        single = len(axes) == 1
+        for ax, group in zip(axes, groups, strict=False):
+            _axes_frame(ax, top, curves["round"], ylabel if single else None)
+            _baseline(ax, baseline, label=single)
+            ends = [_curve(ax, curves, seeds, method, style[method], small=not single) for method in group]
+            if single:
+                _end_labels(ax, [end for end in ends if end is not None], top)
+            else:
+                ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        return figure
+
+
+def _top(curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float] | None) -> float:
+    """The upper end of the axis: the next tenth above everything that is drawn."""
+    highest = max(
+        [curves["high"].max(), seeds["success"].max() if len(seeds) else 0, baseline["high"] if baseline else 0]
+    )
+    return float(min(1.0, np.ceil(highest * 10 + 0.2) / 10))
+
+
+def _axes_frame(ax: Axes, top: float, rounds: pd.Series, ylabel: str | None) -> None:
+    ax.set_ylim(0, top)
+    # A single round still needs a width.
+    ax.set_xlim(rounds.min() - 0.25, max(rounds.max(), rounds.min() + 1) + 0.25)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
+    ax.spines["left"].set_visible(False)
+    if ylabel:
+        ax.set_xlabel("round")
+        ax.set_title(ylabel, loc="left", fontsize=10.5, color=MUTED)
+
+
+def _baseline(ax: Axes, baseline: Mapping[str, float] | None, *, label: bool) -> None:
+    if baseline is None:
+        return
+    ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
+    ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
+    if label:
+        ax.annotate(
+            f"SFT policy {100 * baseline['success']:.0f}%",
+            (ax.get_xlim()[1], baseline["low"]),
+            xytext=(-4, -4),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            color=MUTED,
+            fontsize=9.5,
+        )
+
+
+def _curve(
+    ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, *, small: bool
+) -> tuple[str, float, float, str] | None:
+    """Draw one method; its name, last round, last success and colour, or None where it has no round yet."""
+    rows = curves[curves["method"] == method].sort_values("round")
+    if rows.empty:
+        return None
+    own = seeds[seeds["method"] == method]
+    if own["seed"].nunique() > 1:
+        for _, line in own.groupby("seed"):
+            ax.plot(line["round"], line["success"], color=look.colour, linewidth=0.7, alpha=0.35)
+    ax.fill_between(rows["round"], rows["low"], rows["high"], color=look.colour, alpha=0.13, linewidth=0)
+    ax.plot(
+        rows["round"],
+        rows["success"],
+        color=look.colour,
+        linestyle=look.dash,
+        marker=look.marker,
+        markersize=3.2 if small else 5,
+        linewidth=1.4 if small else 2,
+        label=method,
+    )
+    last = rows.iloc[-1]
+    return method, float(last["round"]), float(last["success"]), look.colour
+
+
+def _end_labels(ax: Axes, ends: list[tuple[str, float, float, str]], top: float) -> None:
+    """Each line's name at its right end, moved apart where they would touch."""
+    gap = top * 0.058
+    heights: list[float] = []
+    for _, _, height, _ in (ordered := sorted(ends, key=lambda end: end[2])):
+        heights.append(max(height, heights[-1] + gap) if heights else height)
+    overshoot = max(0.0, heights[-1] - top) if heights else 0.0
+    right = ax.get_xlim()[1]
+    for (name, _, success, colour), height in zip(ordered, heights, strict=True):
+        ax.annotate(
+            f"{name} {100 * success:.0f}%",
+            (right, height - overshoot),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+
+
+def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, size_row: float = 0.42) -> Figure:
+    """Paired differences in points with their intervals, one row per method, zero marked."""
+    style = looks([name for name, _ in rows])
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(9.4, 1.0 + size_row * len(rows)), layout="constrained")
+        ax = figure.subplots()
+        ax.axvline(0, color=MUTED, linewidth=1.2)
+        for place, (name, estimate) in enumerate(reversed(rows)):
+            look = style[name]
+            value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
+            ax.plot([low, high], [place, place], color=look.colour, linewidth=2.4)
+            # Filled where the interval is clear of zero, hollow where it is not.
+            face = look.colour if estimate.clear else "none"
+            ax.plot([value], [place], marker=look.marker, markersize=8, color=look.colour, markerfacecolor=face)
+            ax.annotate(
+                f"{value:+.1f}", (value, place), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=9.5
+            )
+        ax.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)], color=INK)
+        ax.set_ylim(-0.6, len(rows) - 0.25)
+        ax.set_xlabel(f"points of success above (right) or below (left) {against}")
+        ax.spines["left"].set_visible(False)
+        ax.margins(x=0.08)
+        return figure
+
+
+def page_svg(figure: Figure, name: str, label: str) -> str:
+    """The figure as SVG for the page: page colours, text as text, ids of its own, `label` for screen readers."""
+    svg = _svg(figure, name)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, variable in PAGE_COLOURS.items():
+        svg = svg.replace(colour, variable)
+    svg = re.sub(r'id="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(
+        r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{label}">', svg, count=1
+    )
+    return svg
+
+
+def standalone_svg(figure: Figure, name: str) -> str:
+    """The figure as an SVG file on white, for a README."""
+    return _svg(figure, name, facecolor=PAPER)
+
+
+def _svg(figure: Figure, name: str, **options: str) -> str:
+    buffer = io.StringIO()
+    # A fixed salt and no date: the same numbers give the same bytes.
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, **(options or {"transparent": True}))
+    return buffer.getvalue()

@@ -1,0 +1,188 @@
+"""Stage `report`: the experiment as one HTML page that needs no network, and its numbers as a table.
+
+Every number on the page carries the SQL and the files it comes from; `summary.parquet` holds them all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from turncredit.audit import figures, stats
+from turncredit.audit.collect import SFT, Results, collect
+from turncredit.audit.sqltool import write_csv
+from turncredit.audit.summary import Number, Summary, final_rounds, summarise, summary_table
+from turncredit.config import Experiment
+from turncredit.tables import code_version
+
+
+def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
+    """Write `index.html`, `summary.parquet`, `summary.csv` and `learning_curves.svg/.png` to the folder `out`.
+
+    `results` is the folder results/<experiment>. Whatever runs are there are reported; what is missing is listed as
+    missing. Raises UserError where there is no evaluation at all, TableError for a damaged table.
+    """
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    summary = summarise(collect(results, experiment))
+    table = summary_table(summary)
+    pictures = _pictures(summary)
+    page = render(summary, pictures)
+    curves = _curves(summary.results, title="Success on held-out games")
+
+    def csv(path: Path) -> None:
+        with path.open("w", newline="") as handle:
+            write_csv(table, handle)
+
+    _replace(out / "index.html", lambda path: path.write_text(page))
+    _replace(out / "summary.parquet", lambda path: pq.write_table(table, path, compression="zstd"))
+    _replace(out / "summary.csv", csv)
+    _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
+    _replace(
+        out / "learning_curves.png", lambda path: curves.savefig(path, format="png", dpi=160, facecolor=figures.PAPER)
+    )
+    verdict = summary.verdict.informative
+    return {
+        "numbers": float(table.num_rows),
+        "runs": float(len(summary.results.runs)),
+        "finished": float(summary.results.runs["finished"].sum()),
+        **({} if verdict is None else {"informative": float(verdict)}),
+    }
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write under a temporary name, then rename."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        write(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _curves(results: Results, *, title: str | None = None) -> figures.Figure:
+    """Held-out success by round."""
+    primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
+    ours, base = primary[primary["method"] != SFT], primary[primary["method"] == SFT]
+    return figures.learning_curves(
+        stats.rates(ours, ["method", "round"]),
+        stats.rates(ours, ["method", "seed", "round"]),
+        None if base.empty else stats.rates(base, ["method"]).iloc[0].to_dict(),
+        methods=[method for method in results.methods if method in set(ours["method"])],
+        ylabel="success on held-out games",
+        title=title,
+    )
+
+
+def _training_curves(results: Results) -> figures.Figure:
+    """Training success by round; round 1 is the SFT policy, the same for all."""
+    frame = results.training
+    pooled = frame.groupby(["method", "round"], as_index=False)[["rollouts", "successes"]].sum()
+    pooled["success"] = pooled["successes"] / pooled["rollouts"]
+    pooled["low"], pooled["high"] = stats.wilson(pooled["successes"].to_numpy(), pooled["rollouts"].to_numpy())
+    seeds = frame.assign(success=frame["successes"] / frame["rollouts"])
+    return figures.learning_curves(
+        pooled,
+        seeds,
+        None,
+        methods=[method for method in results.methods if method in set(frame["method"])],
+        ylabel="success of the training rollouts",
+    )
+
+
+def _pictures(summary: Summary) -> dict[str, str]:
+    """The page's figures by name; one that has nothing to show is left out."""
+    results = summary.results
+    out = {}
+    if (results.evals["method"] != SFT).any():
+        out["curves"] = figures.page_svg(
+            _curves(results), "curves", "Learning curves: held-out success by round and method"
+        )
+    if summary.differences:
+        forest = figures.differences(summary.differences, against=summary.baseline)
+        out["differences"] = figures.page_svg(forest, "differences", f"Paired differences to {summary.baseline}")
+    if len(results.training):
+        label = "Training success by round and method"
+        out["training"] = figures.page_svg(_training_curves(results), "training", label)
+    return out
+
+
+def render(summary: Summary, pictures: dict[str, str]) -> str:
+    """The page as HTML."""
+    environment = Environment(
+        loader=PackageLoader("turncredit.audit"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    numbers: list[dict] = []
+
+    def cite(grid: str, row: str, column: str, number: Number) -> int:
+        """Note where a number comes from; its place in the page's list."""
+        facts = {"value": number.text, "interval": number.interval, "n": number.n, "note": number.note}
+        numbers.append({"name": f"{grid} / {row} / {column}", **facts, "path": number.path, "sql": number.sql})
+        return len(numbers) - 1
+
+    return environment.get_template("report.html.j2").render(
+        summary=summary,
+        experiment=summary.results.experiment,
+        facts=_facts(summary.results),
+        pictures=pictures,
+        is_number=lambda cell: isinstance(cell, Number),
+        cite=cite,
+        numbers=numbers,
+        code=code_version(),
+    )
+
+
+def _facts(results: Results) -> list[tuple[str, str]]:
+    """The experiment in a few words, for the head of the page."""
+    experiment = results.experiment
+    rollout = experiment.rollout
+    seeds = ", ".join(str(seed) for seed in experiment.seeds)
+    rounds = final_rounds(results)
+    return [
+        ("environment", experiment.env.name),
+        ("policy", experiment.policy.source),
+        ("seeds", seeds),
+        ("rounds", f"{experiment.rounds}, of {rollout.tasks} groups x {rollout.group_size} rollouts"),
+        (
+            "held-out games",
+            f"{experiment.eval.games} a round" + (", new ones every round" if experiment.eval.fresh else ""),
+        ),
+        ("final", f"mean of rounds {', '.join(str(number) for number in rounds)}"),
+    ]
+
+
+def print_table(results: str | Path) -> None:
+    """Print the final table and the verdict to the terminal (plain text where it is none)."""
+    from turncredit.audit.terminal import console, plain_table
+
+    summary = summarise(collect(results))
+    grid = summary.grids[0]
+    keys = ["final", "minus_sft", "minus_baseline", "seeds"]
+    columns = [column for column in grid.columns if column.key in keys]
+    shown = plain_table(
+        ["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], grid.title
+    )
+    for name, row in grid.rows.items():
+        shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
+    screen = console()
+    screen.print(shown)
+    for line in (summary.verdict.words, summary.comparisons):
+        if line:
+            screen.print(line)
+    if summary.missing:
+        screen.print(f"Missing: {'; '.join(summary.missing)}.")
+
+
+def _plain(cell: Number | str | None) -> str:
+    if isinstance(cell, Number):
+        return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
+    return cell or "missing"
