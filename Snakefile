@@ -1,0 +1,30 @@
+configfile: "config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/config.smk"
+include: "rules/tasks.smk"
+include: "rules/demos.smk"
+include: "rules/base.smk"
+include: "rules/sft.smk"
+include: "rules/rollout.smk"
+include: "rules/credit.smk"
+include: "rules/update.smk"
+include: "rules/eval.smk"
+include: "rules/report.smk"
+include: "rules/track.smk"
+
+
+localrules:
+    all,
+    resolved_config,
+    report,
+    track,
+
+
+rule all:
+    default_target: True
+    input:
+        f"{RESULTS}/config.json",
+        f"{RESULTS}/report/index.html",
+        f"{RESULTS}/metrics/track.json" if EXPERIMENT.tracking.enabled else [],

@@ -1,0 +1,138 @@
+"""The configuration, checked; paths; what a round reads; what a job asks for; how local jobs start."""
+
+import sys
+from pathlib import Path
+
+from turncredit import launch, plan
+from turncredit.config import from_mapping, sampling_slug
+from turncredit.errors import UserError
+from turncredit.launch import locks
+
+
+def checked_configuration():
+    """The experiment that `config` describes. A mistake in it ends Snakemake here, with one line, before any job."""
+    try:
+        experiment = from_mapping(config)
+        plan.check(experiment)
+        return experiment
+    except UserError as error:
+        print(f"turncredit: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+EXPERIMENT = checked_configuration()
+RESULTS = f"results/{EXPERIMENT.experiment}"
+LOGS = f"{RESULTS}/logs"
+RUN = f"{RESULTS}/runs/{{method}}/seed{{seed}}/round{{round}}"
+SHARED_ROLLOUTS = f"{RESULTS}/sft/rollouts/{{sampling}}/seed{{seed}}"
+
+#: Sampling settings by the name of their folder: the experiment's, and those that methods override.
+SAMPLINGS = {
+    sampling_slug(section): section
+    for section in (
+        EXPERIMENT.section_for(name, "rollout") for name in ["sft", *EXPERIMENT.define]
+    )
+}
+
+
+wildcard_constraints:
+    split="train|eval",
+    sampling=r"t\d+k\d+T[0-9.]+(s\d+)?",
+    method=r"[A-Za-z][A-Za-z0-9_]*",
+    seed=r"\d+",
+    round=r"\d\d",
+
+
+def reads(stage):
+    """Params function: the part of the configuration that decides the job's result. A change of it runs it again."""
+
+    def part(wildcards):
+        named = {
+            name: getattr(wildcards, name)
+            for name in ("split", "method")
+            if hasattr(wildcards, name)
+        }
+        if stage == "eval":
+            named = {"round": int(wildcards.round)}
+        return plan.reads(EXPERIMENT, stage, **named)
+
+    return part
+
+
+def ask(stage):
+    """What a job of `stage` asks of the scheduler, from the block `resources`; memory grows with each retry."""
+    wanted = EXPERIMENT.resource(stage)
+    return {
+        "mem_mb": lambda wildcards, attempt: wanted.mem_mb * attempt,
+        "runtime": wanted.runtime,
+        "gpu": wanted.gpu,
+    }
+
+
+def policy_before(wildcards):
+    """The policy that a round starts from: the SFT policy in round 1, the previous round's after that."""
+    previous = int(wildcards.round) - 1
+    if previous == 0:
+        return f"{RESULTS}/sft/policy"
+    return f"{RESULTS}/runs/{wildcards.method}/seed{wildcards.seed}/round{previous:02d}/policy"
+
+
+def turns_of(wildcards):
+    """The rollouts that a round learns from. Round 1's are the SFT policy's, shared by all that sample alike."""
+    if int(wildcards.round) == 1:
+        sampling = sampling_slug(EXPERIMENT.section_for(wildcards.method, "rollout"))
+        return f"{RESULTS}/sft/rollouts/{sampling}/seed{wildcards.seed}/turns.parquet"
+    return f"{RUN}/rollouts/turns.parquet".format(**wildcards)
+
+
+def side_tables(wildcards):
+    """The side tables that the method reads: they lie beside the turns."""
+    folder = str(Path(turns_of(wildcards)).parent)
+    return {
+        name: f"{folder}/{name}.parquet"
+        for name in plan.method(EXPERIMENT, wildcards.method).needs
+    }
+
+
+def every_round(pattern, rounds):
+    """`pattern` for every method, seed and one of `rounds`."""
+    return [
+        pattern.format(method=method, seed=seed, round=f"{round:02d}")
+        for method, seed in EXPERIMENT.runs()
+        for round in rounds
+    ]
+
+
+def all_updates():
+    return every_round(f"{RUN}/updates.parquet", range(1, EXPERIMENT.rounds + 1))
+
+
+def all_evaluations():
+    """Evaluations of all runs, and of the SFT policy on the same games."""
+    rounds = EXPERIMENT.eval_rounds()
+    return [
+        *(f"{RESULTS}/sft/evals/round{round:02d}.parquet" for round in rounds),
+        *every_round(f"{RUN}/evals.parquet", rounds),
+    ]
+
+
+if workflow.is_main_process:
+    # A run that was killed leaves Snakemake's lock behind; the next one takes it over, if nobody else is running.
+    locks.take_over(Path(".snakemake"))
+
+
+onstart:
+    # Only where jobs run on this machine: never in a dry run, never for or on a cluster.
+    if (
+        EXPERIMENT.launcher == "warm"
+        and workflow.is_main_process
+        and workflow.local_exec
+        and not workflow.touch
+    ):
+        executable, reason = launch.start(
+            first=("snakemake.iocontainers", "snakemake.logging")
+        )
+        if executable is None:
+            logger.info(f"Jobs start as plain processes: {reason}.")
+        else:
+            shell.executable(executable)

@@ -1,0 +1,20 @@
+rule credit:
+    input:
+        unpack(side_tables),
+        turns=turns_of,
+        method=lambda wildcards: plan.method_file(EXPERIMENT, wildcards.method) or [],
+    output:
+        credits=f"{RUN}/credits.parquet",
+        metrics=f"{RUN}/metrics/credit.json",
+    log:
+        f"{LOGS}/credit/{{method}}-seed{{seed}}-round{{round}}.log",
+    threads: EXPERIMENT.resource("credit").threads
+    resources:
+        **ask("credit"),
+    params:
+        stage="credit",
+        reads=reads("credit"),
+    message:
+        "Credit by {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"
+    script:
+        "../workflow_scripts/credit.py"

@@ -1,0 +1,17 @@
+rule track:
+    input:
+        config=f"{RESULTS}/config.json",
+        evals=all_evaluations(),
+        updates=all_updates(),
+    output:
+        metrics=f"{RESULTS}/metrics/track.json",
+    log:
+        f"{LOGS}/track.log",
+    params:
+        stage="track",
+        results=RESULTS,
+        reads=EXPERIMENT.tracking.model_dump(mode="json"),
+    message:
+        "MLflow: metrics, parameters and links of all stages"
+    script:
+        "../workflow_scripts/track.py"

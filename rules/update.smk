@@ -1,0 +1,39 @@
+# With `keep_policies: last` a round's policy is deleted once the next round and its evaluation have read it.
+policy_of_a_round = temp if EXPERIMENT.keep_policies == "last" else lambda path: path
+
+
+rule update:
+    input:
+        policy=policy_before,
+        reference=f"{RESULTS}/sft/policy",
+        turns=turns_of,
+        credits=f"{RUN}/credits.parquet",
+    output:
+        policy=policy_of_a_round(directory(f"{RUN}/policy")),
+        updates=f"{RUN}/updates.parquet",
+        metrics=f"{RUN}/metrics/update.json",
+    log:
+        f"{LOGS}/update/{{method}}-seed{{seed}}-round{{round}}.log",
+    threads: EXPERIMENT.resource("update").threads
+    resources:
+        **ask("update"),
+    params:
+        stage="update",
+        reads=reads("update"),
+    message:
+        "Policy update of {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"
+    script:
+        "../workflow_scripts/update.py"
+
+
+if EXPERIMENT.keep_policies == "last":
+
+    use rule update as update_last with:
+        output:
+            policy=directory(f"{RUN}/policy"),
+            updates=f"{RUN}/updates.parquet",
+            metrics=f"{RUN}/metrics/update.json",
+        wildcard_constraints:
+            round=f"{EXPERIMENT.rounds:02d}",
+
+    ruleorder: update_last > update

@@ -1,0 +1,54 @@
+"""Take over the lock of a Snakemake that was killed.
+
+Snakemake locks a folder while it works in it and removes the lock when it ends; after `kill -9` the lock stays and the
+next run is refused. Here every main process leaves a record of itself before it looks for the lock. Where all
+recorded processes but this one have ended, a lock belongs to nobody, and is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+
+def take_over(state: Path) -> bool:
+    """Record this process in `state` (Snakemake's folder) and remove a lock that no living process can hold.
+
+    Returns whether a lock was removed. Processes of other machines cannot be asked: a record of one leaves the lock
+    to `snakemake --unlock`, and so does a system without /proc.
+    """
+    me = _identity(os.getpid())
+    if me is None:
+        return False
+    records = state / "turncredit-processes"
+    records.mkdir(parents=True, exist_ok=True)
+    (records / f"{socket.gethostname()}-{os.getpid()}.json").write_text(json.dumps(me))
+    locked = any((state / "locks").glob("*.lock"))
+    for path in records.glob("*.json"):
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            return False  # being written by a process that starts right now
+        if record == me:
+            continue
+        if record["host"] != me["host"] or _identity(record["pid"]) == record:
+            return False
+        path.unlink(missing_ok=True)
+    if locked:
+        shutil.rmtree(state / "locks", ignore_errors=True)
+        (state / "locks").mkdir(exist_ok=True)
+    return locked
+
+
+def _identity(pid: int) -> dict | None:
+    """What tells a process from all others, also from later ones with its number; None where it does not live."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+    started = stat.rpartition(")")[2].split()[19]
+    return {"host": socket.gethostname(), "pid": pid, "started": started, "boot": boot}

@@ -1,0 +1,105 @@
+"""What the pipeline must know before a job runs: whether the configuration can work, and what each stage reads of it.
+
+`reads` is the part of the configuration that decides a job's result. Snakemake keeps it with the job's output and
+runs the job again when it has changed, and only then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from turncredit import envs
+from turncredit.config import Experiment, MethodConfig
+from turncredit.credit import Method, resolve
+from turncredit.errors import UserError, nearest
+
+#: Side tables that the pipeline makes; a method that needs another cannot be run in it (yet).
+SIDE_TABLES: tuple[str, ...] = ()
+
+
+def check(experiment: Experiment) -> None:
+    """Raise UserError, one line, for what would only fail in a job: environment, its settings, methods."""
+    environment = envs.load(experiment.env.name)
+    try:
+        environment.Settings.model_validate(experiment.env.settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            hint = nearest(str(first["loc"][-1]), environment.Settings.model_fields)
+            raise UserError(f"config: unknown key 'env.settings.{key}'{hint}") from None
+        raise UserError(f"config: env.settings.{key}: {first['msg']}, got {first['input']!r}") from None
+    for name in experiment.define:
+        method(experiment, name)
+    for name, _ in experiment.runs():
+        missing = [table for table in method(experiment, name).needs if table not in SIDE_TABLES]
+        if missing:
+            raise UserError(
+                f"config: methods: '{name}' reads the table '{missing[0]}', which this pipeline does not make; "
+                f"use it offline with `turncredit credit --{missing[0]}`, or take another method"
+            )
+
+
+def method(experiment: Experiment, name: str) -> Method:
+    """The method that the configuration calls `name`: one of its own definitions, or a built-in one."""
+    entry = experiment.define.get(name)
+    try:
+        return resolve(_definition(entry), name) if entry else resolve(name)
+    except UserError as error:
+        where = f"define.{name}" if entry else "methods"
+        raise UserError(f"config: {where}: {error}") from None
+
+
+def method_file(experiment: Experiment, name: str) -> str | None:
+    """The user's own file that defines the method, if it is one's own."""
+    entry = experiment.define.get(name)
+    return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
+
+
+def _definition(entry: MethodConfig) -> dict[str, Any]:
+    return entry.model_dump(include={"base", "credit", "params"})
+
+
+def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = "", round: int = 0) -> dict[str, Any]:
+    """The part of the configuration that a job of `stage` reads, as plain data.
+
+    `split` is for tasks, `method` for rollout, credit and update, `round` for eval. Raises KeyError for a stage that
+    is not one of the pipeline's.
+    """
+    whole = experiment.model_dump(mode="json")
+    policy, evaluation = whole["policy"], whole["eval"]
+    playing = {"env": whole["env"], "agent": whole["agent"], "engine": policy["engine"], "dtype": policy["dtype"]}
+    if stage == "tasks":
+        keys = (split, f"{split}_split", "seed")
+        return {"env": whole["env"], **{key: whole["tasks"][key] for key in keys}}
+    if stage == "demos":
+        return {"env": whole["env"], "demos": whole["demos"]}
+    if stage == "base":
+        return {key: policy[key] for key in ("source", "revision", "scratch", "dtype")}
+    if stage == "sft":
+        shared = {"tokens_per_pass": whole["update"]["tokens_per_pass"], "dtype": policy["dtype"]}
+        return {"agent": whole["agent"], "sft": whole["sft"], "lora": policy["lora"], **shared}
+    if stage == "rollout":
+        return {**playing, "rollout": experiment.section_for(method, "rollout").model_dump(mode="json")}
+    if stage == "credit":
+        entry = experiment.define.get(method)
+        return {"method": _definition(entry) if entry else method}
+    if stage == "update":
+        return {
+            "update": experiment.section_for(method, "update").model_dump(mode="json"),
+            "lora": policy["lora"],
+            "dtype": policy["dtype"],
+        }
+    if stage == "eval":
+        # Which slice of the held-out games is the round's, not how many rounds there are: more rounds change nothing.
+        rounds = experiment.eval_rounds()
+        if round not in rounds:
+            raise UserError(f"round {round} is not evaluated; eval.every and rounds make it {rounds}")
+        at = rounds.index(round) if evaluation["fresh"] else 0
+        kept = {key: evaluation[key] for key in ("games", "modes")}
+        return {**playing, **kept, "slice": at, "slots": whole["rollout"]["slots"]}
+    if stage == "report":
+        return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
+    raise KeyError(stage)

@@ -1,0 +1,184 @@
+"""What a job's script calls: it runs one stage, says how it went, and measures it.
+
+A script in `workflow_scripts/` is `stage.run(main, globals().get("snakemake"))` and a `main(job)` that hands the job's
+files to a library function. Each job leaves `<log>.job.json` beside its log, with which the script repeats it by hand:
+
+    python workflow_scripts/rollout.py results/household/logs/rollout/sft-t32k8T1.0-seed0.job.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turncredit.config import Experiment, from_mapping
+from turncredit.errors import UserError
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of the pipeline. `input` and `output` are paths by name; `params` is what the rule computed."""
+
+    stage: str
+    config: dict[str, Any]
+    input: dict[str, Any]
+    output: dict[str, str]
+    wildcards: dict[str, str] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
+    log: str | None = None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The whole configuration."""
+        return from_mapping(self.config)
+
+    @property
+    def label(self) -> str:
+        """The stage and its wildcards, as people say it: `rollout flat_grpo seed0 round02`."""
+        named = {"seed": "seed{}", "round": "round{}"}
+        return " ".join([self.stage, *(named.get(key, "{}").format(value) for key, value in self.wildcards.items())])
+
+
+def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> None:
+    """Run `main` on the job that Snakemake, or the `.job.json` named on the command line, describes.
+
+    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`: wall and CPU seconds
+    of the stage itself, the peak memory of its process, and what `main` returns. A mistake of the user's is one line
+    on stderr and exit status 2; any other error is one line there and a traceback in the log, and status 1.
+    """
+    job = _from_snakemake(snakemake) if snakemake is not None else _from_file(sys.argv)
+    if job.log:
+        Path(job.log).parent.mkdir(parents=True, exist_ok=True)
+        if snakemake is not None:
+            _write_json(_job_file(job.log), asdict(job))
+    with _logged(job.log) as say, _announced(job):
+        started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
+        try:
+            metrics = dict(main(job))
+        except UserError as error:
+            say(f"{job.label}: {error}")
+            sys.exit(2)
+        except Exception as error:
+            traceback.print_exc()
+            where = f"; the traceback is in {job.log}" if job.log else ""
+            say(f"{job.label}: {type(error).__name__}: {error}{where}")
+            sys.exit(1)
+        measured = {
+            "stage": job.stage,
+            "started": started,
+            "wall_s": time.perf_counter() - clock,
+            "cpu_s": _cpu_seconds() - before,
+            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+        if "metrics" in job.output:
+            _write_json(Path(job.output["metrics"]), {**measured, "metrics": metrics})
+
+
+def _from_snakemake(snakemake: Any) -> Job:
+    """A `Job` of the `snakemake` object of a script; paths and values become plain strings, lists and numbers."""
+    return Job(
+        stage=snakemake.params["stage"],
+        config=dict(snakemake.config),
+        input={name: _plain(value) for name, value in snakemake.input.items()},
+        output={name: str(value) for name, value in snakemake.output.items()},
+        wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
+        params={name: value for name, value in snakemake.params.items() if name not in {"stage", "reads"}},
+        log=str(snakemake.log[0]) if len(snakemake.log) else None,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else [str(part) for part in value]
+
+
+def _from_file(argv: list[str]) -> Job:
+    """The job that the file named on the command line describes."""
+    if len(argv) != 2:
+        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job leaves one beside its log)")
+    path = Path(argv[1])
+    try:
+        return Job(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise SystemExit(f"{path}: no such file; each job leaves a .job.json beside its log") from None
+    except (ValueError, TypeError) as error:
+        raise SystemExit(f"{path}: not a job's description ({error})") from None
+
+
+def _job_file(log: str) -> Path:
+    return Path(log).with_suffix(".job.json")
+
+
+@contextmanager
+def _logged(log: str | None):
+    """Send everything that is printed, also by libraries' native code, to `log`; yields how to reach the terminal.
+
+    A line that `yield`ed function says goes to the terminal and to the log.
+    """
+    if log is None:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+        os.write(kept[1], f"{line}\n".encode())
+
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield say
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, saved in enumerate(kept, start=1):
+            os.dup2(saved, target)
+            os.close(saved)
+
+
+@contextmanager
+def _announced(job: Job):
+    """Tell whoever watches the folder `TURNCREDIT_WATCH` that this job runs, how far it is, and when it ends."""
+    watch = os.environ.get("TURNCREDIT_WATCH")
+    if not watch or not os.path.isdir(watch):
+        yield
+        return
+    name = Path(watch) / f"{os.getpid()}"
+    running = name.with_suffix(".job")
+    os.environ["TURNCREDIT_PROGRESS"] = str(name.with_suffix(".progress"))
+    started, ok = time.time(), False
+    _write_json(running, {"stage": job.stage, "label": job.label, "started": started})
+    try:
+        yield
+        ok = True
+    finally:
+        line = {"stage": job.stage, "label": job.label, "seconds": time.time() - started, "ok": ok}
+        with open(Path(watch) / "ended.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+        for path in (running, name.with_suffix(".progress")):
+            path.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write `data` under a temporary name, then rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part.write_text(json.dumps(data, indent=1, default=str) + "\n")
+    os.replace(part, path)
+
+
+def _cpu_seconds() -> float:
+    """User and system seconds of this process and of its children that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

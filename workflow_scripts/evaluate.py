@@ -1,0 +1,22 @@
+"""Evaluation: policy, tasks -> evals table. Without a method among the wildcards it is the SFT policy's."""
+
+from turncredit import stage
+
+
+def main(job: stage.Job) -> dict[str, float]:
+    """Hand the job's files to the library."""
+    from turncredit.learn.evaluate import evaluate
+
+    return evaluate(
+        experiment=job.experiment,
+        method=job.wildcards.get("method", "sft"),
+        seed=int(job.wildcards.get("seed", 0)),
+        round=int(job.wildcards["round"]),
+        policy=job.input["policy"],
+        tasks=job.input["tasks"],
+        out=job.output["evals"],
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main, globals().get("snakemake"))

@@ -1,0 +1,25 @@
+"""Policy update: policy, reference, turns, credits -> policy folder, updates table."""
+
+from turncredit import stage
+
+
+def main(job: stage.Job) -> dict[str, float]:
+    """Hand the job's files to the library."""
+    from turncredit.learn.update import update
+
+    return update(
+        experiment=job.experiment,
+        method=job.wildcards["method"],
+        seed=int(job.wildcards["seed"]),
+        round=int(job.wildcards["round"]),
+        policy=job.input["policy"],
+        reference=job.input["reference"],
+        turns=job.input["turns"],
+        credits=job.input["credits"],
+        out=job.output["policy"],
+        updates=job.output["updates"],
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main, globals().get("snakemake"))
