@@ -142,8 +142,13 @@ class Turns:
 
     def codes(self, name: str, method: str) -> np.ndarray:
         """Whole numbers 0..n-1 that are equal where the column's values are equal, in sorted order."""
+        return self.encoded(name, method)[0]
+
+    def encoded(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
+        """The column as codes in sorted order, and the distinct values they stand for: each text is held once."""
         self._require(name, method)
-        return factorise(self.table.column(name))[0][self.order_N]
+        codes, values = factorise(self.table.column(name))
+        return codes[self.order_N], values
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
         """A column in sorted order brought back to the input's row order."""

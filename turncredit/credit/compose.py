@@ -123,7 +123,8 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
                 bonus_N[name] = bonus_N[name] + made.pop(name) if name in bonus_N else made.pop(name)
         columns.update(made)
     columns.update(bonus_N)
-    base = dict(_call(method.estimator, turns, seed, **{f"{name}_N": value for name, value in bonus_N.items()}))
+    taken_N = {f"{name}_N": value for name, value in bonus_N.items() if method.estimator.takes(name)}
+    base = dict(_call(method.estimator, turns, seed, **taken_N))
     advantage_N = base.pop("advantage")
     columns.update(base)
     if method.turn_term is not None:
@@ -154,11 +155,11 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
         raise UserError(f"{method.name} needs the side table '{missing[0]}', which was not given")
     view = turns if isinstance(turns, Turns) else Turns(turns, side)
     columns = {
-        name: view.restore(np.asarray(x, dtype=np.float64)) for name, x in credit_columns(view, method, seed).items()
+        name: pa.array(view.restore(np.asarray(x_N, dtype=np.float64)), from_pandas=True)  # NaN: there is none
+        for name, x_N in credit_columns(view, method, seed).items()
     }
     keys = {name: view.table.column(name) for name in KEYS}
-    advantage = columns.pop("advantage")
-    return pa.table({**keys, "method": pa.array([method.name] * view.n), "advantage": advantage, **columns})
+    return pa.table({**keys, "method": pa.repeat(method.name, view.n), **columns})
 
 
 def _call(part: Part, turns: Turns, seed: int, **arrays: np.ndarray) -> Any:

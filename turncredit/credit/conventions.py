@@ -91,16 +91,23 @@ def turn_relative_N(turns: Turns, credit_N: np.ndarray, turn_norm: TurnNorm, *, 
 
     `position` (HAS, section 3.2): relative to the rollouts of the group that reached the same turn position. It is
     biased where the policy decides when a rollout ends, because those that reach a late position are a selection
-    (verl, issue 7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0.
+    (verl, issue 7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0, and so
+    does a turn without a credit (NaN), which is left out of the statistics.
     """
+    known_N = np.flatnonzero(~np.isnan(credit_N))
+    out_N = np.zeros(turns.n)
     if turn_norm == "none":
-        return credit_N.copy()
+        out_N[known_N] = credit_N[known_N]
+        return out_N
     if turn_norm == "group":
         cell_N, cells = turns.group_N, turns.groups
     else:
         width = int(turns.length_R.max())
         cell_N, cells = turns.group_N * width + turns.turn_N, turns.groups * width
-    return standardise(credit_N, cell_N, cells, norm="mean_std", ddof=ddof, eps=eps, singleton="zero")
+    out_N[known_N] = standardise(
+        credit_N[known_N], cell_N[known_N], cells, norm="mean_std", ddof=ddof, eps=eps, singleton="zero"
+    )
+    return out_N
 
 
 def blend(base_N: np.ndarray, turn_N: np.ndarray, alpha: float) -> np.ndarray:
@@ -110,3 +117,16 @@ def blend(base_N: np.ndarray, turn_N: np.ndarray, alpha: float) -> np.ndarray:
     if alpha == 0.0:
         return turn_N.copy()
     return alpha * base_N + (1.0 - alpha) * turn_N
+
+
+def success_R(turns: Turns, method: str, success_above: float | None) -> np.ndarray:
+    """Which rollouts succeeded.
+
+    With `success_above`, those whose return is above it (graded rewards: 9 on WebShop's 0-10 scale). Without, those
+    with a true `success`; a table without that column counts a return above 0.
+    """
+    if success_above is not None:
+        return turns.return_R > success_above
+    if turns.has("success"):
+        return turns.any_R(turns.column("success", method))
+    return turns.return_R > 0

@@ -69,10 +69,12 @@ def judged(
 ) -> dict[str, np.ndarray]:
     """HAS with a judge's score for each turn, from the side table `labels` (column `score`).
 
-    A turn without a score (the judge failed) is an error: no credit can be made up for it.
+    A turn without a score (null: the judge failed) is left out of the statistics and gets the turn advantage 0.
     Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
     if "labels" not in turns.side:
         raise UserError("has_judge needs the side table 'labels' with a column 'score'; give it with --labels")
-    credit_N = turns.side["labels"].column("score", "has_judge").astype(np.float64)
+    credit_N = turns.side["labels"].column("score", "has_judge", nulls=True).astype(np.float64)
+    if np.isnan(credit_N).all():
+        raise UserError("labels: has_judge needs scores, but every 'score' is null")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)

@@ -1,0 +1,102 @@
+"""HIPIF's four step penalties, as a step-reward shaper."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from turncredit.credit.conventions import Count, NonNegative, success_R
+from turncredit.turns import Turns
+
+#: what an environment says when an action failed (HIPIF, appendix B)
+FAILURE = re.compile(r"nothing happens|no known action matches that input", re.IGNORECASE)
+
+#: words of a subgoal that name no object or place
+PLAIN = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        all and another any around back before check clean close cool current down each every examine find first for
+        from get goal grab heat her his hold inside into its locate look make move near next one open other out over
+        pick place put reach room search second see slice some step subgoal take task that the them then there these
+        this toggle turn two under until use using wash which with
+        """,
+    )
+)
+
+
+def hipif(turns: Turns, *, penalty: NonNegative = 0.1, repeats: Count = 3, success_above: float | None = None) -> dict:
+    """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
+
+    r_gr     a new subgoal that names no object or place seen so far in the rollout
+    r_term   the last turn of a finished subgoal whose observation is a failure, in successful rollouts only
+    r_exec   the same action and observation for the `repeats`-th time (and after) within one subgoal
+    r_fmt    a response without the required tags (`well_formed` false)
+
+    With flat GRPO under `weighting="row"` this is S_t = R + r_t made relative to all decision steps of the group
+    (eq. 8-9); with GiGPO it enters both terms. The penalty is in the reward's units: 0.1 goes with 10 for a success.
+
+    Source: HIPIF, section 3.3, eq. 7-9, appendix B. Decided here: r_gr is charged where the subgoal starts and looks
+    for any word of it, beyond function words and household verbs, among the words of the rollout's observations up to
+    that turn; r_term is charged to the turn whose action drew the failure; the paper gives neither rule in full.
+
+    Reads `subgoal` (text, empty for none), `subgoal_index` (its running number), `well_formed`, `action`,
+    `observation`, `next_observation`; `success` if there is one.
+    Returns `r_grounding`, `r_termination`, `r_execution`, `r_format`, `score_bonus`, `step_bonus` (each N).
+    """
+    span_N = _span_N(turns)
+    starts_N = np.diff(span_N, prepend=-1) != 0
+    ends_N = turns.next_N(starts_N, False)
+    made = {
+        "r_grounding": _ungrounded_N(turns, starts_N),
+        "r_termination": _failed_N(turns) & ends_N & success_R(turns, "hipif", success_above)[turns.rollout_N],
+        "r_execution": _seen_N(turns, span_N) >= repeats,
+        "r_format": ~turns.column("well_formed", "hipif").astype(bool),
+    }
+    columns = {name: np.where(hit_N, -penalty, 0.0) for name, hit_N in made.items()}
+    total_N = np.sum(list(columns.values()), axis=0)
+    return {**columns, "score_bonus": total_N, "step_bonus": total_N.copy()}
+
+
+def _span_N(turns: Turns) -> np.ndarray:
+    """A number for each stretch of turns under one subgoal, rising with the rows."""
+    index_N = turns.column("subgoal_index", "hipif")
+    change_N = (turns.previous_N(index_N, 0) != index_N) | (turns.turn_N == 0)
+    return np.cumsum(change_N) - 1
+
+
+def _failed_N(turns: Turns) -> np.ndarray:
+    code_N, texts = turns.encoded("next_observation", "hipif")
+    return np.array([FAILURE.search(text) is not None for text in texts.to_pylist()])[code_N]
+
+
+def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
+    """How often the turn's action and observation have been seen in its span, this turn included."""
+    action_N = turns.codes("action", "hipif")
+    answer_N = turns.codes("next_observation", "hipif")
+    pair_N = np.unique(action_N * (int(answer_N.max()) + 1) + answer_N, return_inverse=True)[1]
+    key_N = span_N * (int(pair_N.max()) + 1) + pair_N
+    by_key = np.argsort(key_N, kind="stable")
+    starts = np.flatnonzero(np.diff(key_N[by_key], prepend=-1))
+    count_N = np.empty(turns.n, dtype=np.int64)
+    count_N[by_key] = np.arange(turns.n) - np.repeat(starts, np.diff(np.append(starts, turns.n))) + 1
+    return count_N
+
+
+def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
+    subgoal_N = turns.column("subgoal", "hipif")
+    code_N, texts = turns.encoded("observation", "hipif")
+    words_of = [_words(text) for text in texts.to_pylist()]
+    out_N = np.zeros(turns.n, dtype=bool)
+    for first, length in zip(turns.first_R, turns.length_R, strict=True):
+        known: set[str] = set()
+        for row in range(first, first + length):
+            known |= words_of[code_N[row]]
+            if starts_N[row] and subgoal_N[row].strip():
+                out_N[row] = not (_words(subgoal_N[row]) - PLAIN) & known
+    return out_N
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]{3,}", text.lower()))

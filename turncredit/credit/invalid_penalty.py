@@ -1,0 +1,20 @@
+"""The invalid-action penalty, as a step-reward shaper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import NonNegative
+from turncredit.turns import Turns
+
+
+def invalid_penalty(turns: Turns, *, penalty: NonNegative = 0.1) -> dict[str, np.ndarray]:
+    """-penalty on a turn with an invalid action: on its own score and its own step return, not on other turns'.
+
+    Source: verl-agent, which subtracts 0.1 from the row's reward and from its step return after discounting, with
+    rewards of 10 and 0. The penalty is in the reward's units: 0.01 is the same on rewards of 1 and 0.
+
+    Reads `valid`. Returns `score_bonus` and `step_bonus` (each N).
+    """
+    bonus_N = np.where(turns.column("valid", "invalid_penalty").astype(bool), 0.0, -penalty)
+    return {"score_bonus": bonus_N, "step_bonus": bonus_N.copy()}

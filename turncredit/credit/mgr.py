@@ -1,0 +1,169 @@
+"""MGR, multiplicative gated rewards: validity gives the sign, the rollout's outcome the size."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from turncredit.credit.conventions import NonNegative, Share, success_R
+from turncredit.credit.ppo import gae_N, trained_values_N
+from turncredit.credit.rloo import leave_one_out_R
+from turncredit.errors import UserError
+from turncredit.seeding import derive_seed
+from turncredit.turns import Turns
+
+#: what an environment says when an action failed (MGR, appendix A.5: ALFWorld's patterns, then AppWorld's strings)
+ERRORS = re.compile(
+    r"nothing happens\.?$|you don't see that|you can't see that|that command is not understood|you haven't got"
+    r"|you are not|you need to|you must|you have to|that's not|not a valid|not valid|you cannot|you can not"
+    r"|not available|execution failed|traceback:|syntaxerror|exception|error:|maximum number of executions"
+    r"|timed out after|no code available to execute",
+    re.IGNORECASE,
+)
+
+
+def validity_N(turns: Turns) -> np.ndarray:
+    """v_t (eq. 3): -1 where `valid` is false or `next_observation` is empty or matches an error pattern, else +1.
+
+    Either column will do; with both, both count.
+    """
+    if not turns.has("valid") and not turns.has("next_observation"):
+        raise UserError(f"{turns.where}: mgr needs the column 'valid' or 'next_observation', and has neither")
+    good_N = np.ones(turns.n, dtype=bool)
+    if turns.has("valid"):
+        good_N &= turns.column("valid", "mgr").astype(bool)
+    if turns.has("next_observation"):
+        code_N, texts = turns.encoded("next_observation", "mgr")
+        fine = [bool(text.strip()) and ERRORS.search(text.strip()) is None for text in texts.to_pylist()]
+        good_N &= np.array(fine, dtype=bool)[code_N]
+    return np.where(good_N, 1.0, -1.0)
+
+
+def local_N(turns: Turns, valid_N: np.ndarray, *, beta: float, repetition: float, free: int) -> np.ndarray:
+    """R_local = v + h (eq. 4-5): +-beta for recovering or slipping, -repetition (N(a) - free) for repeating.
+
+    N(a_t) counts this action among the rollout's valid actions up to and including this turn; it is only taken from
+    valid turns and only past `free`.
+    """
+    before_N = turns.previous_N(valid_N, 0.0)
+    temporal_N = beta * ((valid_N > 0) & (before_N < 0)) - beta * ((valid_N < 0) & (before_N > 0))
+    if repetition == 0:
+        return valid_N + temporal_N
+    action_N = turns.codes("action", "mgr (for its repetition penalty; `repetition` 0 leaves it out)")
+    rows = np.flatnonzero(valid_N > 0)
+    key = turns.rollout_N[rows] * (int(action_N.max()) + 1) + action_N[rows]
+    by_key = np.argsort(key, kind="stable")  # stable: turns stay in order within a key
+    starts = np.flatnonzero(np.diff(key[by_key], prepend=-1))
+    place = np.arange(len(key)) - np.repeat(starts, np.diff(np.append(starts, len(key))))
+    count_N = np.zeros(turns.n)
+    count_N[rows[by_key]] = place + 1
+    return valid_N + temporal_N - repetition * np.maximum(count_N - free, 0.0)
+
+
+def retain_probability(completion: float, validity: float, *, decay: float, floor: float) -> float:
+    """p_retain (eq. 8), with the paper's thresholds: validity .4, completion .1 and .6."""
+    if validity < 0.4 or completion < 0.1:
+        return 1.0
+    return 1.0 - decay * completion if completion < 0.6 else floor
+
+
+def mgr_reward(
+    turns: Turns,
+    *,
+    beta: NonNegative = 0.1,
+    repetition: NonNegative = 0.5,
+    free: Annotated[int, Field(ge=0)] = 2,
+    damping: NonNegative = 1.0,
+    gate: Literal["sampled", "keep"] = "sampled",
+    decay: NonNegative = 1.5,
+    floor: Share = 0.1,
+    success_above: float | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """R_final of each turn (eq. 7), as its advantage: the paper's ablation without a critic.
+
+    R_global = m/(m-1) (S_i - mean S), S the rollout's success. With R_local as above and |.| the size:
+      same sign                  R_local |R_global|
+      success, R_local < 0       damping R_local R_global
+      failure, R_local > 0       damping g R_local |R_global|
+    g is one gate for each failed rollout, +1 with probability p_retain of the batch's completion and validity, else
+    -1; `gate="keep"` sets it to +1 (the ablation). It is drawn from the seed and the rollout's ids.
+
+    Source: MGR, eq. 1-8, algorithm 1; beta .1, alpha (here `repetition`) .5, q (`free`) 2, gamma (`damping`) 1,
+    decay 1.5, p_min (`floor`) .1. Decided here: R_global = 0 (a group without contrast, or of one) gives 0, for
+    invalid actions too; a repetition penalty that turns a valid action's R_local negative or 0 is fused by that sign,
+    so repeating is punished in successes and failures alike, and the gate never makes it positive.
+
+    Reads `action` and `valid` or `next_observation`; `success` if there is one.
+    Returns `validity`, `local`, `outcome` (R_global), `gate` (0 where none applies), `reward_mgr`, `advantage` (N).
+    """
+    valid_N = validity_N(turns)
+    here_N = local_N(turns, valid_N, beta=beta, repetition=repetition, free=free)
+    success = success_R(turns, "mgr", success_above)
+    outcome_R = leave_one_out_R(turns, success.astype(np.float64), "zero")
+    gate_R = np.where(outcome_R < 0, 1.0, 0.0)
+    if gate == "sampled":
+        keep = retain_probability(float(success.mean()), float((valid_N > 0).mean()), decay=decay, floor=floor)
+        gate_R *= np.where(_uniform_R(turns, seed) < keep, 1.0, -1.0)
+    outcome_N, gate_N = outcome_R[turns.rollout_N], gate_R[turns.rollout_N]
+    size_N = here_N * np.abs(outcome_N)
+    reward_N = np.where(
+        (outcome_N > 0) & (here_N < 0),
+        damping * size_N,
+        np.where((outcome_N < 0) & (here_N > 0), damping * gate_N * size_N, size_N),
+    )
+    return {
+        "validity": valid_N,
+        "local": here_N,
+        "outcome": outcome_N,
+        "gate": gate_N,
+        "reward_mgr": reward_N,
+        "advantage": reward_N.copy(),
+    }
+
+
+def mgr(
+    turns: Turns,
+    *,
+    beta: NonNegative = 0.1,
+    repetition: NonNegative = 0.5,
+    free: Annotated[int, Field(ge=0)] = 2,
+    damping: NonNegative = 1.0,
+    gate: Literal["sampled", "keep"] = "sampled",
+    decay: NonNegative = 1.5,
+    floor: Share = 0.1,
+    success_above: float | None = None,
+    seed: int = 0,
+    gamma: Share = 1.0,
+    lam: Share = 0.95,
+) -> dict[str, np.ndarray]:
+    """GAE(gamma, lam) on R_final (see `mgr_reward`) and a critic's values; the named method whitens it over the batch.
+
+    Source: MGR, eq. 2 and algorithm 1, line 32. The paper does not give gamma and lam; 1 and .95 are decided here.
+    The critic must be trained on `value_target`, not on the environment's reward.
+
+    Returns what `mgr_reward` does, `value`, and `value_target` (A + V).
+    """
+    value_N = trained_values_N(turns, "mgr")
+    made = mgr_reward(
+        turns,
+        beta=beta,
+        repetition=repetition,
+        free=free,
+        damping=damping,
+        gate=gate,
+        decay=decay,
+        floor=floor,
+        success_above=success_above,
+        seed=seed,
+    )
+    advantage_N = gae_N(turns, made["reward_mgr"], value_N, gamma, lam)
+    return {**made, "value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
+
+
+def _uniform_R(turns: Turns, seed: int) -> np.ndarray:
+    """One number in [0, 1) for each rollout, from the seed and its ids alone."""
+    return np.array([derive_seed(seed, "mgr_gate", group, rollout) for group, rollout in turns.ids_R()]) / 2.0**63

@@ -1,0 +1,51 @@
+"""PPO's advantage: generalised advantage estimation on a critic's value of each turn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import Share
+from turncredit.errors import UserError
+from turncredit.turns import Turns
+
+
+def gae_N(turns: Turns, reward_N: np.ndarray, value_N: np.ndarray, gamma: float, lam: float) -> np.ndarray:
+    """A_t = sum_k (gamma lam)^k d_{t+k} with d_t = r_t + gamma V_{t+1} - V_t and V = 0 after the last turn."""
+    next_N = turns.next_N(value_N, 0.0)
+    return turns.discounted_sum_N(reward_N + gamma * next_N - value_N, gamma * lam)
+
+
+def values_N(turns: Turns, method: str) -> np.ndarray | None:
+    """V before each turn's action, from the side table `values`; None where no value is known yet (all null).
+
+    A learned model has nothing to say before its first training; a table with some nulls is damaged.
+    """
+    if "values" not in turns.side:
+        raise UserError(f"{method} needs the side table 'values' with a column 'value'; give it with --values")
+    table = turns.side["values"]
+    if table.has("value") and table.table.column("value").null_count == table.table.num_rows:
+        return None
+    return table.column("value", method).astype(np.float64)
+
+
+def trained_values_N(turns: Turns, method: str) -> np.ndarray:
+    """As `values_N`, where the method can't do without."""
+    value_N = values_N(turns, method)
+    if value_N is None:
+        raise UserError(f"{method} needs values, but every 'value' of the side table 'values' is null")
+    return value_N
+
+
+def ppo(turns: Turns, *, gamma: Share = 1.0, lam: Share = 1.0) -> dict[str, np.ndarray]:
+    """GAE(gamma, lam) over turns, on V(h_t) read before turn t's action.
+
+    Source: Schulman et al. 2016, eq. 16; 2017. gamma = lam = 1 are verl 0.9.1's defaults. As in verl the advantages
+    are whitened for the policy (the normaliser of the named method), and the critic's targets are not.
+    Departures: values and advantages are per turn; verl has one for each token. An episode cut off by the horizon
+    is treated as ended (V = 0 after it), as in verl.
+
+    Returns `value`, `value_target` (A + V, what the critic is trained on) and `advantage` (each N).
+    """
+    value_N = trained_values_N(turns, "ppo")
+    advantage_N = gae_N(turns, turns.reward_N, value_N, gamma, lam)
+    return {"value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}

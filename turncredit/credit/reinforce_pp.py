@@ -1,0 +1,36 @@
+"""REINFORCE++ in its baseline form: centred in the group, whitened over the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import NonNegative, Singleton, Weighting, standardise
+from turncredit.credit.whiten import whiten
+from turncredit.turns import Turns, cell_stats
+
+
+def reinforce_pp(
+    turns: Turns,
+    *,
+    weighting: Weighting = "rollout",
+    singleton: Singleton = "zero",
+    var_eps: NonNegative = 1e-8,
+) -> dict[str, np.ndarray]:
+    """B(i) = R_i - mean_g R, then A = (B - mean B) / sqrt(var B + var_eps) over the batch; the same on every turn.
+
+    The batch's mean and unbiased variance are over rollouts, or with weighting `row` over turns.
+    Source: Hu et al. 2025 (REINFORCE++), baseline form, as in verl 0.9.1 (`rsqrt(var + 1e-8)`, ddof 1).
+    Departures: verl whitens over response tokens, so long responses weigh more; here rollouts or turns are counted.
+    A group of one has no baseline and gives B = 0 (`singleton="raw"`: its score).
+
+    Returns `centred` and `advantage` (each N).
+    """
+    centred_R = standardise(
+        turns.return_R, turns.group_R, turns.groups, norm="mean", ddof=1, eps=0.0, singleton=singleton
+    )
+    centred_N = centred_R[turns.rollout_N]
+    if weighting == "row":
+        return {"centred": centred_N, "advantage": whiten(turns, centred_N, ddof=1, var_eps=var_eps)}
+    stats = cell_stats(centred_R, np.zeros(turns.rollouts, dtype=np.int64), 1, 1)
+    advantage_R = (centred_R - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
+    return {"centred": centred_N, "advantage": advantage_R[turns.rollout_N]}

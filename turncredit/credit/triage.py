@@ -1,0 +1,80 @@
+"""TRIAGE: the rollout's advantage plus a fixed credit for the role that a judge saw in each turn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import NonNegative
+from turncredit.errors import UserError, nearest
+from turncredit.turns import SideTable, Turns
+
+#: how labels may write a role
+ROLES = {
+    "decisive": "decisive",
+    "d": "decisive",
+    "exploration": "exploration",
+    "e": "exploration",
+    "no_progress": "no_progress",
+    "n": "no_progress",
+    "regression": "regression",
+    "r": "regression",
+}
+
+
+def triage(
+    turns: Turns,
+    base_N: np.ndarray,
+    *,
+    lam: NonNegative = 0.2,
+    decisive: float = 1.0,
+    exploration: float = 0.5,
+    no_progress: float = -0.1,
+    regression: float = -0.5,
+) -> dict[str, np.ndarray]:
+    """A_t = A_rollout + lam r(role_t); the named method whitens it over the batch. lam = 0 is the base exactly.
+
+    r is 1.0 for decisive progress, 0.5 for useful exploration, -0.1 for no progress, -0.5 for a regression; lam is
+    0.2 on ALFWorld and WebShop, 0.4 on Search-QA. A turn whose role could not be had (null) gets no correction.
+
+    Source: TRIAGE, eq. 2-4. The constants were lost from the copy of the paper that this was written from; they are
+    from a secondary source and agree with what the text says of them.
+
+    Reads `role` of the side table `labels`: decisive, exploration, no_progress, regression, or D, E, N, R.
+    Returns `advantage_rollout`, `credit` (r, 0 where there is no role) and `advantage` (each N).
+    """
+    value = {
+        "decisive": decisive,
+        "exploration": exploration,
+        "no_progress": no_progress,
+        "regression": regression,
+    }
+    role_N = _labels(turns, "triage", "role").column("role", "triage", nulls=True)
+    names, code_N = np.unique(np.array(["" if role is None else str(role) for role in role_N]), return_inverse=True)
+    unknown = [name for name in names if name and name.lower() not in ROLES]
+    if unknown:
+        raise UserError(
+            f"labels: unknown role '{unknown[0]}'{nearest(unknown[0], ROLES)}; roles are {', '.join(value)}"
+        )
+    credit_N = np.array([value[ROLES[name.lower()]] if name else 0.0 for name in names])[code_N]
+    return _added(base_N, credit_N, lam)
+
+
+def triage_scalar(turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2) -> dict[str, np.ndarray]:
+    """The comparator without roles: A_t = A_rollout + lam s_t, whitened by the named method (TRIAGE, eq. 9).
+
+    s_t is the judge's scalar progress score, `score` of the side table `labels`; a turn without one gets none.
+    Returns `advantage_rollout`, `credit` and `advantage` (each N).
+    """
+    score_N = _labels(turns, "triage_scalar", "score").column("score", "triage_scalar", nulls=True)
+    return _added(base_N, np.nan_to_num(score_N.astype(np.float64), nan=0.0), lam)
+
+
+def _labels(turns: Turns, method: str, column: str) -> SideTable:
+    if "labels" not in turns.side:
+        raise UserError(f"{method} needs the side table 'labels' with a column '{column}'; give it with --labels")
+    return turns.side["labels"]
+
+
+def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:
+    advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
+    return {"advantage_rollout": base_N, "credit": credit_N, "advantage": advantage_N}

@@ -1,0 +1,30 @@
+"""Our own: a causal value of each turn, read from the policy's hidden state, and GAE on it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import Share
+from turncredit.credit.flat_grpo import flat_grpo
+from turncredit.credit.ppo import gae_N, values_N
+from turncredit.turns import Turns
+
+
+def turn_value(turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9) -> dict[str, np.ndarray]:
+    """A = GAE(gamma, lam) on V(h_t); h_t is the policy's hidden state after it has read observation t.
+
+    d_t = r_t + gamma V_{t+1} - V_t, V = 0 after the last turn, A_t = d_t + gamma lam A_{t+1}. Not centred; the named
+    method scales it to unit RMS over the batch. lam is the lever: with 0 the credit is V's own increment, which a
+    value that aliases states turns into a reward for looking good; with 1 it is R - V_t.
+
+    In the first round no value model has been trained (all values null): the advantage is then flat GRPO's.
+
+    Source: none of the five papers. Relatives: PPO's critic with GAE (per token, trained with the policy), TRIAGE's
+    shared-backbone value baseline (lam 0), VinePPO (Monte Carlo values).
+
+    Returns `value` (NaN in the first round) and `advantage` (each N).
+    """
+    value_N = values_N(turns, "turn_value")
+    if value_N is None:
+        return {"value": np.full(turns.n, np.nan), **flat_grpo(turns)}
+    return {"value": value_N, "advantage": gae_N(turns, turns.reward_N, value_N, gamma, lam)}

@@ -1,0 +1,33 @@
+"""TRIAGE's comparator: the increment of a shared-backbone value head, added to the rollout's advantage."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.conventions import NonNegative, Positive
+from turncredit.credit.ppo import values_N
+from turncredit.turns import Turns
+
+
+def value_baseline(
+    turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2, clip: Positive = 0.5
+) -> dict[str, np.ndarray]:
+    """A_t = A_rollout + lam * clip(V_{t+1} - V_t, -clip, clip); the named method whitens it over the batch.
+
+    V is a linear head on the frozen backbone's hidden state at the last token of each observation (column `value` of
+    the side table `values`). After the last turn V is the rollout's return. While the head warms up (all values
+    null) the increment is 0. lam = 0 is the estimator below it exactly, before whitening.
+
+    Source: TRIAGE, appendix D, eq. 12. Decided here: the paper's clip bound and what follows the last turn are not
+    in its text; 0.5 is half of the value's range for a 0/1 reward.
+
+    Returns `advantage_rollout`, `value` (NaN while warming up), `credit` (the clipped increment), `advantage` (N).
+    """
+    value_N = values_N(turns, "value_baseline")
+    if value_N is None:
+        nothing_N = np.zeros(turns.n)
+        value_N, credit_N = np.full(turns.n, np.nan), nothing_N
+    else:
+        credit_N = np.clip(turns.next_N(value_N, turns.return_R) - value_N, -clip, clip)
+    advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
+    return {"advantage_rollout": base_N, "value": value_N, "credit": credit_N, "advantage": advantage_N}
