@@ -1,0 +1,206 @@
+"""What language models have answered: a table in `results/`, by content, shared by every job that asks.
+
+The folder holds `answers-*.parquet` (the table "judge_cache", for anyone to query) and `journal.jsonl`, to which each
+answer is appended the moment it arrives, so that a job that is killed has lost none it paid for. The last job to
+leave moves the journal into Parquet.
+
+Jobs that run at once are kept apart by byte-range locks on the journal, one for each window that is being asked
+about: a job that wants a window somebody else is asking about waits for that answer. The kernel drops a dead job's
+locks, so nothing is ever left behind. It is not SQLite because label jobs run on several nodes: SQLite's fast mode
+(WAL) works on one machine only, and in the other each answer would wait for a lock on the whole file.
+
+On a network file system whose clients see each other's writes late, a window may be asked about by two nodes at
+once; it is then paid for twice and kept once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turncredit import tables
+from turncredit.errors import UserError
+
+JOURNAL = "journal.jsonl"
+_IN_USE, _APPEND, _FIRST_KEY = 0, 1, 16
+"""Bytes of the journal that stand for locks; what is written there has nothing to do with it."""
+_SMALL = 8 << 20
+"""Parquet files below this size are folded into the next one, so that their number stays small."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Answer(NamedTuple):
+    """What a server said, and what it cost."""
+
+    answer: str
+    finish_reason: str | None
+    tokens_in: int | None
+    tokens_out: int | None
+    seconds: float
+
+
+class Question(NamedTuple):
+    """Everything an answer depends on: the model's name is part of it, the server's address is not."""
+
+    model: str
+    ask: str
+    prompt_version: str
+    prompt: str
+    decoding: str
+
+    def key(self) -> str:
+        """SHA-256 over all of it, in hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self, ensure_ascii=False).encode()).hexdigest()
+
+
+class Cache:
+    """An open cache; a `with` block closes it. `folder` is made where it does not exist."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._answers: dict[str, Answer] = {}
+        self._read_to = 0
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.folder / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UserError(f"{folder}: the judge's cache cannot be opened there ({error.strerror})") from None
+        self._lock(fcntl.F_RDLCK, _IN_USE, wait=True)
+
+    def __enter__(self) -> Cache:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def load(self, keys: Iterable[str]) -> None:
+        """Read what the tables hold of `keys`, and all of the journal."""
+        wanted = pa.array(list(keys), pa.string())
+        for path in self._parts():
+            found = pc.is_in(tables.read(path, "judge_cache", columns=["key"]).column("key"), value_set=wanted)
+            if pc.any(found).as_py():
+                part = tables.read(path, "judge_cache", columns=["key", *Answer._fields]).filter(found)
+                rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
+                self._answers.update((key, Answer(*rest)) for key, *rest in rows)
+        self.refresh()
+
+    def get(self, key: str) -> Answer | None:
+        """The answer, if it was loaded, put here, or seen in the journal."""
+        return self._answers.get(key)
+
+    def claim(self, key: str) -> bool:
+        """Try to become the only one who asks for `key`, over all processes. Whoever may must `release` it."""
+        return self._lock(fcntl.F_WRLCK, _place(key), wait=False)
+
+    def release(self, key: str) -> None:
+        """Give the claim on `key` back."""
+        self._lock(fcntl.F_UNLCK, _place(key), wait=False)
+
+    def refresh(self) -> None:
+        """Read what has been appended to the journal since the last time, by anybody."""
+        size = os.fstat(self._file).st_size
+        if size > self._read_to:
+            new = os.pread(self._file, size - self._read_to, self._read_to)
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read_to += len(whole)
+            for row in _rows(whole):
+                self._answers[row["key"]] = Answer(*(row[name] for name in Answer._fields))
+
+    def put(self, key: str, question: Question, answer: Answer) -> None:
+        """Keep an answer for good; it is in the file system when this returns."""
+        line = json.dumps({"key": key, **question._asdict(), **answer._asdict()}, ensure_ascii=False).encode() + b"\n"
+        self._lock(fcntl.F_WRLCK, _APPEND, wait=True)
+        try:
+            self.refresh()
+            size = os.fstat(self._file).st_size
+            if size > self._read_to:  # half a line of a job that died while it wrote
+                line = b"\n" + line
+            written = 0
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+            self._read_to = size + len(line)
+        except OSError as error:
+            raise UserError(f"{self.folder / JOURNAL}: cannot be written ({error.strerror})") from None
+        finally:
+            self._lock(fcntl.F_UNLCK, _APPEND, wait=False)
+        self._answers[key] = answer
+
+    def close(self) -> None:
+        """Leave the cache; whoever leaves last turns the journal into a table."""
+        try:
+            if self._lock(fcntl.F_WRLCK, _IN_USE, wait=False):
+                self._compact()
+        finally:
+            os.close(self._file)
+
+    def _compact(self) -> None:
+        size = os.fstat(self._file).st_size
+        rows = {row["key"]: row for row in _rows(os.pread(self._file, size, 0))}
+        if not rows:
+            return
+        fields = tables.schema("judge_cache")
+        fresh = pa.Table.from_pylist(list(rows.values()), schema=fields)
+        small = [path for path in self._parts() if path.stat().st_size < _SMALL]
+        old = [tables.read(path, "judge_cache", columns=fields.names).cast(fields) for path in small]
+        kept = pa.concat_tables([fields.empty_table(), *old])
+        table = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept["key"], value_set=fresh["key"]))), fresh])
+        name = hashlib.sha256("".join(sorted(table.column("key").to_pylist())).encode()).hexdigest()[:16]
+        path = self.folder / f"answers-{name}.parquet"
+        tables.write(table, path, "judge_cache", tables.provenance("judge_cache"))
+        os.ftruncate(self._file, 0)
+        for part in small:
+            if part != path:
+                part.unlink()
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.folder.glob("answers-*.parquet"))
+
+    def _lock(self, kind: int, place: int, *, wait: bool) -> bool:
+        """Set or drop (F_UNLCK) a lock of one byte. False: somebody else holds it."""
+        try:
+            if hasattr(fcntl, "F_OFD_SETLK"):
+                # Linux: locks of the open file, not of the process, so two caches in one process are kept apart too.
+                how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
+                fcntl.fcntl(self._file, how, struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0))
+            else:
+                how = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}[kind]
+                fcntl.lockf(self._file, how if wait or kind == fcntl.F_UNLCK else how | fcntl.LOCK_NB, 1, place)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                return False
+            if error.errno in _NO_LOCKS:
+                raise UserError(
+                    f"{self.folder}: this file system has no locks ({error.strerror}); keep the judge's cache elsewhere"
+                ) from None
+            raise
+        return True
+
+
+def _place(key: str) -> int:
+    return _FIRST_KEY + int(key[:15], 16)
+
+
+def _rows(lines: bytes) -> list[dict[str, Any]]:
+    """The whole answers among lines; what a dying job left of a line is passed over."""
+    rows = []
+    for line in lines.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "key" in row and "answer" in row:
+            rows.append(row)
+    return rows

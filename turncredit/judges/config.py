@@ -1,0 +1,76 @@
+"""Which judge labels the turns, and how it is asked."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Ask = Literal["role", "progress", "score"]
+"""What is asked of a judge: TRIAGE's role; one scalar of progress, TRIAGE's comparator; HAS's score of a turn."""
+
+MOST_WINDOW = 5
+
+
+class ServeConfig(BaseModel):
+    """A vLLM server that a label job starts on its own node and stops when it is done."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    python: str = Field("python", description="the interpreter of the environment that vLLM is installed in")
+    args: tuple[str, ...] = Field((), description="further arguments of the server, such as --max-model-len 16384")
+    health_timeout: float = Field(900.0, gt=0, description="seconds until the server must answer")
+
+
+class JudgeConfig(BaseModel):
+    """The judge. Everything but `kind` is read by the language-model judge only.
+
+    An API key is never part of a configuration: `api_key_env` names the environment variable that holds it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["rule", "llm"] = "rule"
+    model: str = Field("Qwen/Qwen3-8B", min_length=1, description="as the server calls it")
+    base_url: str = Field("http://127.0.0.1:8000/v1", description="of any server that speaks the OpenAI protocol")
+    api_key_env: str = Field("OPENAI_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    thinking: bool | None = Field(
+        True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
+    )
+    temperature: float = Field(0.0, ge=0)
+    max_tokens: int = Field(4096, ge=16, description="longest answer, its reasoning included")
+    structured: Literal["auto", "always", "never"] = Field(
+        "auto", description="JSON-schema decoding; auto: where the server has it and thinking is off"
+    )
+    window: int = Field(MOST_WINDOW, ge=0, le=MOST_WINDOW, description="turns shown before, and after, the judged one")
+    concurrency: int = Field(64, ge=1, le=1024, description="requests in flight")
+    timeout: float = Field(180.0, gt=0, description="seconds for one request")
+    attempts: int = Field(5, ge=1, description="tries of one request before its label is recorded as missing")
+    max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
+    serve: ServeConfig | None = None
+
+    # Over the whole model, not the field: a message about one field quotes its value, which may hold a key.
+    @model_validator(mode="after")
+    def _no_secrets_in_the_address(self) -> JudgeConfig:
+        parts = urlsplit(self.base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("base_url must be an address such as http://127.0.0.1:8000/v1")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("base_url must not hold a key or a password; name the key's variable in api_key_env")
+        return self
+
+    @model_validator(mode="after")
+    def _serving_needs_a_model(self) -> JudgeConfig:
+        if self.serve is not None and self.kind != "llm":
+            raise ValueError("serve starts a server for a language model; set kind to llm")
+        return self
+
+
+def judge_name(config: JudgeConfig) -> str:
+    """The judge's name in tables and file names, such as `rule` or `qwen3-8b-think`."""
+    if config.kind == "rule":
+        return "rule"
+    name = re.sub(r"[^a-z0-9.]+", "-", config.model.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-.")
+    return f"{name}-think" if config.thinking else name

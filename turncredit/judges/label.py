@@ -1,0 +1,151 @@
+"""Labels for a table of turns, from the rule judge or a language model."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.errors import UserError
+from turncredit.judges.config import Ask, JudgeConfig, judge_name
+from turncredit.judges.rubric import Verdict, prompt_version
+from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
+
+RULE_SCORES: dict[Ask, dict[str, float]] = {
+    "role": {"D": 1.0, "E": 0.5, "N": 0.0, "R": -0.5},
+    "progress": {"D": 1.0, "E": 0.5, "N": 0.0, "R": -0.5},
+    "score": {"D": 1.0, "E": 0.5, "N": 0.25, "R": 0.0},
+}
+"""The number that the rule judge gives with a role, on each question's own scale. Ours."""
+
+
+def label_turns(
+    turns: Any,
+    config: JudgeConfig,
+    *,
+    ask: Ask = "role",
+    cache: str | Path | None = None,
+    where: str = "turns",
+    progress: Callable[[int], None] = lambda _: None,
+) -> pa.Table:
+    """A "labels" table for `turns` (Arrow, pandas or a mapping of columns), one row for each of its rows, in order.
+
+    Reads `group_id, rollout_id, turn, env, goal, action, next_observation` and nothing else. A language model answers
+    `ask` with a role or a score; the rule judge gives both. `cache` is the folder of the language model's answers.
+    A label that cannot be had has role and score null, and a reason. `tokens_*` and `seconds` are what the answer
+    cost when it was paid for; `cached` says that this row did not pay.
+
+    Raises UserError for a table or a judge that cannot be used, and when more than `config.max_missing` of the labels
+    are missing.
+    """
+    rollouts = read_rollouts(turns, where)
+    if config.kind == "rule":
+        columns = _by_rule(rollouts, config, ask)
+    elif cache is None:
+        raise UserError("a language-model judge needs a folder for its answers, so that none is paid for twice")
+    else:
+        columns = _by_model(rollouts, config, ask, Path(cache), progress)
+    # The columns are in sorted order; the table goes back to the order of its input.
+    place = np.empty(len(rollouts.order_N), dtype=np.int64)
+    place[rollouts.order_N] = np.arange(len(place))
+    table = pa.table({"judge": [judge_name(config)] * len(place), **columns}).take(pa.array(place))
+    for at, key in enumerate(tables.KEYS):
+        kind = tables.schema("labels").field(key).type
+        table = table.add_column(at, key, rollouts.keys.column(key).cast(kind))
+    labels = tables.conform(table, "labels", where)
+    check_missing(labels, config, where)
+    return labels
+
+
+def check_missing(labels: pa.Table, config: JudgeConfig, where: str) -> None:
+    """Raise UserError when more than `max_missing` of the labels are missing; the commonest reason is given."""
+    reasons = [reason for reason in labels.column("reason").to_pylist() if reason is not None]
+    share = len(reasons) / max(labels.num_rows, 1)
+    if share > config.max_missing:
+        reason, count = Counter(reasons).most_common(1)[0]
+        raise UserError(
+            f"{where}: {len(reasons)} of {labels.num_rows} labels are missing ({share:.1%}; max_missing is "
+            f"{config.max_missing:.1%}); {count} times: {reason}"
+        )
+
+
+def costs(labels: pa.Table) -> dict[str, float]:
+    """What a "labels" table cost: labels, missing ones, share from the cache, and tokens and seconds paid for."""
+    cached = np.array(labels.column("cached").to_pylist(), dtype=bool)
+    paid = {
+        name: float(sum(x or 0 for x, free in zip(labels.column(name).to_pylist(), cached, strict=True) if not free))
+        for name in ("tokens_in", "tokens_out", "seconds")
+    }
+    missing = labels.num_rows - labels.column("reason").null_count
+    return {"labels": float(labels.num_rows), "missing": float(missing), "cached": float(cached.sum()), **paid}
+
+
+def _by_rule(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> dict[str, Any]:
+    from turncredit.judges.rule import judge_rollouts
+
+    scores = RULE_SCORES[ask]
+    roles, evidence, hashes = judge_rollouts(rollouts, config.window)
+    rows = len(roles)
+    return {
+        "role": roles,
+        "score": [scores[role] for role in roles],
+        "evidence": evidence,
+        "reason": pa.nulls(rows, pa.string()),
+        "prompt_hash": hashes,
+        "cached": [False] * rows,
+        "tokens_in": pa.nulls(rows, pa.int32()),
+        "tokens_out": pa.nulls(rows, pa.int32()),
+        "seconds": pa.nulls(rows, pa.float64()),
+    }
+
+
+def _by_model(
+    rollouts: Rollouts, config: JudgeConfig, ask: Ask, folder: Path, progress: Callable[[int], None]
+) -> dict[str, Any]:
+    from turncredit.judges.cache import Cache
+    from turncredit.judges.client import Reply, ask_all, verdict
+
+    key_N, questions = _questions(windows(rollouts, config.window), config, ask)
+    allowed = math.floor(config.max_missing * len(key_N))
+    with Cache(folder) as cache:
+        replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
+    verdicts: dict[str, Verdict] = {key: verdict(reply, ask) for key, reply in replies.items()}
+    answers = [replies[key].answer for key in key_N]
+    seen: set[str] = set()
+    # The same window in several rollouts is asked about once: the first row pays, the others read.
+    first_N = [not (key in seen or seen.add(key)) for key in key_N]
+    return {
+        **{name: [getattr(verdicts[key], name) for key in key_N] for name in Verdict._fields},
+        "prompt_hash": [key[:16] for key in key_N],
+        "cached": [
+            replies[key].answer is not None and (replies[key].cached or not first)
+            for key, first in zip(key_N, first_N, strict=True)
+        ],
+        **{
+            name: [getattr(answer, name) if answer else None for answer in answers]
+            for name in ("tokens_in", "tokens_out", "seconds")
+        },
+    }
+
+
+def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
+    """The cache's key for each window, and the question behind each distinct key."""
+    from turncredit.judges.cache import Question
+
+    decoding = json.dumps(
+        config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
+    )
+    version, key_N, questions = prompt_version(ask), [], {}
+    for window in asked:
+        question = Question(config.model, ask, version, render(window), decoding)
+        key = question.key()
+        key_N.append(key)
+        questions.setdefault(key, question)
+    return key_N, questions

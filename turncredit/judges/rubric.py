@@ -1,0 +1,182 @@
+"""What a language-model judge is told, and how its answer is read.
+
+The roles, the window and the calibration rules are TRIAGE's (appendix H); the wording is ours. So are the two
+scalar questions: the paper gives no prompt for its scalar comparator, nor does HAS for its judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+from turncredit.judges.config import Ask
+
+ROLES = ("D", "E", "N", "R")
+ROLE_NAMES = {"D": "decisive", "E": "exploration", "N": "no progress", "R": "regression"}
+
+_INTRODUCTION = """\
+You review what an agent did in a text environment. You are shown a short excerpt of one attempt: the task, the \
+turns just before the one under review, the turn under review (an action and the observation it led to), and the \
+turns just after it. You are not told whether the attempt succeeded, and you must not guess it.
+"""
+
+_ROLE = """\
+Decide which ONE role the turn under review played.
+
+D  decisive: it finishes a sub-goal that the task needs, or makes a change of state that the task asks for. Taking \
+the object that is wanted; the cleaning, heating or cooling that is asked for; putting the object where it belongs; \
+going, object in hand, to where the next required change is made; choosing an attribute that the task names; the \
+purchase of a matching product; an answer that the evidence supports.
+E  exploration: it finds out something new without finishing a sub-goal. The first look into a container, the first \
+visit to a place where the object may be, the first query, a better query after a wrong choice was noticed.
+N  no progress: it changes nothing and reveals nothing, but does no harm. Walking past a place without looking, a \
+harmless repeat after the task is done, help texts.
+R  regression: it makes things worse or wastes a turn on what is known already. The wrong object or product, the \
+wrong change of state, undoing what was right, or repeating something that has been done and gives nothing new.
+
+Rules for close calls
+- Judge the turn by what it does here. Neither a later recovery nor a later failure changes its role.
+- The first examination of something is E. Examining it again while nothing about it has changed is R.
+- The observation "Nothing happens." means that the action was not possible: N the first time, R when repeated.
+- Taking, cleaning, heating, cooling, placing or buying what the task asks for is D.
+- Choosing an attribute that is chosen already is R, even where the observation reports success.
+- A purchase or an answer repeated after the first one is N.
+"""
+
+_PROGRESS = """\
+Say how far the turn under review moved the task forward: a number from -1 to 1. 1 means that it finishes something \
+the task needs, 0 that it makes no difference, -1 that it clearly sets the task back. Use the values between for \
+smaller steps. Judge the turn by what it does here; neither a later recovery nor a later failure changes that.
+"""
+
+_SCORE = """\
+Say how much the turn under review contributes to reaching the goal: a number from 0 to 1. 0 means that the attempt \
+would be no worse without it, 1 that the goal could not be reached without it. Judge only this turn.
+"""
+
+_FORMAT = """\
+
+Reason as far as you need to. Then end with one line that holds a JSON object and nothing else:
+{"evidence": "<the words of this excerpt that decide it, in one short sentence>", %s}
+"""
+
+_ANSWER_KEY = {
+    "role": '"role": "D" or "E" or "N" or "R"',
+    "progress": '"score": <number>',
+    "score": '"score": <number>',
+}
+_QUESTION = {"role": _ROLE, "progress": _PROGRESS, "score": _SCORE}
+_RANGE = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}
+
+_WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
+_WORDS |= {"explore": "E", "exploratory": "E", "no-progress": "N", "no_progress": "N", "regressive": "R"}
+_DECODER = json.JSONDecoder()
+_FENCE = re.compile(r"^```\w*\s*|\s*```$")
+
+
+class Verdict(NamedTuple):
+    """A judge's answer. Without a label both `role` and `score` are None and `reason` says why."""
+
+    role: str | None = None
+    score: float | None = None
+    evidence: str | None = None
+    reason: str | None = None
+
+
+@cache
+def instructions(ask: Ask) -> str:
+    """The system message: roles or scale, rules for close calls, form of the answer."""
+    return _INTRODUCTION + "\n" + _QUESTION[ask] + _FORMAT % _ANSWER_KEY[ask]
+
+
+@cache
+def prompt_version(ask: Ask) -> str:
+    """Names the wording of `instructions`, so that a changed word is a new question: such as `role-1f3a9c02`."""
+    return f"{ask}-{hashlib.sha256(instructions(ask).encode()).hexdigest()[:8]}"
+
+
+def answer_schema(ask: Ask) -> dict[str, Any]:
+    """The JSON schema of an answer, for servers that can decode under one. Evidence first: it is to be the reason."""
+    if ask == "role":
+        value: dict[str, Any] = {"role": {"type": "string", "enum": list(ROLES)}}
+    else:
+        low, high = _RANGE[ask]
+        value = {"score": {"type": "number", "minimum": low, "maximum": high}}
+    return {
+        "type": "object",
+        "properties": {"evidence": {"type": "string"}, **value},
+        "required": ["evidence", *value],
+        "additionalProperties": False,
+    }
+
+
+def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Verdict:
+    """A model's text as a verdict: the last JSON object in it, however it is wrapped; nothing is ever guessed.
+
+    Understood besides the form asked for: reasoning before it (also in <think> tags), code fences, TRIAGE's own form
+    with lists of one, role names written out, numbers as text, and an answer that is only the role or the number.
+    Anything else, reasoning that was cut off, an unknown role and a number out of range leave the label missing.
+    """
+    body, closed, after = text.rpartition("</think>")
+    if not closed and "<think>" in text:
+        return Verdict(reason="the answer ends inside its reasoning; raise max_tokens")
+    body = after.strip() if closed else text.strip()
+    found = _last_object(body)
+    if found is None:
+        bare = _FENCE.sub("", body).strip().strip("\"'.")
+        if not bare:
+            cut = "; raise max_tokens" if finish_reason == "length" else ""
+            return Verdict(reason=f"the answer is empty{cut}")
+        found = {"role": bare, "score": bare}
+        if _value(found, ask) is None:
+            cut = "it was cut off; raise max_tokens" if finish_reason == "length" else _short(body)
+            return Verdict(reason=f"no JSON object in the answer: {cut}")
+    evidence = _first(found.get("evidence", found.get("reason")))
+    value = _value(found, ask)
+    if value is None:
+        key = "role" if ask == "role" else "score"
+        return Verdict(reason=f"no valid {key} in the answer: {_short(json.dumps(found, ensure_ascii=False))}")
+    evidence = " ".join(str(evidence).split()) if evidence is not None else None
+    return Verdict(role=value, evidence=evidence) if ask == "role" else Verdict(score=value, evidence=evidence)
+
+
+def _value(found: dict[str, Any], ask: Ask) -> Any:
+    if ask == "role":
+        value = _first(found.get("role", found.get("labels", found.get("label"))))
+        return _WORDS.get(" ".join(value.lower().split())) if isinstance(value, str) else None
+    value = _first(found.get("score", found.get("progress")))
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    low, high = _RANGE[ask]
+    return number if low <= number <= high else None
+
+
+def _first(value: Any) -> Any:
+    """The only item of a list of one; anything else as it is."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    """The last complete JSON object in `text` that is not part of another one."""
+    found, at = None, text.find("{")
+    while at >= 0:
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except ValueError:
+            at = text.find("{", at + 1)
+            continue
+        found = value if isinstance(value, dict) else found
+        at = text.find("{", end)
+    return found
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,68 @@
+"""The rule judge: the rubric's rules for close calls, applied to the same window a language model would see.
+
+Deterministic, free, some tens of thousands of turns a second. What it knows is the grammar of an environment's
+actions and what the goal says; it reads no simulator, so what lies more than five turns back it does not know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from types import ModuleType
+
+from turncredit.errors import UserError, nearest
+from turncredit.judges.rules import household, searchqa, webshop
+from turncredit.judges.window import Rollouts, Window
+
+GRAMMARS: dict[str, ModuleType] = {
+    "household": household,
+    "alfworld": household,
+    "webshop": webshop,
+    "searchqa": searchqa,
+}
+VERSION = "rule-1"
+"""Part of a label's `prompt_hash`; raise the number with any change of the rules."""
+
+
+def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str], list[str]]:
+    """Role, evidence and window hash of each turn, in sorted order; windows of `size` turns to either side.
+
+    Raises UserError for an environment whose actions the rules do not know.
+    """
+    roles, evidence, hashes = [], [], []
+    for first, length in zip(rollouts.first_R.tolist(), rollouts.length_R.tolist(), strict=True):
+        env = rollouts.env_N[first]
+        grammar = _grammar(env)
+        goal = grammar.read_goal(rollouts.goal_N[first])
+        seen = rollouts.turn_N[first : first + length]
+        turns = [grammar.read_turn(turn) for turn in seen]
+        digests = [_digest("\x1f".join(turn)) for turn in seen]
+        start = _digest(f"{VERSION}\x1f{env}\x1f{rollouts.goal_N[first]}")
+        for at in range(length):
+            low, high = max(0, at - size), at + 1 + size
+            role, why = grammar.judge(goal, turns[low:at], turns[at], turns[at + 1 : high])
+            roles.append(role)
+            evidence.append(why)
+            place = (at - low).to_bytes(1, "big")
+            hashes.append(_digest(start + place + b"".join(digests[low:high])).hex())
+    return roles, evidence, hashes
+
+
+def judge_window(window: Window) -> tuple[str, str]:
+    """Role and evidence of the turn in the middle of one window."""
+    grammar = _grammar(window.env)
+    before = [grammar.read_turn(turn) for turn in window.before]
+    after = [grammar.read_turn(turn) for turn in window.after]
+    return grammar.judge(grammar.read_goal(window.goal), before, grammar.read_turn(window.turn), after)
+
+
+def _grammar(env: str) -> ModuleType:
+    if env not in GRAMMARS:
+        raise UserError(
+            f"the rule judge does not know the actions of '{env}'{nearest(env, GRAMMARS)}; it knows "
+            f"{', '.join(GRAMMARS)}; a language-model judge takes any environment"
+        )
+    return GRAMMARS[env]
+
+
+def _digest(data: str | bytes) -> bytes:
+    return hashlib.blake2b(data if isinstance(data, bytes) else data.encode(), digest_size=8).digest()

@@ -1,0 +1,164 @@
+"""What a judge sees of a turn: the goal, the turn, and at most five turns on either side. Never the outcome.
+
+Only `COLUMNS` of a table of turns are ever read, so success, score, reward, progress and distance have no way in;
+what an environment's own text says of the outcome (a score on WebShop's last page, the reply to an answer) is taken
+out of it here. What stays: an excerpt whose last turn is the attempt's last, as in TRIAGE.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit.errors import UserError, nearest
+from turncredit.turns import KEYS, Turns, as_table
+
+COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
+OBSERVATION_LIMIT = 2000
+"""Characters of one observation in a prompt; the middle of a longer one is left out (a rule judge sees all of it)."""
+
+_HIDDEN = "(the environment's reply is not shown)"
+
+_PURCHASE = re.compile(r"^\s*click\[\s*buy now\s*\]\s*$", re.IGNORECASE)
+_ANSWER = re.compile(r"<answer>|^\s*(?:answer|finish)\s*\[", re.IGNORECASE)
+_SEARCH_QA = {"searchqa", "search_qa", "search-qa", "search"}
+
+# What environments say of the outcome in their own words. Whole sentences, lines or [SEP] parts go.
+_OUTCOME = re.compile(
+    r"""
+      \*{3}[^*\n]{0,80}\*{3}                                                    # *** You have won ***
+    | [^.!?\n]*\b(?:you(?:'ve|\ have)?\ (?:won|lost|win|lose)\b|task\ (?:completed|complete|failed|succeeded)\b
+        |(?:goal|task)\ (?:was\ |has\ been\ |is\ )?(?:achieved|accomplished|reached)\b)[^.!?\n]*[.!?]?
+    | [^.!?\n]*\byour\ score\b[^\n]*                                            # your score (min 0.0, max 1.0) ...
+    | \b(?:reward|score|success|won|is_correct|correct)\s*(?:\[SEP\]\s*)?[:=]\s*(?:-?\d+(?:\.\d+)?|true|false)\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_HINT = re.compile(r"won|lost|win|lose|score|task|goal|reward|success|correct|\*\*\*", re.IGNORECASE)
+
+
+class Turn(NamedTuple):
+    """One action and what the environment answered."""
+
+    action: str
+    observation: str
+
+
+class Window(NamedTuple):
+    """A turn and its neighbours, in order of time."""
+
+    env: str
+    goal: str
+    before: tuple[Turn, ...]
+    turn: Turn
+    after: tuple[Turn, ...]
+
+
+class Rollouts(NamedTuple):
+    """A table's turns in sorted order, with nothing of it but `COLUMNS`.
+
+    `order_N[i]` is the input row at the sorted place i; `first_R`, `length_R` give each rollout's rows.
+    """
+
+    keys: pa.Table
+    env_N: list[str]
+    goal_N: list[str]
+    turn_N: list[Turn]
+    order_N: np.ndarray
+    first_R: np.ndarray
+    length_R: np.ndarray
+
+
+def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
+    """The columns a judge may see, sorted by rollout and turn.
+
+    Raises UserError for a missing column, a null or a text column of another type, and for keys that are not
+    (group, rollout, 0, 1, 2, ...).
+    """
+    table = as_table(table, where)
+    for name in COLUMNS:
+        if name not in table.column_names:
+            hint = nearest(name, table.column_names)
+            raise UserError(f"{where}: a judge needs the column '{name}', which the table does not have{hint}")
+        if table.column(name).null_count:
+            raise UserError(f"{where}: a judge needs the column '{name}', which has nulls")
+    keys = table.select(KEYS)
+    turns = Turns(keys.append_column("reward", pa.array(np.zeros(keys.num_rows))), where=where)
+    env_N, goal_N, action_N, reply_N = (
+        _texts(table, name, where, turns.order_N) for name in ("env", "goal", "action", "next_observation")
+    )
+    turn_N = [
+        Turn(action, redact(env, action, reply)) for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
+    ]
+    return Rollouts(keys, env_N, goal_N, turn_N, turns.order_N, turns.first_R, turns.length_R)
+
+
+def windows(rollouts: Rollouts, size: int) -> Iterator[Window]:
+    """The window of each turn in sorted order, `size` turns to either side (fewer at a rollout's ends)."""
+    for first, length in zip(rollouts.first_R.tolist(), rollouts.length_R.tolist(), strict=True):
+        last = first + length
+        turns = rollouts.turn_N
+        for row in range(first, last):
+            before = tuple(turns[max(first, row - size) : row])
+            after = tuple(turns[row + 1 : min(last, row + 1 + size)])
+            yield Window(rollouts.env_N[row], rollouts.goal_N[row], before, turns[row], after)
+
+
+@lru_cache(maxsize=1 << 16)
+def redact(env: str, action: str, observation: str) -> str:
+    """`observation` without what it says of the outcome."""
+    if env in _SEARCH_QA and _ANSWER.search(action):
+        return _HIDDEN
+    if _PURCHASE.match(action) and re.search(r"your score|thank you for shopping", observation, re.IGNORECASE):
+        return "Thank you for shopping with us!"
+    if not _HINT.search(observation):
+        return observation
+    return _OUTCOME.sub("", observation).strip() or _HIDDEN
+
+
+def render(window: Window) -> str:
+    """The window as the text of a prompt."""
+    parts = [f"TASK\n{window.goal.strip()}"]
+    if window.before:
+        first = -len(window.before)
+        parts.append("TURNS BEFORE\n" + "\n".join(_shown(turn, first + i) for i, turn in enumerate(window.before)))
+    parts.append("TURN UNDER REVIEW\n" + _shown(window.turn, 0))
+    if window.after:
+        parts.append("TURNS AFTER\n" + "\n".join(_shown(turn, i) for i, turn in enumerate(window.after, 1)))
+    return "\n\n".join(parts)
+
+
+def window_hash(window: Window, version: str) -> str:
+    """What a rule judge saw, as 16 hexadecimal digits: rules' version and the window's content."""
+    text = repr((version, window))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _shown(turn: Turn, place: int) -> str:
+    sign = f"{place:+d}" if place else "0"
+    return f"[{sign}] action: {turn.action.strip()}\n[{sign}] observation: {_clipped(turn.observation)}"
+
+
+@lru_cache(maxsize=1 << 14)
+def _clipped(text: str) -> str:
+    text = text.strip()
+    if len(text) <= OBSERVATION_LIMIT:
+        return text
+    half = OBSERVATION_LIMIT // 2
+    return f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"
+
+
+def _texts(table: pa.Table, name: str, where: str, order_N: np.ndarray) -> list[str]:
+    column = table.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise UserError(f"{where}: column '{name}' must hold text, not {column.type}")
+    values = column.to_pylist()
+    return [values[row] for row in order_N.tolist()]
