@@ -130,7 +130,7 @@ onstart:
         and not workflow.touch
     ):
         executable, reason = launch.start(
-            first=("snakemake.iocontainers", "snakemake.logging")
+            also=("snakemake.iocontainers", "snakemake.logging")
         )
         if executable is None:
             logger.info(f"Jobs start as plain processes: {reason}.")

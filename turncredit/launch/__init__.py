@@ -1,12 +1,13 @@
-"""The warm launcher: local jobs are forked from a process that has already imported the heavy libraries.
+"""The warm launcher: local jobs are forked from a process that has already imported what they need.
 
 A fresh Python that imports torch and transformers takes seconds, many of this pipeline's jobs less than one. So a
-local run has one *server* (`server.py`) that has imported those libraries and nothing else. Snakemake starts a job's
-script through its shell; `start` makes a tiny *client* (`client.py`) that shell. The client hands script, streams,
-environment and folder to the server, which forks one child for it; the client lives as long as the child and ends as
-the child ended. Whatever is unusual is run as a plain process instead. docs/running.md has the measurements.
+local run has two *servers* (`server.py`) that have imported libraries and nothing else: a light one, ready at once,
+for jobs without a model, and a heavy one. Snakemake starts a job's script through its shell; `start` makes a tiny
+*client* (`client.py`) that shell. The client hands script, streams, environment and folder to a server, which forks
+one child for it; the client lives as long as the child and ends as the child ended. Whatever is unusual runs as a
+plain process instead. docs/running.md has the measurements.
 
-Who dies with whom: the child with its client (job killed), with the server, and all of them with Snakemake.
+Who dies with whom: the child with its client (job killed), with its server, and all of them with Snakemake.
 """
 
 from __future__ import annotations
@@ -14,27 +15,35 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-#: What the server imports, in this order, answering jobs in between: an early light job need not wait for the rest.
-MODULES = (
-    "numpy",
-    "pyarrow",
-    "pyarrow.compute",
+#: Imported by both servers. All jobs of a run thus use the code as it was when the run began.
+LIGHT = (
     "pyarrow.parquet",
-    "pydantic",
-    "yaml",
-    "torch",
-    "tokenizers",
-    "safetensors.torch",
-    "transformers",
-    "transformers.models.qwen2.modeling_qwen2",
+    "pyarrow.compute",
+    "turncredit.stage",
+    "turncredit.envs.household",
+    "turncredit.learn.demos",
 )
+#: Imported by the heavy server as well; no model, no weights, no CUDA.
+HEAVY = (
+    "transformers.models.qwen2.modeling_qwen2",
+    "turncredit.policy.base",
+    "turncredit.policy.lockstep",
+    "turncredit.learn.sft",
+    "turncredit.learn.rollout",
+    "turncredit.learn.credit",
+    "turncredit.learn.update",
+    "turncredit.learn.evaluate",
+)
+#: Scripts (by file name) that need no model, and so the light server only.
+LIGHT_JOBS = ("resolved_config", "tasks", "demos", "report", "track")
 
-#: Environment variables that must be the same in the server and in a job: libraries read them when imported.
+#: Environment variables that must be the same in a server and in its job: libraries read them when imported.
 SAME_ENV = (
     "PYTHON",
     "OMP_",
@@ -51,38 +60,47 @@ SAME_ENV = (
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def start(*, first: tuple[str, ...] = (), parent: int | None = None) -> tuple[str | None, str]:
-    """Start the server for the process `parent` (this one, if None) and return the shell that uses it.
+def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
+    """Start the servers for this process and return the shell that uses them.
 
     Returns `(path, "")`, or `(None, reason)` where it cannot work here: not Linux, no pidfd (kernel before 5.3), or
-    a temporary folder in which nothing may be executed. The server imports `first`, then `MODULES`; it ends, and
-    removes its folder, when `parent` does.
+    a temporary folder in which nothing may be executed. Both servers import `also`. They end, and remove their
+    folder, when this process does.
     """
     if not sys.platform.startswith("linux") or not hasattr(os, "pidfd_open"):
-        return None, "it needs Linux"
-    parent = os.getpid() if parent is None else parent
+        return None, "the warm launcher needs Linux"
     try:
-        os.close(os.pidfd_open(parent))
+        os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
-        return None, f"this kernel has no pidfd ({error.strerror})"
+        return None, f"the warm launcher needs pidfd ({error.strerror})"
     folder = Path(tempfile.mkdtemp(prefix="turncredit-warm-"))  # mode 0700
     shell = folder / "warm-shell"
-    client = Path(__file__).with_name("client.py")
     # -I and -S: the client needs the standard library only, and starts in 10 ms without site-packages.
-    command = shlex.join([sys.executable, "-IS", str(client), str(folder)])
-    shell.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    client = [sys.executable, "-IS", str(Path(__file__).with_name("client.py")), str(folder), ",".join(LIGHT_JOBS)]
+    shell.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
     shell.chmod(0o700)
     try:
-        subprocess.run([str(shell), "-c", ":"], check=True, timeout=30, stdin=subprocess.DEVNULL)
+        subprocess.run([str(shell), "-c", ":"], check=True, timeout=60, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        return None, f"{folder} does not run programs ({error})"
-    subprocess.Popen(
-        [sys.executable, "-m", "turncredit.launch.server", str(folder), str(parent), *first, *MODULES],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=(folder / "log").open("wb"),
-        env={**os.environ, **ONE_THREAD},
-        start_new_session=True,
-    )
+        return None, f"the warm launcher cannot run programs in {folder} ({error})"
+    _serve(folder, "light", (*also, *LIGHT))
+    _serve(folder, "heavy", (*also, *LIGHT, *HEAVY))
     return str(shell), ""
+
+
+def _serve(folder: Path, name: str, modules: tuple[str, ...]) -> None:
+    """Start one server. Its socket is bound here: a job that comes before the server is ready waits for it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, (folder / f"{name}.log").open("wb") as log:
+        listener.bind(str(folder / name))
+        listener.listen(64)
+        command = [sys.executable, "-m", "turncredit.launch.server", str(folder), str(listener.fileno()), *modules]
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, **ONE_THREAD},
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )

@@ -1,7 +1,8 @@
-"""The shell that Snakemake starts a job with: asks the warm server for it, or runs it as a plain process.
+"""The shell that Snakemake starts a job with: asks a warm server for it, or runs it as a plain process.
 
-Started as `python -IS client.py FOLDER -c COMMAND`. Standard library only, and little of it: this is the whole cost
-of a job's start. Exit status, output and signals are the job's own.
+Started as `python -IS client.py FOLDER LIGHT -c COMMAND`; LIGHT names the scripts for the light server. Standard
+library only, and little of it: this is the whole cost of a job's start. Exit status, output and signals are the
+job's own.
 """
 
 import array
@@ -16,11 +17,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 def main() -> None:
     """Run the command line's command, warm where possible, and end as it ended."""
-    folder, *arguments = sys.argv[1:]
+    folder, light, *arguments = sys.argv[1:]
     if len(arguments) == 2 and arguments[0] == "-c":
         script = _script_of(arguments[1])
         if script is not None:
-            _run_warm(folder, script)
+            # Snakemake runs a copy of the script, called tmpXXXXXXXX.NAME.py.
+            name = script.rpartition("/")[2].split(".")[-2]
+            _run_warm(f"{folder}/{'light' if name in light.split(',') else 'heavy'}", script)
     # Nothing has been started: the command goes to the shell that Snakemake would have used.
     strict = ["-euo", "pipefail"]
     os.execv(SHELL, [SHELL, *strict, *arguments])
@@ -43,14 +46,14 @@ def _split(command: str) -> list[str]:
         return []
 
 
-def _run_warm(folder: str, script: str) -> None:
-    """Hand `script` to the server and never return, or return where the server will not or cannot have it."""
+def _run_warm(address: str, script: str) -> None:
+    """Hand `script` to the server at `address` and never return, or return where the server cannot have it."""
     import json
 
     snakemake = os.getppid()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        server.connect(os.path.join(folder, "socket"))
+        server.connect(address)
     except OSError:
         return
     umask = os.umask(0)

@@ -1,8 +1,7 @@
-"""The warm server: imports the heavy libraries once, forks one isolated child per job, and dies with Snakemake.
+"""A warm server: imports libraries once, forks one isolated child per job, and dies with Snakemake.
 
-Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER PARENT MODULE...`. It has one thread
-of its own, never imports the rest of turncredit (a job sees the code as it is when the job starts) and never touches
-a model.
+Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER LISTENER MODULE...`. It has one
+thread of its own and never touches a model: what a child inherits is imported code.
 """
 
 from __future__ import annotations
@@ -57,40 +56,47 @@ class Server:
     jobs: dict[int, Job] = field(default_factory=dict, repr=False)
 
 
-def main(folder: Path, parent: int, modules: list[str]) -> None:
-    """Serve until the process `parent` ends. A forked child returns from `serve` with its job and runs it."""
+def main(folder: Path, listener: int, modules: list[str]) -> None:
+    """Serve until the parent ends. A forked child returns from `serve` with its job and runs it."""
     environ = dict(os.environ)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(folder / "socket"))
-    listener.listen(64)
-    parent_fd = os.pidfd_open(parent)
-    if os.getppid() != parent:  # it ended before we could watch it
-        shutil.rmtree(folder, ignore_errors=True)
-        return
+    parent = os.getppid()
+    server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), environ)
     # Orphans of a job become ours, so that none outlives it.
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    server = Server(listener, parent_fd, environ)
     job = None
+    # While it imports, it cannot watch for the parent's end; the kernel then says so with a signal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     try:
-        job = serve(server, modules)
+        if os.getppid() == parent:  # it did not end before we asked for the signal
+            import_all(modules)
+            _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
+            job = serve(server)
     finally:
         if job is None:
             kill_children()
             shutil.rmtree(folder, ignore_errors=True)
-    if job is not None:
-        run_script(server, job)
+            os._exit(0)  # nothing is left to do, and the libraries would take their time
+    run_script(server, job)
 
 
-def serve(server: Server, waiting: list[str]) -> Job | None:
-    """Import `waiting` one by one and answer requests in between; None once the parent has ended.
+def import_all(modules: list[str]) -> None:
+    """Import what is there; a job finds out for itself what is not."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            import_module(name)
+    # Children share these pages; a garbage collection in a child would copy them.
+    gc.collect()
+    gc.freeze()
 
-    In a forked child: the job that the child is to run.
-    """
+
+def serve(server: Server) -> Job | None:
+    """Answer requests; None once the parent has ended. In a forked child: the job that the child is to run."""
     poll = select.poll()
     poll.register(server.parent, select.POLLIN)
     poll.register(server.listener, select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll(0 if waiting else None):
+        for descriptor, _ in poll.poll():
             if descriptor == server.parent:
                 return None
             if descriptor == server.listener.fileno():
@@ -110,13 +116,6 @@ def serve(server: Server, waiting: list[str]) -> Job | None:
                     poll.unregister(job.pidfd)
                     poll.unregister(job.client)
                     finish(server, job)
-        if waiting:
-            with contextlib.suppress(ImportError):
-                import_module(waiting.pop(0))
-            if not waiting:
-                # Children share these pages; a collection in a child would copy them.
-                gc.collect()
-                gc.freeze()
 
 
 def accept(server: Server) -> Job | None:
@@ -213,8 +212,6 @@ def run_script(server: Server, job: Job) -> None:
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     forget_exit_work()
-    for name in [name for name in sys.modules if name.split(".")[0] == "turncredit"]:
-        del sys.modules[name]
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].tempdir = None
     if "numpy" in sys.modules:  # its global generator would otherwise be the same in every job
