@@ -168,16 +168,29 @@ def _go(scene: Scene) -> tuple[str, str]:
         takes = following is not None and following.verb == "take" and not following.failed
         if takes and _kind(following.thing) == goal.thing and scene.held is None:
             return "D", f"returns to {now.place} for {following.thing}, which was seen there"
+        if now.reply.endswith("is closed.") and _opens_next(scene):
+            return "E", f"returns to the closed {now.place} and looks into it now"
         return "R", f"returns to {now.place}, visited a few turns before; nothing new"
     at_destination = _kind(now.place) == goal.place and goal.kind in ("one", "several")
     if scene.shows() and not at_destination:
         return "E", f"first visit to {now.place} shows {scene.shows()}"
     if at_destination and scene.held is None:
         return "N", f"goes to the destination {now.place} with nothing to put there"
-    following = scene.after[0] if scene.after else None
-    if now.reply.endswith("is closed.") and following and (following.verb, following.place) != ("open", now.place):
+    if f"The {now.place} is open." in now.reply:
+        return "R", f"returns to the open {now.place}; what is in it was shown when it was opened"
+    if now.reply.endswith("is closed.") and _opens_next(scene) is False:
         return "N", f"passes the closed {now.place} without opening it"
     return "E", f"first visit to {now.place}"
+
+
+def _opens_next(scene: Scene) -> bool | None:
+    """Whether the place gone to is opened before another one is gone to; None where the window does not tell."""
+    for act in scene.after:
+        if act.verb == "open" and act.place == scene.now.place and not act.failed:
+            return True
+        if act.verb == "go" and not act.failed:
+            return False
+    return None
 
 
 def _go_carrying(scene: Scene, since_visit: Sequence[Act] | None) -> tuple[str, str]:
@@ -313,7 +326,7 @@ def _scene(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) ->
             placed.discard(act.thing)
         elif act.verb == "put":
             held = None
-            ready = not goal.treatment or act.thing in treated or act.thing not in taken
+            ready = not goal.treatment or act.thing in treated
             if _kind(act.thing) == goal.thing and _kind(act.place) == goal.place and goal.kind != "light" and ready:
                 placed.add(act.thing)
         elif act.verb == goal.treatment:
