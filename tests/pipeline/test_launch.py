@@ -1,0 +1,267 @@
+"""The warm launcher: a job cannot tell that it was forked, and nothing outlives what it belongs to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.processes import alive, processes_with, wait_for
+from turncredit import launch
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the warm launcher needs Linux")
+
+ENV = {**os.environ, **launch.ONE_THREAD}
+WARM = "import sys; print('warm' if 'turncredit.stage' in sys.modules else 'plain')"
+
+
+@pytest.fixture(scope="module")
+def shell():
+    """The launcher's shell, with light servers only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "LIGHT", ("turncredit.stage",))
+        patch.setattr(launch, "HEAVY", ())
+        path, reason = launch.start()
+    assert path, reason
+    yield path
+    for pid in processes_with(str(Path(path).parent)):
+        os.kill(pid, signal.SIGTERM)
+
+
+def write(folder: Path, code: str, name: str = "tmpabcd.job.py") -> Path:
+    script = folder / name
+    script.write_text(textwrap.dedent(code))
+    return script
+
+
+def command(script: Path) -> str:
+    return f"{sys.executable} {script}"
+
+
+def run(shell: str | None, line: str, **options) -> subprocess.CompletedProcess[str]:
+    options = {"env": ENV, "executable": shell or "/bin/bash", "timeout": 60, **options}
+    return subprocess.run(line, check=False, shell=True, capture_output=True, text=True, **options)
+
+
+def begin(shell: str, script: Path, **options) -> subprocess.Popen:
+    return subprocess.Popen(command(script), shell=True, executable=shell, env=ENV, **options)
+
+
+def pid_in(path: Path) -> int:
+    assert wait_for(lambda: path.exists() and path.read_text().strip())
+    return int(path.read_text())
+
+
+def test_a_job_of_this_interpreter_is_forked_and_anything_else_is_not(shell, tmp_path):
+    script = write(tmp_path, WARM)
+    assert run(shell, command(script)).stdout == "warm\n"
+    assert run(shell, f"{sys.executable} -B {script}").stdout == "plain\n"
+    assert run(shell, f"echo first; {command(script)}").stdout == "first\nplain\n"
+
+
+def test_a_job_with_another_number_of_threads_or_another_python_path_is_a_plain_process(shell, tmp_path):
+    script = write(tmp_path, WARM)
+    for name, value in (("OMP_NUM_THREADS", "2"), ("PYTHONPATH", str(tmp_path)), ("CUDA_VISIBLE_DEVICES", "1")):
+        assert run(shell, command(script), env={**ENV, name: value}).stdout == "plain\n", name
+
+
+def test_what_a_job_sees_is_what_a_plain_process_sees(shell, tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import os, signal, sys
+        print(os.getcwd(), sys.argv, sys.path[0], __name__, __file__, oct(os.umask(0)))
+        print(sorted(item for item in os.environ.items() if item[0] not in ("_", "SHLVL")))  # the shell's own
+        print([signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)])
+        print(sys.stdin.read())
+        print("to stderr", file=sys.stderr)
+        os.write(1, b"raw\\n")
+        """,
+    )
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    options = {"cwd": folder, "input": "typed", "umask": 0o27, "env": {**ENV, "MINE": "é\udcff"}}
+    warm, plain = run(shell, command(script), **options), run(None, command(script), **options)
+
+    assert "MINE" in warm.stdout
+    assert warm.stdout == plain.stdout
+    assert warm.stderr == plain.stderr == "to stderr\n"
+    assert warm.stdout.endswith("typed\nraw\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("", 0),
+        ("raise SystemExit", 0),
+        ("raise SystemExit(3)", 3),
+        ("raise SystemExit('no such thing')", 1),
+        ("1 / 0", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+    ],
+)
+def test_a_job_ends_as_a_plain_process_would(shell, tmp_path, code, status):
+    script = write(tmp_path, code)
+    warm, plain = run(shell, command(script)), run(None, f"exec {command(script)}")
+    assert warm.returncode == plain.returncode == status
+    assert warm.stderr == plain.stderr
+
+
+def test_nothing_is_carried_from_one_job_to_the_next(shell, tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import os, json, turncredit.errors as module
+        print(hasattr(module, "left_behind"), os.environ.get("LEFT"), "mailbox" in __import__("sys").modules)
+        module.left_behind = os.environ["LEFT"] = "x"
+        import mailbox
+        """,
+    )
+    assert {run(shell, command(script)).stdout for _ in range(3)} == {"False None False\n"}
+
+
+def test_a_jobs_own_exit_work_is_done(shell, tmp_path):
+    script = write(
+        tmp_path,
+        """
+        import atexit, tempfile, threading, time
+        folder = tempfile.TemporaryDirectory()
+        print(folder.name)
+        threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+        atexit.register(print, "exit")
+        """,
+    )
+    folder, *rest = run(shell, command(script)).stdout.split()
+    assert rest == ["thread", "exit"]
+    assert not Path(folder).exists()
+
+
+def test_jobs_run_side_by_side_and_keep_their_output_apart(shell, tmp_path):
+    script = write(tmp_path, "import os, time; print(os.environ['N']); time.sleep(0.5); print(os.environ['N'])")
+    started = time.monotonic()
+    jobs = [
+        subprocess.Popen(
+            command(script), shell=True, executable=shell, env={**ENV, "N": str(n)}, stdout=subprocess.PIPE, text=True
+        )
+        for n in range(6)
+    ]
+    assert [job.communicate(timeout=60)[0] for job in jobs] == [f"{n}\n{n}\n" for n in range(6)]
+    assert time.monotonic() - started < 2.5
+
+
+def test_a_killed_job_takes_its_children_with_it(shell, tmp_path):
+    script = write(
+        tmp_path,
+        f"""
+        import os, subprocess, time
+        child = subprocess.Popen(["sleep", "600"])
+        open(r"{tmp_path}/child", "w").write(str(child.pid))
+        open(r"{tmp_path}/job", "w").write(str(os.getpid()))
+        time.sleep(600)
+        """,
+    )
+    client = begin(shell, script)
+    job, child = pid_in(tmp_path / "job"), pid_in(tmp_path / "child")
+    client.kill()
+    assert wait_for(lambda: not alive(job) and not alive(child))
+    client.wait(timeout=20)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_job_is_the_jobs_to_answer(shell, tmp_path, number):
+    script = write(
+        tmp_path,
+        f"""
+        import os, signal, sys, time
+        signal.signal({int(number)}, lambda *_: sys.exit(7))
+        open(r"{tmp_path}/job", "w").write(str(os.getpid()))
+        time.sleep(600)
+        """,
+    )
+    client = begin(shell, script)
+    pid_in(tmp_path / "job")
+    client.send_signal(number)
+    assert client.wait(timeout=20) == 7
+
+
+def test_a_job_that_a_signal_ends_is_seen_to_end_so(shell, tmp_path):
+    script = write(tmp_path, f"import os, time; open(r'{tmp_path}/job', 'w').write(str(os.getpid())); time.sleep(600)")
+    client = begin(shell, script)
+    pid_in(tmp_path / "job")
+    client.terminate()
+    assert client.wait(timeout=20) == -signal.SIGTERM
+
+
+PARENT = """
+import os, subprocess, sys, time
+from turncredit import launch
+launch.LIGHT, launch.HEAVY = ("turncredit.stage",), {heavy}
+shell, reason = launch.start()
+env = {{**os.environ, **launch.ONE_THREAD}}
+job = subprocess.Popen(f"{{sys.executable}} {script}", shell=True, executable=shell, env=env)
+print(shell, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("heavy", [(), ("turncredit.slow_import",)])
+def test_killing_the_parent_leaves_no_process_and_no_folder(tmp_path, heavy):
+    # With a module that takes for ever, the heavy server is still importing when its parent dies.
+    (tmp_path / "turncredit_slow.py").write_text("import time\ntime.sleep(600)\n")
+    heavy = ("turncredit_slow",) if heavy else ()
+    script = write(
+        tmp_path,
+        f"""
+        import os, subprocess, time
+        child = subprocess.Popen(["setsid", "sleep", "600"])
+        open(r"{tmp_path}/child", "w").write(str(child.pid))
+        open(r"{tmp_path}/job", "w").write(str(os.getpid()))
+        time.sleep(600)
+        """,
+        name="tmpabcd.tasks.py",
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(heavy=heavy, script=script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    folder = Path(parent.stdout.readline().strip()).parent
+    job, child = pid_in(tmp_path / "job"), pid_in(tmp_path / "child")
+    assert alive(job)
+    assert alive(child)
+    assert processes_with(str(folder))
+    parent.kill()
+    parent.wait(timeout=20)
+    assert wait_for(lambda: not processes_with(str(folder)) and not alive(job) and not alive(child))
+    assert wait_for(lambda: not folder.exists())
+    assert parent.stderr.read() == ""
+
+
+def test_without_its_server_a_job_is_a_plain_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "LIGHT", ())
+    monkeypatch.setattr(launch, "HEAVY", ())
+    path, _ = launch.start()
+    folder = Path(path).parent
+    for pid in processes_with(str(folder)):
+        os.kill(pid, signal.SIGKILL)
+    assert wait_for(lambda: not processes_with(str(folder)))
+    assert run(path, command(write(tmp_path, WARM))).stdout == "plain\n"
+
+
+def test_where_it_cannot_work_it_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert launch.start() == (None, "the warm launcher needs Linux")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(launch.tempfile, "mkdtemp", lambda **_: str(tmp_path))
+    monkeypatch.setattr(launch.sys, "executable", "/no/such/python")
+    path, reason = launch.start()
+    assert path is None
+    assert "cannot run programs" in reason

@@ -1,0 +1,81 @@
+"""A killed run's lock is taken over; a living run's is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turncredit.launch import locks
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Snakemake's folder, locked."""
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "0.input.lock").write_text("x\n")
+    return tmp_path
+
+
+def locked(state: Path) -> bool:
+    return any((state / "locks").glob("*.lock"))
+
+
+def record_of(state: Path, process: subprocess.Popen) -> None:
+    """Leave the record that `process` would have left."""
+    (state / "turncredit-processes").mkdir(exist_ok=True)
+    (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks._identity(process.pid)))
+
+
+@pytest.fixture
+def other():
+    """Another process."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_lock_of_a_dead_run_is_taken_over(state, other):
+    record_of(state, other)
+    other.kill()
+    other.wait()
+    assert locks.take_over(state)
+    assert not locked(state)
+
+
+def test_the_lock_of_a_living_run_stays(state, other):
+    record_of(state, other)
+    assert not locks.take_over(state)
+    assert locked(state)
+
+
+def test_a_later_process_with_the_same_number_is_not_the_one_that_died(state, other):
+    record_of(state, other)
+    path = next((state / "turncredit-processes").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "started": "1"}))
+    assert locks.take_over(state)
+    assert not locked(state)
+
+
+def test_a_run_on_another_machine_cannot_be_asked_and_keeps_its_lock(state, other):
+    record_of(state, other)
+    path = next((state / "turncredit-processes").glob("*.json"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere"}))
+    other.kill()
+    other.wait()
+    assert not locks.take_over(state)
+    assert locked(state)
+
+
+def test_the_process_itself_is_recorded_and_without_a_lock_there_is_nothing_to_take_over(tmp_path):
+    assert not locks.take_over(tmp_path)
+    assert not locks.take_over(tmp_path)
+    records = [json.loads(path.read_text()) for path in (tmp_path / "turncredit-processes").glob("*.json")]
+    assert [record["pid"] for record in records] == [os.getpid()]
