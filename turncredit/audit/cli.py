@@ -31,8 +31,11 @@ def sql(
     format: Annotated[Format, typer.Option(help="table shows the first 40 rows; csv and json all.")] = Format.table,
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
 ) -> None:
-    """Query all artifacts in SQL (DuckDB). Views: turns, credits, evals, updates, labels, hiddens, values, branches, tasks,
-    demos, sft_log, metrics; each with experiment, method, seed and round from the file's place. See docs/sql.md."""
+    """Query all artifacts in SQL (DuckDB).
+
+    Views: turns, credits, evals, updates, labels, hiddens, values, branches, tasks, demos, sft_log, metrics; each with
+    experiment, method, seed and round from the file's place. See docs/sql.md.
+    """
     from turncredit.audit import sqltool
 
     sqltool.run(query, results=results, format=format.value, out=out)

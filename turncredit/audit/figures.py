@@ -132,10 +132,11 @@ def learning_curves(
         single = len(axes) == 1
         for ax, group in zip(axes, groups, strict=False):
             _axes_frame(ax, top, curves["round"], ylabel if single else None)
-            _baseline(ax, baseline, label=single)
+            _baseline(ax, baseline)
             ends = [_curve(ax, curves, seeds, method, style[method], small=not single) for method in group]
             if single:
-                _end_labels(ax, [end for end in ends if end is not None], top)
+                level = [] if baseline is None else [("SFT policy", baseline["success"], MUTED)]
+                _end_labels(ax, [*level, *(end for end in ends if end is not None)], top)
             else:
                 ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
         if title:
@@ -163,28 +164,17 @@ def _axes_frame(ax: Axes, top: float, rounds: pd.Series, ylabel: str | None) -> 
         ax.set_title(ylabel, loc="left", fontsize=10.5, color=MUTED)
 
 
-def _baseline(ax: Axes, baseline: Mapping[str, float] | None, *, label: bool) -> None:
+def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
     if baseline is None:
         return
     ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
     ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
-    if label:
-        ax.annotate(
-            f"SFT policy {100 * baseline['success']:.0f}%",
-            (ax.get_xlim()[1], baseline["low"]),
-            xytext=(-4, -4),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            color=MUTED,
-            fontsize=9.5,
-        )
 
 
 def _curve(
     ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, *, small: bool
-) -> tuple[str, float, float, str] | None:
-    """Draw one method; its name, last round, last success and colour, or None where it has no round yet."""
+) -> tuple[str, float, str] | None:
+    """Draw one method; its name, last success and colour, or None where it has no round yet."""
     rows = curves[curves["method"] == method].sort_values("round")
     if rows.empty:
         return None
@@ -204,18 +194,18 @@ def _curve(
         label=method,
     )
     last = rows.iloc[-1]
-    return method, float(last["round"]), float(last["success"]), look.colour
+    return method, float(last["success"]), look.colour
 
 
-def _end_labels(ax: Axes, ends: list[tuple[str, float, float, str]], top: float) -> None:
+def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> None:
     """Each line's name at its right end, moved apart where they would touch."""
     gap = top * 0.058
     heights: list[float] = []
-    for _, _, height, _ in (ordered := sorted(ends, key=lambda end: end[2])):
+    for _, height, _ in (ordered := sorted(ends, key=lambda end: end[1])):
         heights.append(max(height, heights[-1] + gap) if heights else height)
     overshoot = max(0.0, heights[-1] - top) if heights else 0.0
     right = ax.get_xlim()[1]
-    for (name, _, success, colour), height in zip(ordered, heights, strict=True):
+    for (name, success, colour), height in zip(ordered, heights, strict=True):
         ax.annotate(
             f"{name} {100 * success:.0f}%",
             (right, height - overshoot),

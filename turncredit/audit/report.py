@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turncredit.audit import figures, stats
 from turncredit.audit.collect import SFT, Results, collect
 from turncredit.audit.sqltool import write_csv
-from turncredit.audit.summary import Number, Summary, final_rounds, summarise, summary_table
+from turncredit.audit.summary import Number, Summary, summarise, summary_table
 from turncredit.config import Experiment
 from turncredit.tables import code_version
 
@@ -146,7 +146,6 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     experiment = results.experiment
     rollout = experiment.rollout
     seeds = ", ".join(str(seed) for seed in experiment.seeds)
-    rounds = final_rounds(results)
     return [
         ("environment", experiment.env.name),
         ("policy", experiment.policy.source),
@@ -156,7 +155,6 @@ def _facts(results: Results) -> list[tuple[str, str]]:
             "held-out games",
             f"{experiment.eval.games} a round" + (", new ones every round" if experiment.eval.fresh else ""),
         ),
-        ("final", f"mean of rounds {', '.join(str(number) for number in rounds)}"),
     ]
 
 
@@ -185,4 +183,4 @@ def print_table(results: str | Path) -> None:
 def _plain(cell: Number | str | None) -> str:
     if isinstance(cell, Number):
         return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
-    return cell or "missing"
+    return "missing" if cell is None else cell

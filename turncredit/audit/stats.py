@@ -7,9 +7,9 @@ The interval of a mean over seeds and games
 -------------------------------------------
 Every seed of every method plays the same games, so an outcome (or a difference of two outcomes) `d[s, r, g]` of seed
 s on game g of round r carries four independent parts: the seed's training, the seed's policy in that round, the game,
-and chance. Resampling seeds alone forgets that the games are a sample; resampling rollouts alone forgets that they share
-a seed. `crossed_mean` takes both factors at once by the analysis of variance of a crossed design without replication
-(Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Cameron, Gelbach & Miller 2011, eq. 2.11):
+and chance. Resampling seeds alone forgets that the games are a sample; resampling rollouts alone forgets that they
+share a seed. `crossed_mean` takes both factors at once, by the analysis of variance of a crossed design without
+replication (Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Cameron, Gelbach & Miller 2011, eq. 2.11):
 
     Var(mean) = V_seed + V_game - V_both,    at least max(V_seed, V_game)
 
@@ -150,9 +150,9 @@ def cells(evals: pd.DataFrame) -> pd.DataFrame:
 def paired_cells(left: pd.DataFrame, right: pd.DataFrame, *, shared: bool = False) -> pd.DataFrame:
     """Differences left - right of the same seed, round, game and repeat; columns as `cells`.
 
-    `shared` says that `right` has one policy for all seeds (the SFT policy): it is then compared with each seed of `left`.
-    Raises UserError where the two have no game in common or where one lacks games of the other in a common round, since
-    a difference over other games would be no paired difference.
+    `shared`: `right` has one policy for all seeds (the SFT policy), which each seed of `left` is compared with.
+    Raises UserError where the two have no game in common, or where one lacks a game that the other has in a common
+    round: a difference over other games would be no paired difference.
     """
     for frame in (left, right):
         check_once_per_rollout(frame)
@@ -198,7 +198,6 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     task_C = values_SC.columns.get_level_values("task_id").to_numpy()
     x_SC = values_SC.to_numpy()
     variance, df, covers = _variance(x_SC, round_C, task_C)
-    _, counts = np.unique(round_C, return_counts=True)
     weight_C = _round_weights(round_C)
     mean = float((x_SC @ weight_C).mean())
     games = len(np.unique(task_C))

@@ -244,8 +244,8 @@ def _final(results: Results, baseline: str, differences: dict[str, Estimate], ad
         name="final",
         title="Final success",
         caption=(
-            f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, over "
-            "seeds and games together (over games alone with one seed). Differences are paired: same seed, round and game."
+            f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, "
+            "over seeds and games together (games alone with one seed). Differences are paired by seed, round and game."
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
@@ -253,9 +253,7 @@ def _final(results: Results, baseline: str, differences: dict[str, Estimate], ad
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
             Column("holm", "p, Holm", "p-value of that difference, adjusted for the number of methods; rails left out"),
             Column("last", "last round", "mean over seeds of the last round alone"),
-            Column(
-                "best", "best round", "mean over seeds of the best round: optimistic, for comparison with papers only"
-            ),
+            Column("best", "best round", "mean over seeds of the best round: optimistic"),
             Column("training", "in training", "training success, mean of the rounds after the first quarter"),
             Column("seeds", "seeds", "finished seeds"),
         ],
@@ -279,7 +277,11 @@ def _final_row(
         "final": _estimated(mean, "share", _mean_sql(where), _files(method, rounds, seeds))
     }
     if method == SFT:
-        return {**row, "seeds": "shared"}
+        return {
+            **row,
+            **dict.fromkeys(("minus_sft", "minus_baseline", "holm", "last", "best", "training"), ""),
+            "seeds": "shared",
+        }
     assert seeds is not None
     for key, other, found in (
         ("minus_sft", SFT, paired(results, method, SFT)),
@@ -292,8 +294,7 @@ def _final_row(
             row[key] = _estimated(found, "points", sql, files)
     if method == baseline:
         row["minus_baseline"] = "baseline"
-    if adjusted is not None:
-        row["holm"] = f"{adjusted:.3f}" if adjusted >= 0.001 else "< 0.001"
+    row["holm"] = "" if adjusted is None else f"{adjusted:.3f}" if adjusted >= 0.001 else "< 0.001"
     return {
         **row,
         **_single_rounds(results, method, seeds),
@@ -310,8 +311,8 @@ def _single_rounds(results: Results, method: str, seeds: Sequence[int]) -> dict[
     last = per_round[per_round["round"] == rounds[-1]]["success"].mean()
     best = per_round.groupby("seed")["success"].max().mean()
     inner = (
-        f"SELECT seed, round, avg(success::INT) AS success FROM evals WHERE {_where(results, method, rounds, mode, seeds)} "
-        "GROUP BY seed, round"
+        "SELECT seed, round, avg(success::INT) AS success FROM evals "
+        f"WHERE {_where(results, method, rounds, mode, seeds)} GROUP BY seed, round"
     )
     return {
         "last": Number(
@@ -338,10 +339,11 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
     if rows.empty:
         return None
-    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND round >= {first} AND seed IN ({_listed(seeds)})"
+    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND seed IN ({_listed(seeds)})"
     sql = (
-        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM (SELECT seed, round, group_id, "
-        f"rollout_id, bool_or(success) AS success FROM turns WHERE {where} GROUP BY ALL) GROUP BY seed, round)"
+        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
+        "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
+        f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
     )
     span = _braces([f"{round_:02d}" for round_ in sorted(set(rows["round"]))])
     path = f"runs/{method}/seed{_braces([str(seed) for seed in seeds])}/round{span}/rollouts/turns.parquet"
@@ -456,7 +458,9 @@ def _modes(results: Results) -> list[Grid]:
 
 
 def _time(results: Results) -> Grid:
-    wall = results.metrics[results.metrics["name"] == "wall_s"]
+    metrics = results.metrics
+    # The report's own time is left out: a report made twice should not differ.
+    wall = metrics[(metrics["name"] == "wall_s") & ~metrics["stage"].isin(["report", "track"])]
     stages = [stage for stage in STAGES if stage in set(wall["stage"])]
     stages += sorted(set(wall["stage"]) - set(stages))
     grid = Grid(
@@ -483,7 +487,7 @@ def _time(results: Results) -> Grid:
             continue
         base = (
             f"SELECT sum(value) FROM metrics WHERE experiment = '{results.folder.name}' AND name = 'wall_s' "
-            f"AND {condition}"
+            f"AND {condition} AND stage NOT IN ('report', 'track')"
         )
         grid.rows[name] = {
             stage: Number(

@@ -88,7 +88,7 @@ def files(view: str, folders: list[Path]) -> list[Path]:
 
 
 def connect(results: str | Path, query: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB connection with the views that `query` names. Raises UserError for a folder without results."""
+    """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results."""
     folders = [folder.resolve() for folder in experiment_folders(results)]
     connection = duckdb.connect()
     words = set(re.findall(r"[a-z_]+", query.lower()))
