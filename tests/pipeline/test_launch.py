@@ -53,6 +53,12 @@ def begin(shell: str, script: Path, **options) -> subprocess.Popen:
     return subprocess.Popen(command(script), shell=True, executable=shell, env=ENV, **options)
 
 
+def wait_for_servers(folder: Path) -> list[int]:
+    """The process numbers of both servers, once both are there."""
+    assert wait_for(lambda: len(processes_with(str(folder))) == 2)
+    return processes_with(str(folder))
+
+
 def pid_in(path: Path) -> int:
     assert wait_for(lambda: path.exists() and path.read_text().strip())
     return int(path.read_text())
@@ -250,9 +256,10 @@ def test_without_its_server_a_job_is_a_plain_process(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "HEAVY", ())
     path, _ = launch.start()
     folder = Path(path).parent
-    for pid in processes_with(str(folder)):
+    servers = wait_for_servers(folder)
+    for pid in servers:
         os.kill(pid, signal.SIGKILL)
-    assert wait_for(lambda: not processes_with(str(folder)))
+    assert wait_for(lambda: not any(map(alive, servers)))
     assert run(path, command(write(tmp_path, WARM))).stdout == "plain\n"
 
 
