@@ -62,7 +62,7 @@ class ScratchConfig(_Closed):
 
     hidden: int = Field(64, ge=8)
     layers: int = Field(2, ge=1)
-    heads: int = Field(4, ge=1)
+    heads: int = Field(2, ge=1)
     kv_heads: int = Field(2, ge=1)
     mlp: int = Field(192, ge=8)
     vocab: int = Field(1024, ge=300)
@@ -94,7 +94,8 @@ class DemosConfig(_Closed):
 class SftConfig(_Closed):
     """The supervised warm start."""
 
-    epochs: float = Field(4.0, gt=0)
+    epochs: float = Field(1.5, gt=0)
+    successful_only: bool = Field(True, description="leave out demonstrations that did not reach their goal")
     batch: int = Field(16, ge=1, description="demonstrations per optimiser step")
     lr: float = Field(4e-3, gt=0)
     warmup_steps: int = Field(20, ge=0)

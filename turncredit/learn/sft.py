@@ -13,6 +13,7 @@ from turncredit import tables
 from turncredit.agents import Agent, agent_factory
 from turncredit.artifacts import new_folder
 from turncredit.config import Experiment
+from turncredit.errors import UserError
 from turncredit.learn.progress import progress
 from turncredit.learn.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.policy import models, tokenizer
@@ -32,7 +33,12 @@ def sft(
         history=experiment.agent.history,
         show_admissible=experiment.agent.show_admissible,
     )
-    sequences = demonstrations(tables.read(demos, "demos"), encoder, factory)
+    table = tables.read(demos, "demos")
+    if settings.successful_only:
+        table = table.filter(table.column("success"))
+    sequences = demonstrations(table, encoder, factory)
+    if not sequences:
+        raise UserError(f"{demos}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon")
     model = models.load_model(base, dtype=experiment.policy.dtype)
     if experiment.policy.lora:
         model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))

@@ -17,8 +17,10 @@ from turncredit.errors import UserError
 
 PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 
-# "apple 1" is one word, so that an entity can become one token; so is every other run of letters, and every mark.
-_WORDS = r" ?[a-z]+ [0-9]+| ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
+# Words, numbers and marks apart. "mug 1" is two tokens: the goal says "mug", and a small model learns to match the
+# same token far sooner than to tell that "mug 1" is a mug (held-out loss per action 1.8 against 2.1 nats after the
+# same SFT time).
+_WORDS = r" ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
 
 
 class Tokenizer:
@@ -85,8 +87,8 @@ def load(folder: str | Path) -> Tokenizer:
 def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str | Path, max_length: int) -> Tokenizer:
     """Train a byte-level BPE tokenizer of `vocab` tokens on `texts` and save it as a Hugging Face folder.
 
-    Words (and entities such as "apple 1") are never split across, so frequent ones become one token each; bytes
-    remain as a fallback for every other text. `markers` become special tokens.
+    A token never spans words, so frequent words become one token each; bytes remain as a fallback for every other
+    text. `markers` become special tokens.
     """
     backend = Backend(models.BPE())
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)

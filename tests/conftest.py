@@ -1,0 +1,76 @@
+"""A tiny world that is made once: games, demonstrations, a base model and a barely trained policy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+TINY = {
+    "experiment": "tiny",
+    "rounds": 2,
+    "methods": ["flat_grpo", "has_progressive"],
+    "env": {"settings": {"receptacles": [5, 6], "distractors": [2, 3], "horizon": 6}},
+    "tasks": {"train": 12, "eval": 12},
+    "agent": {"max_response_tokens": 8},
+    "policy": {"scratch": {"hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "vocab": 512, "max_positions": 512}},
+    "demos": {"count": 24},
+    "sft": {"epochs": 2, "batch": 8},
+    "rollout": {"tasks": 4, "group_size": 4},
+    "eval": {"games": 6},
+    "tracking": {"enabled": False},
+}
+
+
+@dataclass(frozen=True)
+class World:
+    """Where the tiny artifacts lie, and the experiment they belong to."""
+
+    root: Path
+    experiment: object
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Games, demonstrations, base and SFT policy, and one round of rollouts."""
+    import torch
+
+    from turncredit.config import from_mapping
+    from turncredit.learn.demos import make_demos
+    from turncredit.learn.rollout import rollout
+    from turncredit.learn.sft import sft
+    from turncredit.learn.tasks import make_tasks
+    from turncredit.policy.base import make_base
+
+    torch.set_num_threads(1)
+    root = tmp_path_factory.mktemp("world")
+    experiment = from_mapping(TINY)
+    at = World(root, experiment)
+    for split in ("train", "eval"):
+        make_tasks(experiment=experiment, split=split, out=at.path(f"{split}.parquet"))
+    make_demos(experiment=experiment, tasks=at.path("train.parquet"), out=at.path("demos.parquet"))
+    make_base(experiment=experiment, demos=at.path("demos.parquet"), out=at.path("base"))
+    sft(
+        experiment=experiment,
+        base=at.path("base"),
+        demos=at.path("demos.parquet"),
+        out=at.path("sft"),
+        log=at.path("sft.parquet"),
+    )
+    rollout(
+        experiment=experiment,
+        method="sft",
+        seed=0,
+        round=1,
+        policy=at.path("sft"),
+        tasks=at.path("train.parquet"),
+        out=at.path("turns.parquet"),
+    )
+    return at

@@ -1,0 +1,140 @@
+"""Sampling engines.
+
+1. What an engine says of a token's probability is what the trained model says.
+2. A sample depends on its own random numbers, not on what is sampled beside it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from turncredit.errors import UserError
+from turncredit.policy import models, tokenizer
+from turncredit.policy.generate import Generate
+from turncredit.policy.lockstep import Lockstep
+from turncredit.policy.sampling import Request, draw, sampler
+
+TEXTS = ["<|task|> put a mug in shelf.<|act|>", "<|task|> look<|obs|> You see a apple 1, and a bed 2.<|act|>", "<|act|>"]
+
+
+@pytest.fixture(scope="module")
+def encoder(world):
+    return tokenizer.load(world.path("sft"))
+
+
+def lockstep(world, encoder, slots=4):
+    return Lockstep(str(world.path("sft")), slots=slots, dtype="float32", eos_id=encoder.eos_id)
+
+
+def conversation(engine, encoder, texts, turns=3, max_new=6, temperature=1.0, order=None):
+    """Play `turns` turns on each text in the slots given by `order`; the tokens read and sampled, and log-probs."""
+    order = order or list(range(len(texts)))
+    rngs = [np.random.default_rng(i) for i in range(len(texts))]
+    contexts = [[] for _ in texts]
+    logprobs = [[] for _ in texts]
+    for turn in range(turns):
+        requests = []
+        for i, text in enumerate(texts):
+            ids = encoder.encode(text if turn == 0 else "<|obs|> Nothing happens.<|act|>")
+            requests.append(Request(order[i], ids, turn == 0, rngs[i].random(max_new)))
+        rows = sorted(range(len(texts)), key=lambda i: order[i])
+        responses = engine.sample([requests[i] for i in rows], temperature, max_new)
+        for i, response in zip(rows, responses, strict=True):
+            contexts[i] += requests[i].ids + response.ids
+            logprobs[i] += [0.0] * len(requests[i].ids) + response.logprobs
+    return contexts, logprobs
+
+
+def test_recorded_logprobs_are_those_of_the_trained_model(world, encoder):
+    contexts, logprobs = conversation(lockstep(world, encoder), encoder, TEXTS)
+    model = models.load_model(world.path("sft"), dtype="float32").eval()
+    for ids, recorded in zip(contexts, logprobs, strict=True):
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        expected = logits.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
+        sampled = np.array(recorded[1:]) != 0
+        assert sampled.sum() >= 6
+        np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=1e-4)
+
+
+def test_samples_do_not_depend_on_slots_or_neighbours(world, encoder):
+    together, _ = conversation(lockstep(world, encoder, slots=3), encoder, TEXTS)
+    spread, _ = conversation(lockstep(world, encoder, slots=7), encoder, TEXTS, order=[6, 0, 3])
+    alone = [conversation(lockstep(world, encoder, slots=1), encoder, [TEXTS[0]])[0][0]]
+    assert together == spread
+    assert together[0] == alone[0]
+
+
+def test_the_transformers_engine_samples_the_same_tokens(world, encoder):
+    other = Generate(str(world.path("sft")), slots=4, dtype="float32", eos_id=encoder.eos_id)
+    expected, expected_logprobs = conversation(lockstep(world, encoder), encoder, TEXTS)
+    found, logprobs = conversation(other, encoder, TEXTS)
+    assert found == expected
+    for one, two in zip(logprobs, expected_logprobs, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+
+
+def test_a_reset_forgets_the_context(world, encoder):
+    engine = lockstep(world, encoder)
+    conversation(engine, encoder, TEXTS)
+    again, _ = conversation(engine, encoder, TEXTS)
+    fresh, _ = conversation(lockstep(world, encoder), encoder, TEXTS)
+    assert again == fresh
+
+
+def test_greedy_takes_the_likeliest_token(world, encoder):
+    contexts, _ = conversation(lockstep(world, encoder), encoder, TEXTS[:1], turns=1, temperature=0.0)
+    model = models.load_model(world.path("sft"), dtype="float32").eval()
+    prompt = encoder.encode(TEXTS[0])
+    with torch.no_grad():
+        first = int(model(torch.tensor([prompt])).logits[0, -1].argmax())
+    assert contexts[0][len(prompt)] == first
+
+
+def test_draw_follows_the_distribution():
+    logits = torch.log(torch.tensor([[0.1, 0.2, 0.7]])).expand(20_000, 3)
+    uniforms = torch.from_numpy(np.random.default_rng(0).random(20_000))
+    tokens, logprobs = draw(logits, 1.0, uniforms)
+    shares = np.bincount(tokens.numpy(), minlength=3) / 20_000
+    np.testing.assert_allclose(shares, [0.1, 0.2, 0.7], atol=0.015)
+    np.testing.assert_allclose(logprobs.exp().unique(), [0.1, 0.2, 0.7], rtol=1e-5)
+
+
+def test_draw_at_the_edges_stays_in_the_vocabulary():
+    logits = torch.tensor([[0.0, -1e9], [-1e9, 0.0]])
+    for u in (0.0, 1.0 - 1e-16):
+        tokens, _ = draw(logits, 1.0, torch.tensor([u, u], dtype=torch.float64))
+        assert tokens.tolist() == [0, 1]
+
+
+def test_a_context_beyond_the_models_positions_is_an_error_that_says_so(world, encoder):
+    engine = lockstep(world, encoder)
+    request = Request(0, [5] * 510, True, np.zeros(8))
+    with pytest.raises(UserError, match="512 positions"):
+        engine.sample([request], 1.0, 8)
+
+
+def test_an_unknown_engine_names_the_nearest(world):
+    with pytest.raises(UserError, match="did you mean 'lockstep'"):
+        sampler("lokstep", str(world.path("sft")), slots=1, dtype="float32", eos_id=1)
+
+
+def test_an_adapter_is_merged_as_peft_merges_it(world, encoder, tmp_path):
+    from turncredit.config import LoraConfig
+
+    model = models.add_lora(models.load_model(world.path("sft"), dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    models.save_model(model, tmp_path / "adapter", base=world.path("sft"), final=tmp_path / "adapter")
+    engine = Lockstep(str(tmp_path / "adapter"), slots=3, dtype="float32", eos_id=encoder.eos_id)
+    contexts, logprobs = conversation(engine, encoder, TEXTS)
+    plain, _ = conversation(lockstep(world, encoder), encoder, TEXTS)
+    assert contexts != plain
+    with torch.no_grad():
+        logits = model.eval()(torch.tensor([contexts[1]])).logits[0, :-1].log_softmax(-1)
+    expected = logits.gather(1, torch.tensor(contexts[1][1:])[:, None])[:, 0].numpy()
+    sampled = np.array(logprobs[1][1:]) != 0
+    np.testing.assert_allclose(np.array(logprobs[1][1:])[sampled], expected[sampled], atol=1e-4)

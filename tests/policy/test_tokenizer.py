@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turncredit.errors import UserError
+from turncredit.policy import tokenizer
+
+
+@pytest.fixture(scope="module")
+def encoder(world):
+    return tokenizer.load(world.path("base"))
+
+
+def test_a_word_is_the_same_token_in_goals_observations_and_actions(encoder):
+    goal, seen = encoder.encode(" put a mug in shelf."), encoder.encode(" On the shelf 1, you see a mug 2.")
+    said = encoder.encode(" take mug 2 from shelf 1")
+    mug, shelf = encoder.encode(" mug"), encoder.encode(" shelf")
+    assert len(mug) == len(shelf) == 1
+    assert all(mug[0] in ids and shelf[0] in ids for ids in (goal, seen, said))
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_text_survives_encoding_and_decoding(encoder, text):
+    assert encoder.decode(encoder.encode(text)) == text
+
+
+def test_a_cached_encoding_is_not_shared(encoder):
+    first = encoder.encode(" go to shelf 1")
+    first.append(0)
+    assert encoder.encode(" go to shelf 1") != first
+
+
+def test_markers_are_single_tokens(encoder):
+    assert len(encoder.encode("<|task|><|obs|><|act|>")) == 3
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(UserError, match="no tokenizer here"):
+        tokenizer.load(tmp_path)
+
+
+def test_transformers_reads_the_same_tokenizer(world, encoder):
+    # Not AutoTokenizer: transformers 5 replaces the tokenizer of every "qwen2" folder by Qwen's own rules.
+    from transformers import PreTrainedTokenizerFast
+
+    other = PreTrainedTokenizerFast.from_pretrained(world.path("base"))
+    text = "<|task|> put a mug 1 in shelf 2.<|act|>"
+    assert other.encode(text, add_special_tokens=False) == encoder.encode(text)
+    assert other.eos_token_id == encoder.eos_id
+
+
+def test_a_missing_special_token_is_an_error(world, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((world.path("base") / name).read_bytes())
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<nowhere>"}))
+    with pytest.raises(UserError, match="<nowhere>"):
+        tokenizer.load(tmp_path)
