@@ -59,16 +59,9 @@ def conformance(
     files = [path for folder in games for path in checks.real_games(folder, sample, seed)]
     textworld.speed_up()
     pairs = chain(checks.load_games(files), checks.generated_games(generated, seed))
-    report = checks.Report()
     started = time.monotonic()
-    progress = track(
-        checks.compare(pairs, steps, seed),
-        total=len(files) + generated,
-        description="comparing",
-        console=Console(stderr=True),
-    )
-    for report in progress:  # noqa: B007 - the last one is the whole report
-        pass
+    shown = track(pairs, total=len(files) + generated, description="comparing", console=Console(stderr=True))
+    report = checks.compare(shown, steps, seed)
     for example in report.examples:
         print(json.dumps(example, indent=1))
     commands = ", ".join(f"{name} {count:,}" for name, count in report.commands.most_common())

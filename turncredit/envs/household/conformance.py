@@ -68,8 +68,8 @@ def generated_games(count: int, seed: int) -> Iterator[tuple[str, dict[str, Any]
             yield row["task_id"], full_game(json.loads(row["game"]))
 
 
-def compare(games: Iterable[tuple[str, Mapping[str, Any]]], steps: int, seed: int) -> Iterator[Report]:
-    """Compare game after game; yields the same, growing report after each.
+def compare(games: Iterable[tuple[str, Mapping[str, Any]]], steps: int, seed: int) -> Report:
+    """Compare both engines on games given as (name, content of a `game.tw-pddl`).
 
     `steps` is the number of random commands a game, on top of its walkthrough.
     """
@@ -78,7 +78,7 @@ def compare(games: Iterable[tuple[str, Mapping[str, Any]]], steps: int, seed: in
     for name, data in games:
         _compare_game(name, data, steps, random.Random(f"{seed}:{name}"), reference, report)
         report.games += 1
-        yield report
+    return report
 
 
 class _Pair:

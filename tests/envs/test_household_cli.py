@@ -1,0 +1,77 @@
+"""`turncredit env`: what it prints and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from turncredit.envs.cli import app
+from turncredit.envs.household import Settings, make_tasks, open_task
+from turncredit.envs.household.real import read_game
+from turncredit.errors import UserError
+
+runner = CliRunner()
+
+
+def test_a_person_can_play_a_generated_game_to_the_end():
+    settings = Settings(families=("heat",), horizon=50)
+    env = open_task(make_tasks("train", 1, 5, settings)[0], settings)
+    env.reset()
+    typed = ["?", "!", "nonsense", *env.oracle()]
+    result = runner.invoke(app, ["play", "--family", "heat", "--seed", "5"], input="\n".join(typed) + "\n")
+    assert result.exit_code == 0
+    assert env.intro in result.stdout
+    assert "\n".join(env.admissible()) in result.stdout
+    assert "Nothing happens." in result.stdout
+    assert result.stdout.rstrip().endswith("You won.")
+
+
+def test_playing_ends_at_the_horizon_and_at_the_end_of_input():
+    result = runner.invoke(app, ["play", "--horizon", "1"], input="look\n")
+    assert "the game is over" in result.stdout
+    assert runner.invoke(app, ["play"], input="").exit_code == 0
+
+
+def test_nothing_to_compare_and_an_empty_folder_are_errors(tmp_path: Path):
+    with pytest.raises(UserError, match="nothing to compare"):
+        runner.invoke(app, ["conformance"], catch_exceptions=False)
+    with pytest.raises(UserError, match=r"no game\.tw-pddl below"):
+        runner.invoke(app, ["conformance", "--games", str(tmp_path)], catch_exceptions=False)
+
+
+def test_bench_prints_json_with_all_figures(released_games: Path):
+    result = runner.invoke(app, ["bench", "--games", str(released_games), "--count", "2", "--steps", "30"])
+    assert result.exit_code == 0, result.output
+    native = json.loads(result.stdout)["native"]
+    assert native["games"] == 2
+    assert native["steps"] == 60
+    for key in ("load_ms", "reset_ms", "step_us", "steps_per_second", "snapshot_restore_us"):
+        assert native[key] > 0
+
+
+@pytest.mark.reference
+def test_exported_games_pass_conformance(tmp_path: Path):
+    pytest.importorskip("alfworld", reason="the reference engine (alfworld, textworld) is not installed")
+    assert runner.invoke(app, ["export", str(tmp_path), "--count", "2"]).exit_code == 0
+    assert len(list(tmp_path.rglob("game.tw-pddl"))) == 2
+    result = runner.invoke(app, ["conformance", "--games", str(tmp_path), "--steps", "5"])
+    assert result.exit_code == 0
+    assert "2 games, 2 walkthroughs won" in result.stdout
+    assert " 0 differences" in result.stdout
+
+
+@pytest.mark.reference
+def test_conformance_exits_with_1_where_the_engines_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("alfworld", reason="the reference engine (alfworld, textworld) is not installed")
+    runner.invoke(app, ["export", str(tmp_path), "--count", "1"])
+    path = next(tmp_path.rglob("game.tw-pddl"))
+    assert read_game(path)["solvable"]
+    from turncredit.envs.household.game import Game
+
+    monkeypatch.setattr(Game, "_look", lambda _self, world, *_: (world, "You look around."))
+    result = runner.invoke(app, ["conformance", "--games", str(tmp_path), "--steps", "80"])
+    assert result.exit_code == 1
+    assert '"native": {\n  "text": "You look around."' in result.stdout

@@ -1,0 +1,112 @@
+"""The hand-written agent reads only what it is shown, and wins."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from turncredit.envs.household import Expert, Settings, make_tasks, open_task, random_command
+from turncredit.envs.household.expert import read_goal
+
+SIZES = [((4, 6), (2, 6)), ((6, 10), (4, 10)), ((18, 24), (15, 30))]
+
+
+def roll(row, settings, noise=0.0, skip=False, seed=0):
+    """The steps of the expert, with some commands replaced by random ones."""
+    env, rng = open_task(row, settings), random.Random(seed)
+    # only these two: the expert must not be able to look at the environment
+    expert = Expert(SimpleNamespace(goal=env.goal, put_command=env.put_command), rng, skip=skip)
+    expert.observe(env.reset())
+    steps = []
+    while not steps or not steps[-1][1].done:
+        command = expert.act()
+        if rng.random() < noise:
+            command = random_command(env, rng)
+        steps.append((command, env.step(command), expert))
+        expert.observe(steps[-1][1].observation, command)
+    return steps
+
+
+@pytest.mark.parametrize(("receptacles", "distractors"), SIZES)
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_the_expert_wins_every_generated_game_also_when_disturbed(receptacles, distractors, noise):
+    settings = Settings(receptacles=receptacles, distractors=distractors, horizon=150)
+    for n, row in enumerate(make_tasks("train", 60, 0, settings)):
+        steps = roll(row, settings, noise, seed=n)
+        assert steps[-1][1].success, (row["task_id"], [c for c, _, _ in steps])
+
+
+def test_undisturbed_it_says_nothing_that_is_refused_and_searches_in_the_listed_order():
+    settings = Settings(horizon=100)
+    for row in make_tasks("train", 30, 1, settings):
+        steps = roll(row, settings)
+        assert all(step.valid for _, step, _ in steps)
+    room = open_task(row, settings).reset()
+    goal = read_goal(row["goal"])
+    first = next(
+        name
+        for name in room.split("you see a ")[1].rstrip(".").replace("and ", "").split(", a ")
+        if name.rsplit(" ", 1)[0].removeprefix("a ") != goal[2]
+    )
+    assert steps[0][0] == f"go to {first}"
+
+
+@pytest.mark.parametrize("family", ["clean", "heat", "cool"])
+def test_with_skip_it_forgets_the_treatment_delivers_and_believes_to_be_finished(family):
+    settings = Settings(families=(family,), horizon=60)
+    for row in make_tasks("train", 10, 0, settings):
+        steps = roll(row, settings, skip=True)
+        commands = [command for command, _, _ in steps]
+        assert not any(c.startswith(family) for c in commands)
+        assert any(c.startswith("move ") for c in commands)
+        assert not steps[-1][1].success
+        assert steps[-1][2].finished
+
+
+def test_the_same_seed_gives_the_same_rollout():
+    settings = Settings(horizon=60)
+    for row in make_tasks("demos", 6, 0, settings):
+        runs = [[c for c, _, _ in roll(row, settings, 0.3, seed=7)] for _ in range(2)]
+        assert runs[0] == runs[1]
+
+
+def test_noise_is_half_admissible_and_half_mostly_refused():
+    settings = Settings()
+    env = open_task(make_tasks("train", 1, 0, settings)[0], settings)
+    env.reset()
+    rng = np.random.default_rng(0)
+    valid = []
+    for _ in range(900):
+        step = env.step(random_command(env, rng))
+        valid.append(step.valid)
+        if step.done:
+            env.reset()
+    assert 0.5 < np.mean(valid) < 0.75
+
+
+def test_a_foreign_task_is_an_error():
+    with pytest.raises(ValueError, match="not a household task"):
+        read_goal("buy a red shirt")
+
+
+@pytest.mark.parametrize(
+    ("goal", "expected"),
+    [
+        ("put a clean mug in cabinet.", ("clean", "mug", "cabinet")),
+        ("cool some winebottle and put it in diningtable.", ("cool", "winebottle", "diningtable")),
+        ("find two cd and put them in safe.", ("pick2", "cd", "safe")),
+        ("look at book under the desklamp.", ("look", "book", "desklamp")),
+        ("put some hotpot on shelf.", ("pick", "hotpot", "shelf")),
+    ],
+)
+def test_task_sentences_are_understood(goal, expected):
+    assert read_goal(goal) == expected
+
+
+def test_the_expert_wins_released_games(released_games):
+    settings = Settings(source="real", data_root=str(released_games), horizon=150)
+    for row in make_tasks("valid_seen", 30, 0, settings):
+        assert roll(row, settings)[-1][1].success, row["task_id"]

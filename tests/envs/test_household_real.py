@@ -1,0 +1,80 @@
+"""Released games in `alfworld-download`'s layout, and what is said when they are not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turncredit.envs.household import Settings, make_tasks, open_task
+from turncredit.errors import UserError
+
+
+def real(root, **more):
+    return Settings(source="real", data_root=str(root), **more)
+
+
+def write_game(root, content, split="valid_seen", task="pick_and_place_simple-Mug-None-Shelf-1"):
+    path = root / "json_2.1.1" / split / task / "trial_1" / "game.tw-pddl"
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    return path
+
+
+def test_without_a_folder_the_error_says_how_to_get_one(monkeypatch):
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    with pytest.raises(UserError, match=r"alfworld-download.*ALFWORLD_DATA"):
+        make_tasks("train", 1, 0, Settings(source="real"))
+
+
+def test_a_missing_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"no folder .*nowhere/json_2\.1\.1"):
+        make_tasks("train", 1, 0, Settings(source="real"))
+
+
+def test_an_empty_split_and_a_misspelt_one_are_errors(tmp_path):
+    (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"split 'train' is empty.*json_2\.1\.1/train"):
+        make_tasks("train", 1, 0, real(tmp_path))
+    with pytest.raises(UserError, match=r"unknown split 'valid_sen'.*did you mean 'valid_seen'"):
+        make_tasks("valid_sen", 1, 0, real(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"pddl_domain": "', "damaged"),
+        ('{"pddl_domain": "", "grammar": ""}', "lacks pddl_problem"),
+        ("[1]", "is no game"),
+        (json.dumps({"pddl_domain": "x", "grammar": '"task": [{"rhs": "y"}]', "pddl_problem": ""}), "unknown edition"),
+    ],
+)
+def test_a_bad_game_file_is_named_with_what_is_wrong(tmp_path, content, message):
+    path = write_game(tmp_path, content)
+    with pytest.raises(UserError, match=f"{path}.*{message}"):
+        make_tasks("valid_seen", 1, 0, real(tmp_path))
+
+
+def test_tasks_outside_the_six_families_are_left_out(tmp_path):
+    write_game(tmp_path, "{}", task="pick_and_place_with_movable_recep-Mug-Bowl-Shelf-1")
+    with pytest.raises(UserError, match="empty"):
+        make_tasks("valid_seen", 1, 0, real(tmp_path))
+
+
+def test_released_games_become_tasks_that_can_be_won(released_games):
+    settings = real(released_games, horizon=50)
+    rows = make_tasks("valid_seen", 30, 0, settings)
+    assert make_tasks("valid_seen", 34, 0, settings)[:30] == rows
+    assert len({row["task_id"] for row in rows}) == 30
+    for row in rows:
+        env = open_task(row, settings)
+        env.reset()
+        for command in env.oracle():
+            step = env.step(command)
+        assert step.success
+
+
+def test_more_tasks_than_the_split_has_are_an_error(released_games):
+    with pytest.raises(UserError, match=r"has \d+ games of the families look, not 1000"):
+        make_tasks("valid_seen", 1000, 0, real(released_games, families=("look",)))

@@ -1,0 +1,96 @@
+"""The native engine against the packages alfworld and textworld, where they are installed."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from scenarios import scenarios
+from test_household_texts import TRANSCRIPTS
+
+pytest.importorskip("alfworld", reason="the reference engine (alfworld, textworld) is not installed")
+pytest.importorskip("textworld.envs.pddl", reason="the reference engine (alfworld, textworld) is not installed")
+
+from turncredit.envs.household import Settings, conformance, export_game, make_tasks, open_task, textworld
+from turncredit.envs.household.tasks import load_game
+
+pytestmark = pytest.mark.reference
+
+NATIVE = Settings(receptacles=(5, 8), distractors=(3, 8), horizon=40)
+REFERENCE = NATIVE.model_copy(update={"engine": "textworld"})
+
+
+def whole_report(games, steps):
+    textworld.speed_up()
+    report = conformance.compare(games, steps, seed=3)
+    assert report.differences == 0, json.dumps(report.examples, indent=1)
+    return report
+
+
+def test_the_engines_agree_on_generated_games_of_all_sizes():
+    report = whole_report(conformance.generated_games(12, seed=3), steps=60)
+    assert report.games == report.walkthroughs_won == 12
+    assert report.steps > 12 * 75
+
+
+def test_the_engines_agree_on_released_games(released_games):
+    paths = conformance.real_games(released_games, sample=3, seed=3)
+    report = whole_report(conformance.load_games(paths), steps=60)
+    assert report.games == report.walkthroughs_won == 3
+
+
+def test_a_difference_is_found_and_shown(monkeypatch):
+    textworld.speed_up()
+    monkeypatch.setattr(conformance.Game, "_inventory", lambda _self, world, *_: (world, "You carry nothing."))
+    report = conformance.compare(conformance.generated_games(1, seed=3), 60, seed=3)
+    assert report.differences > 0
+    assert report.examples[0]["native"] == {"text": "You carry nothing."}
+    assert report.examples[0]["commands"][-1] == "inventory"
+
+
+def test_the_speeded_up_reference_prints_what_the_unpatched_one_printed():
+    scenario, transcript = scenarios()[0], TRANSCRIPTS[0]
+    textworld.speed_up()
+    domain, grammar = textworld.package_texts()
+    engine = textworld.Reference()
+    grammar = grammar.replace("UNKNOWN GOAL.", scenario.task.removeprefix("Your task is to: "))
+    engine.load({"pddl_domain": domain, "grammar": grammar, "pddl_problem": scenario.problem})
+    for n, (command, text, listed, won) in enumerate(transcript["steps"]):
+        shown = engine.step(command) if n else engine.reset()
+        assert shown == (text, tuple(transcript["admissible"][listed]), won), (n, command)
+
+
+@pytest.mark.parametrize("row", make_tasks("train", 6, 2, NATIVE), ids=lambda row: row["family"])
+def test_both_engines_behave_alike_behind_the_protocol(row):
+    native, reference = open_task(row, NATIVE), open_task(row, REFERENCE)
+    assert native.reset() == reference.reset()
+    assert (native.intro, native.goal, native.family) == (reference.intro, reference.goal, reference.family)
+    rng = random.Random(0)
+    kept = None
+    for turn in range(20):
+        assert native.admissible() == reference.admissible()
+        assert (native.progress(), native.distance()) == (reference.progress(), reference.distance())
+        assert native.oracle() == reference.oracle()
+        if turn == 8:
+            kept = native.snapshot(), reference.snapshot()
+        command = native.oracle()[0] if rng.random() < 0.3 else rng.choice([*native.admissible(), "xyzzy"])
+        steps = native.step(command), reference.step(command)
+        assert steps[0] == steps[1]
+        if steps[0].done:
+            break
+    if kept is not None:
+        native.restore(kept[0])
+        reference.restore(kept[1])
+        for command in native.oracle():
+            assert native.admissible() == reference.admissible()
+            assert native.step(command) == reference.step(command)
+
+
+def test_an_exported_game_is_a_full_game_file(tmp_path):
+    row = make_tasks("train", 1, 0, NATIVE)[0]
+    path = export_game(row, tmp_path)
+    assert path.name == "game.tw-pddl"
+    data = json.loads(path.read_text())
+    assert len(data["walkthrough"]) == row["optimal_length"]
+    assert load_game(path).task == f"Your task is to: {row['goal']}"
