@@ -31,11 +31,11 @@ Count = Annotated[int, Field(ge=1)]
 #: parameters that mean the same in every part of a method: setting one sets it wherever it occurs
 CONVENTIONS = ("norm", "weighting", "ddof", "eps", "singleton", "gamma")
 
-#: what a reference implementation does, by name
+#: what a reference implementation does where it differs from the defaults, by name
 PRESETS: dict[str, dict[str, object]] = {
-    "verl_agent": {"weighting": "row", "singleton": "raw", "ddof": 1, "eps": 1e-6},
-    "verl": {"weighting": "rollout", "singleton": "raw", "ddof": 1, "eps": 1e-6},
-    "trl": {"weighting": "rollout", "singleton": "zero", "ddof": 1, "eps": 1e-4},
+    "verl_agent": {"weighting": "row", "singleton": "raw"},
+    "verl": {"singleton": "raw"},
+    "trl": {"eps": 1e-4},
 }
 
 

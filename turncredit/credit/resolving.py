@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from turncredit.credit.compose import BONUSES, Method, Part
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import CONVENTIONS, PRESETS
 from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
 from turncredit.errors import UserError, nearest
@@ -56,7 +56,7 @@ def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
     return _with_params(method, dict(entry.get("params") or {}))
 
 
-def preset(name: str, method: Method) -> dict[str, Any]:
+def preset_params(name: str, method: Method) -> dict[str, Any]:
     """The parameters that a reference implementation's conventions set in `method`."""
     if name not in PRESETS:
         raise UserError(f"unknown preset '{name}'{nearest(name, PRESETS)}; there are {', '.join(sorted(PRESETS))}")
@@ -71,13 +71,12 @@ def _with_params(method: Method, params: dict[str, Any]) -> Method:
     for key, value in params.items():
         method = _set(method, key, value)
     for part in method.shapers:
-        for bonus in BONUSES:
-            if bonus in part.adds and not method.estimator.takes(bonus):
-                takers = [name for name, other in ESTIMATORS.items() if other.takes(bonus)]
-                raise UserError(
-                    f"{method.name}: {part.name} changes the turn's {bonus.replace('_bonus', '')} value, which "
-                    f"{method.estimator.name} does not use; take one of {', '.join(takers)}"
-                )
+        if not any(method.estimator.takes(bonus) for bonus in part.adds):
+            takers = [name for name, other in ESTIMATORS.items() if any(other.takes(bonus) for bonus in part.adds)]
+            raise UserError(
+                f"{method.name}: {method.estimator.name} has no use for what {part.name} adds to a turn; "
+                f"take one of {', '.join(takers)} as its estimator"
+            )
     return method
 
 

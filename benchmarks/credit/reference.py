@@ -1,0 +1,492 @@
+"""Every closed-form method once more, row by row in plain Python: the oracle of the tests, the baseline of the timings.
+
+Written from the equations, not from the library: nothing here is vectorised, nothing is shared with it but the seeds
+of the random draws. `rows` are dicts, one for each turn, in any order; each function returns the advantages (or what
+its name says) in that order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable
+
+from turncredit.seeding import derive_seed, generator
+
+Row = dict
+Rows = list[Row]
+
+
+def rollouts(rows: Rows) -> dict[tuple, list[int]]:
+    """(group, rollout) -> its rows' places, turn by turn; groups and rollouts in the order of their ids."""
+    found: dict[tuple, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        found[row["group_id"], row["rollout_id"]].append(place)
+    return {key: sorted(found[key], key=lambda place: rows[place]["turn"]) for key in sorted(found)}
+
+
+def groups(rows: Rows) -> dict[object, list[list[int]]]:
+    """group -> its rollouts, each a list of places."""
+    found: dict[object, list[list[int]]] = defaultdict(list)
+    for (group, _), places in rollouts(rows).items():
+        found[group].append(places)
+    return dict(found)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def std(values: list[float], ddof: int = 1) -> float:
+    if len(values) <= ddof:
+        return 0.0
+    centre = mean(values)
+    return math.sqrt(sum((value - centre) ** 2 for value in values) / (len(values) - ddof))
+
+
+def relative(value: float, others: list[float], *, norm: str, ddof: int, eps: float, singleton: str = "zero") -> float:
+    if len(others) == 1:
+        raw = value / (1 + eps) if norm == "mean_std" else value
+        return raw if singleton == "raw" else 0.0
+    off = value - mean(others)
+    return off / (std(others, ddof) + eps) if norm == "mean_std" else off
+
+
+def returns(rows: Rows, places: list[int]) -> float:
+    return sum(rows[place]["reward"] for place in places)
+
+
+def step_returns(rows: Rows, gamma: float) -> list[float]:
+    out = [0.0] * len(rows)
+    for places in rollouts(rows).values():
+        ahead = 0.0
+        for place in reversed(places):
+            ahead = rows[place]["reward"] + gamma * ahead
+            out[place] = ahead
+    return out
+
+
+def flat_grpo(
+    rows: Rows, *, norm="mean_std", weighting="rollout", ddof=1, eps=1e-6, singleton="zero", bonus: list | None = None
+) -> list[float]:
+    out = [0.0] * len(rows)
+    for members in groups(rows).values():
+        scores = {p: returns(rows, places) + (bonus[p] if bonus else 0.0) for places in members for p in places}
+        if weighting == "row":
+            others = list(scores.values())
+        else:
+            others = [mean([scores[p] for p in places]) for places in members]
+        for place, score in scores.items():
+            out[place] = relative(score, others, norm=norm, ddof=ddof, eps=eps, singleton=singleton)
+    return out
+
+
+def rloo(rows: Rows) -> list[float]:
+    out = [0.0] * len(rows)
+    for members in groups(rows).values():
+        for mine in members:
+            others = [returns(rows, places) for places in members if places is not mine]
+            for place in mine:
+                out[place] = returns(rows, mine) - mean(others) if others else 0.0
+    return out
+
+
+def whiten(values: list[float]) -> list[float]:
+    centre, spread = mean(values), std(values)
+    return [(value - centre) / math.sqrt(spread**2 + 1e-8) for value in values]
+
+
+def reinforce_pp(rows: Rows) -> list[float]:
+    keys = list(rollouts(rows).items())
+    centred = []
+    for (group, _), places in keys:
+        others = [returns(rows, other) for (its, _), other in keys if its == group]
+        centred.append(returns(rows, places) - mean(others) if len(others) > 1 else 0.0)
+    out = [0.0] * len(rows)
+    for value, (_, places) in zip(whiten(centred), keys, strict=True):
+        for place in places:
+            out[place] = value
+    return out
+
+
+def gae(rows: Rows, rewards: list[float], *, gamma: float, lam: float) -> list[float]:
+    out = [0.0] * len(rows)
+    for places in rollouts(rows).values():
+        later = 0.0
+        for turn in range(len(places) - 1, -1, -1):
+            place = places[turn]
+            after = rows[places[turn + 1]]["value"] if turn + 1 < len(places) else 0.0
+            later = rewards[place] + gamma * after - rows[place]["value"] + gamma * lam * later
+            out[place] = later
+    return out
+
+
+def ppo(rows: Rows) -> list[float]:
+    return whiten(gae(rows, [row["reward"] for row in rows], gamma=1.0, lam=1.0))
+
+
+def turn_value(rows: Rows) -> list[float]:
+    raw = gae(rows, [row["reward"] for row in rows], gamma=1.0, lam=0.9)
+    size = math.sqrt(mean([value**2 for value in raw]))
+    return [value / size for value in raw]
+
+
+def within(rows: Rows, values: list[float], cell: Callable[[int], object], *, norm="mean_std", ddof=1, eps=1e-6):
+    """Each value relative to those of the rows in its cell."""
+    cells = defaultdict(list)
+    for place in range(len(rows)):
+        cells[cell(place)].append(values[place])
+    return [relative(values[p], cells[cell(p)], norm=norm, ddof=ddof, eps=eps) for p in range(len(rows))]
+
+
+def gigpo(
+    rows: Rows,
+    *,
+    omega=1.0,
+    gamma=0.95,
+    norm="mean_std",
+    weighting="rollout",
+    singleton="zero",
+    step_bonus: list | None = None,
+    score_bonus: list | None = None,
+) -> list[float]:
+    ahead = [value + (step_bonus[p] if step_bonus else 0.0) for p, value in enumerate(step_returns(rows, gamma))]
+    step = within(rows, ahead, lambda p: (rows[p]["group_id"], rows[p]["observation"]), norm=norm)
+    episode = flat_grpo(rows, norm=norm, weighting=weighting, singleton=singleton, bonus=score_bonus)
+    return [e + omega * s for e, s in zip(episode, step, strict=True)]
+
+
+def step_grpo(rows: Rows, *, gamma=0.95, step_bonus: list | None = None) -> list[float]:
+    ahead = [value + (step_bonus[p] if step_bonus else 0.0) for p, value in enumerate(step_returns(rows, gamma))]
+    return within(rows, ahead, lambda p: rows[p]["group_id"])
+
+
+def hgpo(rows: Rows, *, history=2, gamma=0.95) -> list[float]:
+    ahead = step_returns(rows, gamma)
+    items: list[list[tuple[int, float]]] = [[] for _ in rows]
+    for k in range(1, history + 2):
+        cells: dict[tuple, list[int]] = defaultdict(list)
+        for (group, _), places in rollouts(rows).items():
+            for turn in range(k - 1, len(places)):
+                seen = tuple(rows[p]["observation"] for p in places[turn - k + 1 : turn + 1])
+                cells[(group, *seen)].append(places[turn])
+        for members in cells.values():
+            if len(members) > 1:
+                values = [ahead[p] for p in members]
+                for place in members:
+                    items[place].append((k, (ahead[place] - mean(values)) / (std(values, 0) + 1e-6)))
+    out = []
+    for found in items:
+        kept = [(k + 1.0, value) for k, value in found if value != 0]
+        total = sum(weight for weight, _ in kept) + 1e-6
+        out.append(sum(weight / total * value for weight, value in kept))
+    return out
+
+
+def empg(rows: Rows) -> list[float]:
+    entropy = [-mean(row["response_logprobs"]) for row in rows]
+    low, high = min(entropy), max(entropy)
+    scaled = [(value - low) / (high - low + 1e-8) for value in entropy]
+    sure = [math.exp(-value) for value in scaled]
+    centre = mean(sure) + 1e-8
+    base = flat_grpo(rows)
+    out = [0.0] * len(rows)
+    for places in rollouts(rows).values():
+        for turn, place in enumerate(places):
+            out[place] = base[place] * sure[place] / centre
+            if turn + 1 < len(places):
+                out[place] += 0.05 * sure[places[turn + 1]]
+    middle = mean(out)
+    return [value - middle for value in out]
+
+
+def blended(rows: Rows, credit: list[float], *, alpha=0.5, by="position") -> list[float]:
+    cell = {
+        "position": lambda p: (rows[p]["group_id"], rows[p]["turn"]),
+        "group": lambda p: rows[p]["group_id"],
+    }[by]
+    turn = within(rows, credit, cell)
+    return [alpha * a + (1 - alpha) * b for a, b in zip(flat_grpo(rows), turn, strict=True)]
+
+
+def has_progressive(rows: Rows) -> list[float]:
+    return blended(rows, [row["progress"] - row["progress_before"] for row in rows])
+
+
+def has_judge(rows: Rows) -> list[float]:
+    return blended(rows, [row["score"] for row in rows])
+
+
+def v_projection(rows: Rows, clip: float = 2.0) -> list[float]:
+    out = [0.0] * len(rows)
+    for places in rollouts(rows).values():
+        clipped = [min(max(rows[p]["value"], -clip), clip) for p in places]
+        excess = (sum(clipped) - returns(rows, places)) / len(places)
+        for place, value in zip(places, clipped, strict=True):
+            out[place] = value - excess
+    return out
+
+
+def has_turnrd(rows: Rows) -> list[float]:
+    return blended(rows, v_projection(rows))
+
+
+def oracle_progress(rows: Rows) -> list[float]:
+    def distance(value: int) -> float:
+        return 50.0 if value == -1 else float(value)
+
+    credit = [distance(row["distance_before"]) - distance(row["distance"]) for row in rows]
+    return blended(rows, credit, alpha=0.0, by="group")
+
+
+def random_credit(rows: Rows, seed: int = 0) -> list[float]:
+    base = flat_grpo(rows)
+    out = [0.0] * len(rows)
+    for (group, rollout), places in rollouts(rows).items():
+        noise = generator(seed, "random_credit", str(group), str(rollout)).standard_normal(len(places))
+        for place, z in zip(places, noise, strict=True):
+            out[place] = 0.5 * base[place] + 0.5 * float(z)
+    return out
+
+
+ROLE_CREDIT = {"D": 1.0, "E": 0.5, "N": -0.1, "R": -0.5}
+
+
+def triage(rows: Rows, *, lam=0.2) -> list[float]:
+    return whiten([a + lam * ROLE_CREDIT[row["role"]] for a, row in zip(flat_grpo(rows), rows, strict=True)])
+
+
+def triage_scalar(rows: Rows, *, lam=0.2) -> list[float]:
+    return whiten([a + lam * row["score"] for a, row in zip(flat_grpo(rows), rows, strict=True)])
+
+
+def value_baseline(rows: Rows, *, lam=0.2, clip=0.5) -> list[float]:
+    out = flat_grpo(rows)
+    for places in rollouts(rows).values():
+        for turn, place in enumerate(places):
+            last = turn + 1 == len(places)
+            after = returns(rows, places) if last else rows[places[turn + 1]]["value"]
+            out[place] += lam * min(max(after - rows[place]["value"], -clip), clip)
+    return whiten(out)
+
+
+def mgr_reward(rows: Rows, *, beta=0.1, repetition=0.5, free=2, damping=1.0, gate="sampled", seed=0) -> list[float]:
+    valid = [
+        1.0 if row["valid"] and row["next_observation"].strip() not in {"", "Nothing happens."} else -1.0
+        for row in rows
+    ]
+    keys = list(rollouts(rows).items())
+    success = {key: float(any(rows[p]["success"] for p in places)) for key, places in keys}
+    completion, validity = mean(list(success.values())), mean([float(v > 0) for v in valid])
+    keep = 0.1
+    if validity < 0.4 or completion < 0.1:
+        keep = 1.0
+    elif completion < 0.6:
+        keep = 1 - 1.5 * completion
+    out = [0.0] * len(rows)
+    for key, places in keys:
+        peers = [success[other] for other, _ in keys if other[0] == key[0]]
+        size = len(peers)
+        outcome = size / (size - 1) * (success[key] - mean(peers)) if size > 1 else 0.0
+        draw = derive_seed(seed, "mgr_gate", str(key[0]), str(key[1])) / 2.0**63
+        sign = 1.0 if gate == "keep" or draw < keep else -1.0
+        counts: dict[str, int] = defaultdict(int)
+        before = 0.0
+        for place in places:
+            v = valid[place]
+            local = v
+            if v > 0 and before < 0:
+                local += beta
+            if v < 0 and before > 0:
+                local -= beta
+            if v > 0:
+                counts[rows[place]["action"]] += 1
+                local -= repetition * max(counts[rows[place]["action"]] - free, 0)
+            before = v
+            if outcome > 0 and local < 0:
+                out[place] = damping * local * outcome
+            elif outcome < 0 and local > 0:
+                out[place] = damping * sign * local * abs(outcome)
+            else:
+                out[place] = local * abs(outcome)
+    return out
+
+
+def mgr(rows: Rows) -> list[float]:
+    return whiten(gae(rows, mgr_reward(rows), gamma=1.0, lam=0.95))
+
+
+def invalid_bonus(rows: Rows, penalty=0.1) -> list[float]:
+    return [0.0 if row["valid"] else -penalty for row in rows]
+
+
+def hipif_bonus(rows: Rows, *, penalty=0.1, plain: frozenset[str]) -> list[float]:
+    out = [0.0] * len(rows)
+    for places in rollouts(rows).values():
+        won = any(rows[p]["success"] for p in places)
+        known: set[str] = set()
+        seen: dict[tuple, int] = {}
+        for turn, place in enumerate(places):
+            row = rows[place]
+            new = turn == 0 or row["subgoal_index"] != rows[places[turn - 1]]["subgoal_index"]
+            if new:
+                seen = defaultdict(int)
+            known |= set(re.findall("[a-z]{3,}", row["observation"].lower()))
+            named = set(re.findall("[a-z]{3,}", row["subgoal"].lower())) - plain
+            if new and row["subgoal"].strip() and not named & known:
+                out[place] -= penalty
+            following = rows[places[turn + 1]] if turn + 1 < len(places) else None
+            ends = following is not None and following["subgoal_index"] != row["subgoal_index"]
+            if won and ends and "nothing happens" in row["next_observation"].lower():
+                out[place] -= penalty
+            seen[row["action"], row["next_observation"]] += 1
+            if seen[row["action"], row["next_observation"]] >= 3:
+                out[place] -= penalty
+            if not row["well_formed"]:
+                out[place] -= penalty
+    return out
+
+
+def jaccard(first: str, second: str) -> float:
+    a, b = (set(re.findall(r"[^\W_]+", text.lower())) for text in (first, second))
+    return len(a & b) / len(a | b) if a | b else 0.0
+
+
+def matched(similarity: list[list[float]], own: list[list[float]], theta: float, order: list[int], repeat=False):
+    """SCPO's algorithm 2, line by line: {failed turn: credited place}."""
+    places = len(own)
+    following = [-1] * places
+    for i in range(1, places):
+        k = following[i - 1]
+        while k >= 0 and own[k + 1][i] < theta:
+            k = following[k]
+        following[i] = k + 1 if own[k + 1][i] >= theta else k
+    j = furthest = -1
+    found = {}
+    for v in order:
+        while j >= 0 and similarity[j + 1][v] < theta:
+            j = following[j]
+        if similarity[j + 1][v] >= theta:
+            j += 1
+            if repeat or j > furthest:
+                found[v] = j
+                furthest = j
+        if j == places - 1:
+            if not repeat:
+                break
+            j = following[j]
+    return found
+
+
+def partition(lengths: list[int], parts: int) -> list[list[int]]:
+    """Karmarkar and Karp with parts of equal number, on plain lists; len(lengths) is a multiple of `parts`."""
+    order = sorted(range(len(lengths)), key=lambda item: (lengths[item], item))
+
+    def weight(items: list[int]) -> tuple:
+        return (sum(lengths[item] for item in items), len(items), items)
+
+    states = [
+        sorted(([item] for item in order[start : start + parts]), key=weight, reverse=True)
+        for start in range(0, len(order), parts)
+    ]
+    while len(states) > 1:
+        states.sort(key=lambda s: (weight(s[0])[0] - weight(s[-1])[0], weight(s[0])), reverse=True)
+        one, two, *states = states
+        states.append(sorted((a + b for a, b in zip(one, two[::-1], strict=True)), key=weight, reverse=True))
+    return [sorted(items) for items in states[0]]
+
+
+def scpo_bonus(
+    rows: Rows, *, alpha=0.5, theta=0.6, soft_base=0.4, order="chronological", repeat=False, shortest=False
+) -> list[float]:
+    out = [0.0] * len(rows)
+    rank = list(range(len(rows)))
+    if order == "balanced":
+        ordered = [place for places in rollouts(rows).values() for place in places]
+        context: list[int] = []
+        for places in rollouts(rows).values():
+            total = 0
+            for place in places:
+                total += len(rows[place]["prompt_ids"]) + len(rows[place]["response_ids"])
+                context.append(total)
+        pad = -len(context) % 4
+        parts = partition([*context, *[0] * pad], 4)
+        for visit, item in enumerate(item for part in parts for item in part if item < len(ordered)):
+            rank[ordered[item]] = visit
+    for members in groups(rows).values():
+        won = [places for places in members if any(rows[p]["success"] for p in places)]
+        if not won:
+            continue
+        best = (min if shortest else max)(won, key=len)
+        texts = {p: f"{rows[p]['action']}\n{rows[p]['next_observation']}" for places in members for p in places}
+
+        def kept(places: list[int]) -> list[int]:
+            return [p for p in places if rows[p]["valid"] and rows[p]["next_observation"] != "Nothing happens."]
+
+        reference = kept(best)
+        if not reference:
+            continue
+        own = [[jaccard(texts[a], texts[b]) for b in reference] for a in reference]
+        for places in members:
+            failed = [] if places in won else kept(places)
+            visits = sorted(range(len(failed)), key=lambda v: rank[failed[v]] if order == "balanced" else v)
+            similarity = [[jaccard(texts[a], texts[b]) for b in failed] for a in reference]
+            for v, place in matched(similarity, own, theta, visits, repeat).items():
+                out[failed[v]] = alpha * max(0.0, (similarity[place][v] - soft_base) / (1 - soft_base))
+    return out
+
+
+def scpo(rows: Rows) -> list[float]:
+    return gigpo(rows, step_bonus=scpo_bonus(rows, order="balanced"))
+
+
+def scpo_chronological(rows: Rows) -> list[float]:
+    return gigpo(rows, step_bonus=scpo_bonus(rows))
+
+
+def scpo_grpo(rows: Rows) -> list[float]:
+    return step_grpo(rows, step_bonus=scpo_bonus(rows, order="balanced"))
+
+
+def hipif(rows: Rows) -> list[float]:
+    from turncredit.credit.hipif import PLAIN  # a word list, not a computation
+
+    return flat_grpo(rows, weighting="row", bonus=hipif_bonus(rows, plain=PLAIN))
+
+
+def hipif_gigpo(rows: Rows) -> list[float]:
+    from turncredit.credit.hipif import PLAIN
+
+    bonus = hipif_bonus(rows, plain=PLAIN)
+    return gigpo(rows, step_bonus=bonus, score_bonus=bonus)
+
+
+#: the named methods that have a row-by-row form
+METHODS: dict[str, Callable[[Rows], list[float]]] = {
+    "flat_grpo": flat_grpo,
+    "rloo": rloo,
+    "reinforce_pp": reinforce_pp,
+    "ppo": ppo,
+    "gigpo": gigpo,
+    "hgpo": hgpo,
+    "step_grpo": step_grpo,
+    "empg": empg,
+    "has_progressive": has_progressive,
+    "has_judge": has_judge,
+    "has_turnrd": has_turnrd,
+    "has_turnrd_film": has_turnrd,
+    "scpo": scpo,
+    "scpo_grpo": scpo_grpo,
+    "scpo_chronological": scpo_chronological,
+    "triage": triage,
+    "triage_scalar": triage_scalar,
+    "value_baseline": value_baseline,
+    "mgr": mgr,
+    "mgr_no_critic": mgr_reward,
+    "turn_value": turn_value,
+    "hipif": hipif,
+    "hipif_gigpo": hipif_gigpo,
+    "random_credit": random_credit,
+    "oracle_progress": oracle_progress,
+}

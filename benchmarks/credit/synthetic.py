@@ -1,0 +1,63 @@
+"""Made-up turns in the manner of household games, for timings and for tests: texts repeat, actions fail, some win."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+ROLES = ("D", "E", "N", "R")
+PLACES = [f"{name} {number}" for name in ("shelf", "desk", "drawer", "cabinet", "fridge") for number in range(1, 8)]
+
+
+def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: bool = False) -> list[dict]:
+    """One dict a turn, with every column and every label that any method reads."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for g in range(groups):
+        for i in range(size):
+            length = turns if equal_length else int(rng.integers(1, turns + 1))
+            won = bool(rng.random() < 0.4)
+            seen = "You are in the middle of a room. Your task is to: put a mug in the fridge."
+            for t in range(length):
+                valid = bool(rng.random() > 0.2)
+                place = PLACES[rng.integers(len(PLACES))]
+                answer = (
+                    f"You arrive at {place}. On it, you see a mug {rng.integers(3)}." if valid else "Nothing happens."
+                )
+                out.append(
+                    {
+                        "group_id": f"g{g:05d}",
+                        "rollout_id": f"g{g:05d}-{i}",
+                        "turn": t,
+                        "reward": 10.0 * (won and t == length - 1),
+                        "observation": seen,
+                        "action": f"go to {place}",
+                        "next_observation": answer,
+                        "valid": valid,
+                        "success": won,
+                        "progress_before": t / length,
+                        "progress": (t + int(rng.integers(0, 2))) / length,
+                        "distance_before": length - t,
+                        "distance": -1 if rng.random() < 0.02 else length - t + int(rng.integers(-1, 2)),
+                        "response_logprobs": (-rng.random(rng.integers(1, 5))).tolist(),
+                        "prompt_ids": list(range(rng.integers(3, 20))),
+                        "response_ids": list(range(rng.integers(2, 6))),
+                        "context_reset": t == 0,
+                        "subgoal": ("find a mug", "find a dragon", "")[(t // 4) % 3],
+                        "subgoal_index": t // 4,
+                        "well_formed": bool(rng.random() < 0.9),
+                        "role": ROLES[rng.integers(4)],
+                        "score": float(rng.random()),
+                        "value": float(rng.normal()),
+                    }
+                )
+                seen = answer
+    return out
+
+
+def tables(made: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """The turns, and the side tables `labels` and `values`."""
+    table = pa.Table.from_pylist(made)
+    keys = ["group_id", "rollout_id", "turn"]
+    side = {"labels": table.select([*keys, "role", "score"]), "values": table.select([*keys, "value"])}
+    return table.drop_columns(["role", "score", "value"]), side

@@ -1,0 +1,119 @@
+"""`turncredit credit` and `turncredit methods`: any method on any table of turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from turncredit import tables
+from turncredit.credit.compose import Method, compute
+from turncredit.credit.conventions import PRESETS
+from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
+from turncredit.credit.resolving import preset_params, resolve
+from turncredit.errors import UserError
+
+
+def credit(
+    method: Annotated[
+        str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:FUNCTION.")
+    ],
+    turns: Annotated[
+        Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward and what the method reads.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write the credits: keys, components, advantage, in the same order.")
+    ],
+    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's labels, by the same keys.")] = None,
+    values: Annotated[
+        Path | None, typer.Option(help="Parquet with a learned model's values, by the same keys.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a parameter; may be given again. PART.KEY names one part."
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"Take a reference's conventions: {', '.join(sorted(PRESETS))}.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
+) -> None:
+    """Credit the turns of any Parquet table with any method."""
+    side_paths = {name: path for name, path in (("labels", labels), ("values", values)) if path is not None}
+    chosen = resolve(method)
+    params = preset_params(preset, chosen) if preset else {}
+    params.update(_settings(settings or []))
+    chosen = resolve({"credit" if ".py" in method else "base": method, "params": params})
+    for name in chosen.needs:
+        if name not in side_paths:
+            raise UserError(f"{chosen.name} needs {name}; give a table with --{name}")
+    side = {name: tables.read(path) for name, path in side_paths.items() if name in chosen.needs or ".py" in method}
+    table = compute(tables.read(turns), chosen, side, seed=seed)
+    made_by = tables.provenance(
+        "credit",
+        config={"method": method, "params": chosen.params()},
+        inputs={"turns": turns, **side_paths},
+        seed=seed,
+    )
+    tables.write(table, out, "credits", made_by)
+    print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="Show one method only, with what it is made of.")] = None,
+) -> None:
+    """List the methods, their parameters and what they read."""
+    if name is not None:
+        _describe(resolve(name))
+        return
+    for method in METHODS.values():
+        print(f"{method.name}: {method.summary}")
+        print(f"    reads {_reads(method)}")
+        print(f"    {_params(method)}")
+    print("\nTo compose a method in a configuration: base, and in params any of")
+    for slot, parts in _slots().items():
+        print(f"    {slot}: {', '.join(parts)}")
+
+
+def _describe(method: Method) -> None:
+    print(f"{method.name}: {method.summary}")
+    print(f"    reads {_reads(method)}")
+    for part in method.parts:
+        values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
+        print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
+
+
+def _slots() -> dict[str, dict]:
+    return {"shapers": SHAPERS, "estimator": ESTIMATORS, "turn_term": TURN_TERMS, "normaliser": NORMALISERS}
+
+
+def _reads(method: Method) -> str:
+    columns = ", ".join(("reward", *method.reads))
+    return f"{columns}; side table {' and '.join(method.needs)}" if method.needs else columns
+
+
+def _params(method: Method) -> str:
+    return ", ".join(f"{key}={_shown(value)}" for key, value in method.params().items()) or "no parameters"
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _settings(settings: list[str]) -> dict[str, Any]:
+    """`key=value` pairs; values are read as YAML, so `true`, `null`, `0.5` and `[scpo]` are what they look like."""
+    params: dict[str, Any] = {}
+    for item in settings:
+        key, equals, text = item.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set {item}: write key=value, as in --set norm=mean")
+        if key in params:
+            raise UserError(f"--set {key} is given twice")
+        try:
+            params[key.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--set {item}: '{text}' is not a value") from None
+    return params
