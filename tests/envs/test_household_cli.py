@@ -31,7 +31,7 @@ def test_a_person_can_play_a_generated_game_to_the_end():
 
 def test_playing_ends_at_the_horizon_and_at_the_end_of_input():
     result = runner.invoke(app, ["play", "--horizon", "1"], input="look\n")
-    assert "the game is over" in result.stdout
+    assert "The game is over after 1 commands." in result.stdout
     assert runner.invoke(app, ["play"], input="").exit_code == 0
 
 

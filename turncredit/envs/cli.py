@@ -91,7 +91,7 @@ def bench(
     # in this order, because measuring `textworld` speeds up the package that `alfworld` is
     figures = {name: timing.measure(name, data, steps, seed) for name in timing.ENGINES if Engine(name) in engine}
     result |= figures
-    if "native" in figures:
+    if "native" in figures and len(figures) > 1:
         result["native_times_faster"] = {
             name: round(other["step_us"] / figures["native"]["step_us"])
             for name, other in figures.items()
@@ -127,7 +127,7 @@ def play(
             step = env.step(command)
             print(step.observation)
             if step.done:
-                print("You won." if step.success else f"That were {horizon} commands; the game is over.")
+                print("You won." if step.success else f"The game is over after {horizon} commands.")
                 return
 
 
@@ -152,10 +152,3 @@ def _machine() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-if __name__ == "__main__":
-    try:
-        app()
-    except UserError as error:
-        sys.exit(f"turncredit env: {error}")

@@ -17,8 +17,8 @@ from turncredit.envs.household.world import World
 
 NOTHING = "Nothing happens."
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
-_CACHE_LIMIT = 20_000
-"""Local situations kept per game. A game has far fewer unless objects are carried about for very long."""
+_CACHE_LIMIT = 2_000
+"""Local situations, and texts, kept per game, about 1.6 KB each. A hundred random rollouts meet some 150."""
 
 Handler = Callable[[World, int, int], tuple[World, str]]
 Action = tuple[Handler, int, int]
