@@ -17,7 +17,7 @@ TINY = {
     "env": {"settings": {"receptacles": [5, 6], "distractors": [2, 3], "horizon": 6}},
     "tasks": {"train": 12, "eval": 12},
     "agent": {"max_response_tokens": 8},
-    "policy": {"scratch": {"hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "vocab": 512, "max_positions": 512}},
+    "policy": {"scratch": {"hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "vocab": 1024, "max_positions": 512}},
     "demos": {"count": 24},
     "sft": {"epochs": 2, "batch": 8},
     "rollout": {"tasks": 4, "group_size": 4},

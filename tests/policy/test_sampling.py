@@ -16,7 +16,11 @@ from turncredit.policy.generate import Generate
 from turncredit.policy.lockstep import Lockstep
 from turncredit.policy.sampling import Request, draw, sampler
 
-TEXTS = ["<|task|> put a mug in shelf.<|act|>", "<|task|> look<|obs|> You see a apple 1, and a bed 2.<|act|>", "<|act|>"]
+TEXTS = [
+    "<|task|> put a mug in shelf.<|act|>",
+    "<|task|> look<|obs|> You see a mug 1, a bed 2.<|act|>",
+    "<|act|>",
+]
 
 
 @pytest.fixture(scope="module")

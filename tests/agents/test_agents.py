@@ -1,0 +1,129 @@
+"""Agents: what the model is shown, token by token, and what is read from its answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from turncredit.agents import agent_factory
+from turncredit.errors import UserError
+from turncredit.policy import tokenizer
+
+ADMISSIBLE = ["go to shelf 1", "look"]
+
+
+@pytest.fixture(scope="module")
+def encoder(world):
+    return tokenizer.load(world.path("base"))
+
+
+class Chat:
+    """A tokenizer with a ChatML template, one character a token, its end-of-turn mark a single token."""
+
+    has_chat_template, eos_text, eos_id = True, "<|im_end|>", 0
+
+    def encode(self, text):
+        ids = []
+        while text:
+            if text.startswith(self.eos_text):
+                ids.append(self.eos_id)
+                text = text[len(self.eos_text) :]
+            else:
+                ids.append(ord(text[0]))
+                text = text[1:]
+        return ids
+
+    def decode(self, ids):
+        return "".join(self.eos_text if i == 0 else chr(i) for i in ids)
+
+    def chat(self, messages):
+        said = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages)
+        return f"{said}<|im_start|>assistant\n"
+
+
+def agent(name, encoder, history=2, show_admissible=True):
+    return agent_factory(name, encoder, history=history, show_admissible=show_admissible)()
+
+
+def test_a_transcript_grows_and_is_never_read_again(encoder):
+    it = agent("transcript", encoder)
+    first = it.open("put a mug in shelf.", "You see nothing.", ADMISSIBLE)
+    after = it.follow([*encoder.encode(" look"), encoder.eos_id], "look", "You see a mug 1.", ADMISSIBLE)
+    assert (first.reset, after.reset) == (True, False)
+    assert first.ids == encoder.encode("<|task|> put a mug in shelf.<|obs|> You see nothing.<|act|>")
+    assert after.ids == encoder.encode("<|obs|> You see a mug 1.<|act|>")
+
+
+def test_a_response_that_was_cut_off_is_closed_before_the_next_observation(encoder):
+    it = agent("transcript", encoder)
+    it.open("look.", "You see nothing.", ADMISSIBLE)
+    assert it.follow(encoder.encode(" go to"), "go to", "Nothing happens.", ADMISSIBLE).ids[0] == encoder.eos_id
+
+
+def test_a_demonstrated_action_reads_back_as_itself(encoder):
+    for name in ("transcript", "window"):
+        it = agent(name, encoder)
+        parsed = it.parse(encoder.decode(encoder.encode(it.target("take mug 1 from shelf 2"))))
+        assert (parsed.action, parsed.well_formed) == ("take mug 1 from shelf 2", True)
+
+
+def test_a_chat_models_transcript_is_the_conversation_its_template_would_render():
+    """Chunk by chunk, the context equals the whole conversation rendered at once."""
+    chat = Chat()
+    it = agent("transcript", chat)
+    context = it.open("find a mug.", "You see a shelf 1.", ADMISSIBLE).ids
+    reply = [*chat.encode("go to shelf 1"), chat.eos_id]
+    context = context + reply + it.follow(reply, "go to shelf 1", "On it, a mug 1.", ADMISSIBLE).ids
+    opening = chat.decode(it.open("find a mug.", "You see a shelf 1.", ADMISSIBLE).ids)
+    user = opening.split("user\n")[1].split("<|im_end|>")[0]
+    assert "Task: find a mug.\nYou see a shelf 1." in user
+    messages = [
+        {"role": "user", "content": user},
+        {"role": "assistant", "content": "go to shelf 1"},
+        {"role": "user", "content": "On it, a mug 1."},
+    ]
+    assert chat.decode(context) == chat.chat(messages)
+
+
+def test_the_window_shows_the_last_turns_and_the_admissible_actions(encoder):
+    it = agent("window", encoder, history=1)
+    it.open("put a mug in shelf.", "obs zero", ADMISSIBLE)
+    it.follow([], "act zero", "obs one", ADMISSIBLE)
+    prompt = it.follow([], "act one", "obs two", ["open drawer 1"])
+    text = encoder.decode(prompt.ids)
+    assert prompt.reset
+    assert "put a mug in shelf." in text
+    assert "observation: obs one action: act one" in text
+    assert "obs zero" not in text
+    assert "[Step 3] observation: obs two" in text
+    assert "Admissible actions: open drawer 1." in text
+    hidden = agent("window", encoder, show_admissible=False)
+    assert "Admissible" not in encoder.decode(hidden.open("x", "y", ADMISSIBLE).ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "well_formed"),
+    [
+        ("<think>hm</think><action>go to shelf 1</action>", "go to shelf 1", True),
+        ("<action> look </action>", "look", True),
+        ("<think>hm <action>look</action>", "look", False),
+        ("<action>look</action><action>help</action>", "help", False),
+        ("I will\nopen drawer 1", "open drawer 1", False),
+        ("", "", False),
+    ],
+)
+def test_the_window_reads_the_last_action_and_knows_broken_form(encoder, text, action, well_formed):
+    parsed = agent("window", encoder).parse(text)
+    assert (parsed.action, parsed.well_formed) == (action, well_formed)
+
+
+def test_two_rollouts_do_not_share_a_window(encoder):
+    make = agent_factory("window", encoder, history=2, show_admissible=False)
+    one, two = make(), make()
+    one.open("first goal", "a", [])
+    two.open("second goal", "b", [])
+    assert "first goal" in encoder.decode(one.follow([], "x", "c", []).ids)
+
+
+def test_an_unknown_agent_names_the_nearest(encoder):
+    with pytest.raises(UserError, match="did you mean 'window'"):
+        agent("windoe", encoder)
