@@ -12,7 +12,8 @@ from test_household_texts import TRANSCRIPTS
 pytest.importorskip("alfworld", reason="the reference engine (alfworld, textworld) is not installed")
 pytest.importorskip("textworld.envs.pddl", reason="the reference engine (alfworld, textworld) is not installed")
 
-from turncredit.envs.household import Settings, conformance, export_game, make_tasks, open_task, textworld
+from turncredit.envs.household import Settings, conformance, domain, export_game, make_tasks, open_task, textworld
+from turncredit.envs.household.goals import match_goal
 from turncredit.envs.household.tasks import load_game
 
 pytestmark = pytest.mark.reference
@@ -94,3 +95,39 @@ def test_an_exported_game_is_a_full_game_file(tmp_path):
     data = json.loads(path.read_text())
     assert len(data["walkthrough"]) == row["optimal_length"]
     assert load_game(path).task == f"Your task is to: {row['goal']}"
+
+
+def test_our_tables_are_those_of_the_package():
+    from alfworld.gen import constants
+
+    for receptacle, kinds in domain.CONTAINS.items():
+        theirs = {kind for kind in constants.VAL_RECEPTACLE_OBJECTS[receptacle] if not kind.endswith("Sliced")}
+        assert kinds == theirs, receptacle
+    for ours, theirs in (("heatable", "Heatable"), ("coolable", "Coolable"), ("cleanable", "Cleanable")):
+        whole = {kind for kind in constants.VAL_ACTION_OBJECTS[theirs] if not kind.endswith("Sliced")}
+        assert domain.AFFORDANCES[ours] == whole
+    assert domain.AFFORDANCES["sliceable"] == set(constants.VAL_ACTION_OBJECTS["Sliceable"])
+    assert domain.AFFORDANCES["toggleable"] == set(domain.LAMPS) == set(constants.VAL_ACTION_OBJECTS["Toggleable"])
+    assert domain.AFFORDANCES["isReceptacleObject"] == set(constants.MOVABLE_RECEPTACLES_SET)
+    assert set(domain.CONTAINS) & set(constants.OPENABLE_CLASS_SET) == domain.OPENABLE
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("pick", "pick_and_place_simple"),
+        ("look", "look_at_obj_in_light"),
+        ("clean", "pick_clean_then_place_in_recep"),
+        ("heat", "pick_heat_then_place_in_recep"),
+        ("cool", "pick_cool_then_place_in_recep"),
+        ("pick2", "pick_two_obj_and_place"),
+    ],
+)
+def test_our_goals_and_sentences_are_those_of_the_package(family, name):
+    from alfworld.gen.goal_library import gdict
+
+    filled = gdict[name]["pddl"].format(obj="Mug", recep="Shelf", toggle="DeskLamp").replace("#", "-").lower()
+    target = "desklamptype" if family == "look" else "shelftype"
+    assert match_goal(" ".join(filled.split())) == (family, "mugtype", target)
+    theirs = [t.format(obj="{o}", recep="{r}", toggle="{r}") + "." for t in gdict[name]["templates"]]
+    assert list(domain.SENTENCES[family]) == theirs

@@ -67,11 +67,10 @@ ToiletPaper ToiletPaperRoll
     ToiletPaperHanger: ToiletPaper ToiletPaperRoll
     TowelHolder: Towel
     TVStand: TissueBox
+    Toaster:
     """
 )
 """Receptacle type to the object types it can contain. (A toaster takes only sliced bread.)"""
-
-CONTAINS["Toaster"] = frozenset()
 
 OPENABLE = frozenset({"Cabinet", "Drawer", "Fridge", "Microwave", "Safe"})
 

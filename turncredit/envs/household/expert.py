@@ -41,11 +41,15 @@ class Rng(Protocol):
         ...
 
 
-class HouseholdEnv(Protocol):
-    """What the expert and the noise need of an environment; the expert never looks beyond `goal`."""
+class Task(Protocol):
+    """What the expert may know of an environment: the task's words, and how its edition words a `put`."""
 
     goal: str
     put_command: str
+
+
+class Room(Task, Protocol):
+    """What the noise needs of an environment."""
 
     def admissible(self) -> tuple[str, ...]:
         """The commands that are allowed now."""
@@ -73,7 +77,7 @@ class Expert:
     With `skip`, it forgets to clean, heat or cool. `rng` only decides where it looks again when it is lost.
     """
 
-    def __init__(self, env: HouseholdEnv, rng: Rng, skip: bool = False) -> None:
+    def __init__(self, env: Task, rng: Rng, skip: bool = False) -> None:
         self.family, self._wanted, self._target_kind = read_goal(env.goal)
         self._put_command = env.put_command
         self._rng = rng
@@ -238,7 +242,7 @@ class Expert:
 _VERBS = ("take", "open", "close", "use", "clean", "heat", "cool", "slice", "examine", "go to")
 
 
-def random_command(env: HouseholdEnv, rng: Rng) -> str:
+def random_command(env: Room, rng: Rng) -> str:
     """A random command: in half the cases an admissible one, in the others plausible but mostly refused."""
 
     def pick(options: tuple[str, ...] | list[str]) -> str:

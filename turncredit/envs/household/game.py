@@ -102,9 +102,15 @@ def number_things(problem: Problem) -> Things:
         for r in receptacle_types.get(kind, ()):
             can_hold[r] |= object_types.get(held, 0)
     return Things(
-        objects, receptacles, locations, receptacle_location, tuple(map(tuple, here)), object_types,
-        receptacle_types, can_hold,
-    )  # fmt: skip
+        objects=objects,
+        receptacles=receptacles,
+        locations=locations,
+        receptacle_location=receptacle_location,
+        here=tuple(map(tuple, here)),
+        object_types=object_types,
+        receptacle_types=receptacle_types,
+        can_hold=can_hold,
+    )
 
 
 class Game:

@@ -39,8 +39,8 @@ class Draft:
     objects: tuple[tuple[str, str, str], ...]
 
 
-def generate(split: str, index: int, seed: int, settings: Settings, seen: set[str]) -> tuple[str, str, str]:
-    """The game number `index` of a split: (family, content hash, game as a JSON string).
+def generate(split: str, index: int, seed: int, settings: Settings, seen: set[str]) -> tuple[str, str]:
+    """The game number `index` of a split: (content hash, game as a JSON string).
 
     Families take turns. Games whose hash is in `seen` are left out; the new one is added to it. Raises
     UserError for an unknown split, and where the settings allow too few different games.
@@ -60,7 +60,7 @@ def generate(split: str, index: int, seed: int, settings: Settings, seen: set[st
         seen.add(content)
         sentence = rng.choice(domain.SENTENCES[family]).format(o=draft.object_type.lower(), r=draft.target_type.lower())
         game = {"profile": PACKAGE_PROFILE, "task": TASK_PREFIX + sentence, "pddl_problem": problem}
-        return family, content, json.dumps(game)
+        return content, json.dumps(game)
     raise UserError(
         f"found no new household game of the family '{family}' for the split '{split}' in {_ATTEMPTS} draws; "
         "allow more rooms, receptacles or distractors, or ask for fewer games"

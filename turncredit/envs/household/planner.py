@@ -22,7 +22,7 @@ class Operation(NamedTuple):
     at: int
 
 
-Sequence = tuple[Operation, ...]
+Operations = tuple[Operation, ...]
 
 
 def plan(game: Game, world: World) -> list[str] | None:
@@ -37,14 +37,14 @@ def distance(game: Game, world: World) -> int:
     return -1 if best is None else _cost(game, world, best)
 
 
-def _best(game: Game, world: World) -> Sequence | None:
+def _best(game: Game, world: World) -> Operations | None:
     if game.goal.won(world):
         return ()
-    best: Sequence | None = None
+    best: Operations | None = None
     lowest = 10**9
-    drops = [r for r in range(len(game.receptacle_names)) if game.things.can_hold[r] >> world.held & 1] if (
-        world.held >= 0
-    ) else []  # fmt: skip
+    drops: list[int] = []
+    if world.held >= 0:
+        drops = [r for r in range(len(game.receptacle_names)) if game.things.can_hold[r] >> world.held & 1]
     for sequence, hand_free in _candidates(game, world):
         options = [sequence]
         if hand_free and world.held >= 0:
@@ -56,14 +56,14 @@ def _best(game: Game, world: World) -> Sequence | None:
     return best
 
 
-def _near(game: Game, world: World, drops: list[int], sequence: Sequence) -> list[int]:
+def _near(game: Game, world: World, drops: list[int], sequence: Operations) -> list[int]:
     """Where to put down what is in the way: here or at the first stop, if at all possible there."""
     place_of = game.things.receptacle_location
     stops = (world.location, place_of[sequence[0].at])
     return [r for r in drops if place_of[r] in stops] or drops
 
 
-def _candidates(game: Game, world: World) -> Iterator[tuple[Sequence, bool]]:
+def _candidates(game: Game, world: World) -> Iterator[tuple[Operations, bool]]:
     """Sequences of operations that reach the goal, and whether each needs an empty hand to begin with."""
     goal = game.goal
     sources = [(o, r) for r, inside in enumerate(world.contents) for o in bits(inside & goal.objects & game.portable)]
@@ -78,7 +78,7 @@ def _candidates(game: Game, world: World) -> Iterator[tuple[Sequence, bool]]:
 
 def _look_candidates(
     game: Game, world: World, sources: list[tuple[int, int]], held: int
-) -> Iterator[tuple[Sequence, bool]]:
+) -> Iterator[tuple[Operations, bool]]:
     place_of = game.things.receptacle_location
     for lamp_at, inside in enumerate(world.contents):
         for lamp in bits(inside & game.goal.lamps):
@@ -96,7 +96,7 @@ def _look_candidates(
 
 def _pair_candidates(
     game: Game, world: World, sources: list[tuple[int, int]], held: int
-) -> Iterator[tuple[Sequence, bool]]:
+) -> Iterator[tuple[Operations, bool]]:
     can_hold = game.things.can_hold
     for target in game.goal.targets:
         present = world.contents[target] & game.goal.objects
@@ -124,11 +124,11 @@ def _pair_candidates(
 
 def _single_candidates(
     game: Game, world: World, sources: list[tuple[int, int]], held: int
-) -> Iterator[tuple[Sequence, bool]]:
+) -> Iterator[tuple[Operations, bool]]:
     goal = game.goal
     tools = {"clean": game.clean_tools, "heat": game.heat_tools, "cool": game.cool_tools}.get(goal.family, ())
     treated = goal.treated(world)
-    ways: list[tuple[int, int, Sequence]] = [(o, r, (Operation("take", o, r),)) for o, r in sources if o != held]
+    ways: list[tuple[int, int, Operations]] = [(o, r, (Operation("take", o, r),)) for o, r in sources if o != held]
     if held >= 0:
         ways.append((held, -1, ()))
     for target in goal.targets:
@@ -149,7 +149,7 @@ def _single_candidates(
                         yield (*take, Operation(goal.family, o, tool), put), hand_free
 
 
-def _cost(game: Game, world: World, sequence: Sequence) -> int:
+def _cost(game: Game, world: World, sequence: Operations) -> int:
     """The number of commands, `go to` and `open` included."""
     place, opened, count = world.location, world.opened, 0
     place_of, openable = game.things.receptacle_location, game.openable
@@ -164,7 +164,7 @@ def _cost(game: Game, world: World, sequence: Sequence) -> int:
     return count
 
 
-def _commands(game: Game, world: World, sequence: Sequence) -> list[str]:
+def _commands(game: Game, world: World, sequence: Operations) -> list[str]:
     """The sequence as commands; as many as `_cost` counts."""
     place, opened = world.location, world.opened
     place_of, openable = game.things.receptacle_location, game.openable

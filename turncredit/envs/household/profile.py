@@ -11,7 +11,6 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from turncredit.errors import UserError
 
@@ -104,7 +103,6 @@ _TASK = re.compile(r'"task"\s*:\s*\[\s*\{\s*"rhs"\s*:\s*("(?:[^"\\]|\\.)*")')
 TASK_PREFIX = "Your task is to: "
 
 
-@lru_cache(maxsize=64)
 def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

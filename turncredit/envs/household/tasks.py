@@ -38,7 +38,7 @@ def _generated_tasks(split: str, count: int, seed: int, settings: Settings) -> l
     rows = []
     seen: set[str] = set()
     for index in range(count):
-        _, content, text = generate.generate(split, index, seed, settings, seen)
+        content, text = generate.generate(split, index, seed, settings, seen)
         game = _generated_game(text)
         rows.append(_row(f"{split}-{game.goal.family}-{content[:12]}", split, seed, "generated", game, text))
     return rows
