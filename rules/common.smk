@@ -6,7 +6,7 @@ from pathlib import Path
 from turncredit import launch, plan
 from turncredit.config import from_mapping, sampling_slug
 from turncredit.errors import UserError
-from turncredit.launch import locks
+from turncredit.launch import locks, watch
 
 
 def checked_configuration():
@@ -119,6 +119,7 @@ def all_evaluations():
 if workflow.is_main_process:
     # A run that was killed leaves Snakemake's lock behind; the next one takes it over, if nobody else is running.
     locks.take_over(Path(".snakemake"))
+    watch.tell_plan(results=RESULTS, runs=len(EXPERIMENT.runs()))
 
 
 onstart:

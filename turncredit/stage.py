@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import secrets
 import sys
 import time
 import traceback
@@ -23,6 +22,8 @@ from typing import Any
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.errors import UserError
+from turncredit.launch import watch
+from turncredit.launch.watch import write_json
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Job:
     """One job of the pipeline. `input` and `output` are paths by name; `params` is what the rule computed."""
 
     stage: str
+    rule: str
     config: dict[str, Any]
     input: dict[str, Any]
     output: dict[str, str]
@@ -44,9 +46,10 @@ class Job:
 
     @property
     def label(self) -> str:
-        """The stage and its wildcards, as people say it: `rollout flat_grpo seed0 round02`."""
+        """The rule and its wildcards, as people say it: `rollout flat_grpo seed0 round02`, `eval sft round01`."""
         named = {"seed": "seed{}", "round": "round{}"}
-        return " ".join([self.stage, *(named.get(key, "{}").format(value) for key, value in self.wildcards.items())])
+        rule = self.rule.removesuffix("_last").replace("_", " ")
+        return " ".join([rule, *(named.get(key, "{}").format(value) for key, value in self.wildcards.items())])
 
 
 def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> None:
@@ -60,19 +63,24 @@ def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> No
     if job.log:
         Path(job.log).parent.mkdir(parents=True, exist_ok=True)
         if snakemake is not None:
-            _write_json(_job_file(job.log), asdict(job))
-    with _logged(job.log) as say, _announced(job):
+            write_json(_job_file(job.log), asdict(job))
+    with _logged(job.log) as say, watch.announced(job.rule, job.label) as tell:
         started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
         try:
             metrics = dict(main(job))
         except UserError as error:
-            say(f"{job.label}: {error}")
-            sys.exit(2)
+            line, status = f"{job.label}: {error}", 2
         except Exception as error:
             traceback.print_exc()
             where = f"; the traceback is in {job.log}" if job.log else ""
-            say(f"{job.label}: {type(error).__name__}: {error}{where}")
-            sys.exit(1)
+            line, status = f"{job.label}: {type(error).__name__}: {error}{where}", 1
+        else:
+            status = 0
+        if status:
+            tell(error=line)
+            say(line)
+            sys.exit(status)
+        tell(metrics=metrics)
         measured = {
             "stage": job.stage,
             "started": started,
@@ -81,13 +89,14 @@ def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> No
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
         if "metrics" in job.output:
-            _write_json(Path(job.output["metrics"]), {**measured, "metrics": metrics})
+            write_json(Path(job.output["metrics"]), {**measured, "metrics": metrics})
 
 
 def _from_snakemake(snakemake: Any) -> Job:
     """A `Job` of the `snakemake` object of a script; paths and values become plain strings, lists and numbers."""
     return Job(
         stage=snakemake.params["stage"],
+        rule=snakemake.rule,
         config=dict(snakemake.config),
         input={name: _plain(value) for name, value in snakemake.input.items()},
         output={name: str(value) for name, value in snakemake.output.items()},
@@ -146,37 +155,6 @@ def _logged(log: str | None):
         for target, saved in enumerate(kept, start=1):
             os.dup2(saved, target)
             os.close(saved)
-
-
-@contextmanager
-def _announced(job: Job):
-    """Tell whoever watches the folder `TURNCREDIT_WATCH` that this job runs, how far it is, and when it ends."""
-    watch = os.environ.get("TURNCREDIT_WATCH")
-    if not watch or not os.path.isdir(watch):
-        yield
-        return
-    name = Path(watch) / f"{os.getpid()}"
-    running = name.with_suffix(".job")
-    os.environ["TURNCREDIT_PROGRESS"] = str(name.with_suffix(".progress"))
-    started, ok = time.time(), False
-    _write_json(running, {"stage": job.stage, "label": job.label, "started": started})
-    try:
-        yield
-        ok = True
-    finally:
-        line = {"stage": job.stage, "label": job.label, "seconds": time.time() - started, "ok": ok}
-        with open(Path(watch) / "ended.jsonl", "a") as file:
-            file.write(json.dumps(line) + "\n")
-        for path in (running, name.with_suffix(".progress")):
-            path.unlink(missing_ok=True)
-
-
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write `data` under a temporary name, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    part.write_text(json.dumps(data, indent=1, default=str) + "\n")
-    os.replace(part, path)
 
 
 def _cpu_seconds() -> float:

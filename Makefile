@@ -1,0 +1,91 @@
+# make demo     the default experiment on this machine's CPU, and its report
+# make setup    the environment alone: .venv/bin/turncredit, .venv/bin/snakemake
+# make test     the tests (compiles the reference engine once); make lint: style
+# make rails    the experiment that shows whether a comparison can be trusted
+# make bench    the measurements in benchmarks/; make report: the last experiment's page again
+# make mlflow   MLflow's page of all runs; make lock: the lock files; make clean: remove environment and results
+#
+# PYTHON        the interpreter to make the environment with (3.11 or later)
+# TORCH_INDEX   where to get torch from, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
+# CORES         how many cores the experiments use (all)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.SILENT:
+.PHONY: setup demo rails test test-environment lint bench report mlflow lock clean
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+    $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+TORCH := torch==2.13.0
+CORES ?= all
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+READY := .venv/.ready
+TEST_READY := .venv/.ready-test
+COMPILERS := g++ cmake make libffi-dev python3-dev
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	.ci/need-python "$(PYTHON)"
+	[ -x $(BIN)/python ] || "$(PYTHON)" -m venv .venv
+	echo "Installing into .venv (about 1 GB; minutes where it is not cached) ..."
+	$(PIP) --no-deps -r requirements.lock
+	.ci/install-torch $(BIN)/python $(TORCH)
+	$(PIP) --no-deps --no-build-isolation -e .
+	touch $@
+	echo "Ready: .venv/bin/turncredit and .venv/bin/snakemake"
+
+demo: setup
+	$(BIN)/python -m turncredit.launch.run --cores $(CORES)
+
+rails: setup
+	$(BIN)/python -m turncredit.launch.run --cores $(CORES) --configfile config/rails.yaml
+
+test-environment: $(TEST_READY)
+
+$(TEST_READY): $(READY) requirements-test.lock requirements-reference.lock
+	.ci/need-packages $(COMPILERS)
+	$(PIP) --no-deps -r requirements-test.lock
+	echo "Compiling the reference engine (minutes, once) ..."
+	$(PIP) --no-deps -r requirements-reference.lock
+	touch $@
+
+test: $(TEST_READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+lint: $(TEST_READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/snakemake --lint
+
+bench: $(TEST_READY)
+	for script in benchmarks/*/run.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+report: setup
+	$(BIN)/python -m turncredit.launch.run --cores $(CORES) --forcerun report
+
+mlflow: setup
+	$(BIN)/python -c 'import mlflow.server, flask' 2>/dev/null || {
+	    echo "Installing MLflow's server (about 1 GB, once) ..."
+	    $(PIP) "mlflow==$$($(BIN)/python -c 'import mlflow; print(mlflow.__version__)')"
+	}
+	database=$${MLFLOW_TRACKING_URI:-sqlite:///$$(ls -t results/*/mlflow.db | head -1)}
+	echo "http://127.0.0.1:5000 shows $$database"
+	$(BIN)/mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri "$$database"
+
+# The versions of everything but torch (its build depends on the machine), for Python 3.11 to 3.13 on Linux.
+lock:
+	compile() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+	    --excludes <(echo torch) --constraints <($(BIN)/python -m pip list --format freeze | grep -v '^torch==') "$$@"; }
+	torch=$$($(BIN)/python -c 'from importlib.metadata import requires
+	print("\n".join(line for line in requires("torch") if "extra ==" not in line and "nvidia" not in line))')
+	compile pyproject.toml <(echo "$$torch") -o requirements.lock
+	compile pyproject.toml <(echo "$$torch") --extra test | grep -vxFf requirements.lock > requirements-test.lock
+	compile pyproject.toml <(echo "$$torch") --extra reference | grep -vxFf requirements.lock \
+	    > requirements-reference.lock
+
+clean:
+	rm -rf .venv .snakemake results/*/ .pytest_cache .ruff_cache .hypothesis

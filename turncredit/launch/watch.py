@@ -1,0 +1,60 @@
+"""How a run is watched: small files in the folder that the environment variable TURNCREDIT_WATCH names.
+
+A job leaves `<pid>.job` while it runs, with `<pid>.progress` beside it where the stage says how far it is, and a line
+in `ended.jsonl` when it ends. Without the variable nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "TURNCREDIT_WATCH"
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write `data` under a temporary name, then rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part.write_text(json.dumps(data, indent=1, default=str) + "\n")
+    os.replace(part, path)
+
+
+def tell_plan(**plan: Any) -> None:
+    """Say what this run is about (its results folder, its number of runs)."""
+    folder = _folder()
+    if folder:
+        write_json(folder / "plan.json", plan)
+
+
+@contextmanager
+def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
+    """Announce a job while the block runs. The function it yields adds facts to the line about its end."""
+    folder = _folder()
+    facts: dict[str, Any] = {}
+    if folder is None:
+        yield lambda **_: None
+        return
+    running, progress = folder / f"{os.getpid()}.job", folder / f"{os.getpid()}.progress"
+    os.environ["TURNCREDIT_PROGRESS"] = str(progress)
+    line = {"rule": rule, "label": label, "started": time.time()}
+    write_json(running, line)
+    try:
+        yield facts.update
+    finally:
+        text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
+        with (folder / "ended.jsonl").open("a") as file:
+            file.write(text + "\n")
+        running.unlink(missing_ok=True)
+        progress.unlink(missing_ok=True)
+
+
+def _folder() -> Path | None:
+    name = os.environ.get(VARIABLE)
+    return Path(name) if name and os.path.isdir(name) else None
