@@ -80,4 +80,4 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, *, noise: f
         if step.done:
             return turns
         observation = step.observation
-        expert.observe(observation)
+        expert.observe(observation, action)
