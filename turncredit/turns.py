@@ -97,8 +97,7 @@ class Turns:
         self.first_G = np.concatenate([[0], np.cumsum(self.size_G)[:-1]])
         self._rollout_of_rank = np.argsort(rank_R)
         self._check_turn_numbers()
-        self.reward_N = self.column("reward", "every method").astype(np.float64)
-        self._check_finite(self.reward_N, "reward")
+        self.reward_N = self.numbers("reward", "every method")
         self.side = {name: SideTable(self, part, name) for name, part in (side or {}).items()}
 
     # ------------------------------------------------------------------ sizes and columns
@@ -135,19 +134,37 @@ class Turns:
     def column(self, name: str, method: str) -> np.ndarray:
         """The column `name` in sorted order; `method` is named where it is missing or has nulls.
 
-        Text comes as an object array; `codes` is the quicker way to compare texts.
+        Text comes as an object array; `codes` and `texts` are the quicker ways to work with it.
         """
         self._require(name, method)
         return _to_numpy(self.table.column(name))[self.order_N]
 
+    def numbers(self, name: str, method: str) -> np.ndarray:
+        """The column as float64 in sorted order. Raises UserError for what is not a finite number."""
+        self._require(name, method)
+        x_N = _to_numpy(_cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
+        bad = np.flatnonzero(~np.isfinite(x_N))
+        if len(bad):
+            raise UserError(
+                f"{self.where}: column '{name}' is {x_N[bad[0]]} at {self.row_name(int(bad[0]))} "
+                f"({len(bad)} such values); every {name} must be a finite number"
+            )
+        return x_N
+
+    def truths(self, name: str, method: str) -> np.ndarray:
+        """The column as booleans in sorted order. Raises UserError for what is not true or false."""
+        self._require(name, method)
+        return _to_numpy(_cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
+
     def codes(self, name: str, method: str) -> np.ndarray:
         """Whole numbers 0..n-1 that are equal where the column's values are equal, in sorted order."""
-        return self.encoded(name, method)[0]
-
-    def encoded(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
-        """The column as codes in sorted order, and the distinct values they stand for: each text is held once."""
         self._require(name, method)
-        codes, values = factorise(self.table.column(name))
+        return factorise(self.table.column(name))[0][self.order_N]
+
+    def texts(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
+        """A text column as codes in sorted order, and the distinct texts they stand for: each text is held once."""
+        self._require(name, method)
+        codes, values = factorise(_cast(self.table.column(name), pa.string(), self.where, name))
         return codes[self.order_N], values
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
@@ -238,10 +255,7 @@ class Turns:
             raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
 
     def _whole_turns(self) -> np.ndarray:
-        try:
-            turn_N = _to_numpy(self.table.column("turn").cast(pa.int64()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UserError(f"{self.where}: the column 'turn' must hold whole numbers: {error}") from None
+        turn_N = _to_numpy(_cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
         if turn_N.min() < 0 or turn_N.max() >= 2**31:
             bad = turn_N.min() if turn_N.min() < 0 else turn_N.max()
             raise UserError(f"{self.where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {bad}")
@@ -279,14 +293,6 @@ class Turns:
                 f"(its next one is {self.turn_N[row]}); turns must run 0, 1, 2, ... without gaps"
             )
 
-    def _check_finite(self, x_N: np.ndarray, name: str) -> None:
-        bad = np.flatnonzero(~np.isfinite(x_N))
-        if len(bad):
-            raise UserError(
-                f"{self.where}: column '{name}' is {x_N[bad[0]]} at {self.row_name(int(bad[0]))} "
-                f"({len(bad)} such values); every {name} must be a finite number"
-            )
-
 
 class SideTable:
     """A table with the same keys (labels, values, ...), its rows brought to the order of a `Turns`.
@@ -306,15 +312,27 @@ class SideTable:
         return name in self.table.column_names
 
     def column(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
-        """The column in the order of the turns. With `nulls`, null numbers come as NaN and null texts as None."""
+        """The column in the order of the turns; a null is None. With `nulls` false a null is an error."""
         self._require(name, method, nulls=nulls)
-        x_N = _to_numpy(self.table.column(name))[self.row_N]
-        if not nulls and x_N.dtype.kind == "f":
-            bad = np.flatnonzero(~np.isfinite(x_N))
-            if len(bad):
-                where = self.turns.row_name(int(bad[0]))
-                raise UserError(f"{self.name}: column '{name}' is {x_N[bad[0]]} at {where}; {method} needs a number")
+        return _to_numpy(self.table.column(name))[self.row_N]
+
+    def numbers(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
+        """The column as float64 in the order of the turns; with `nulls` a null is NaN, otherwise an error."""
+        self._require(name, method, nulls=nulls)
+        column = _cast(self.table.column(name), pa.float64(), self.name, name)
+        x_N = _to_numpy(column)[self.row_N]
+        allowed_N = np.isfinite(x_N)
+        if nulls:
+            allowed_N |= _to_numpy(pc.is_null(column)).astype(bool)[self.row_N]
+        bad = np.flatnonzero(~allowed_N)
+        if len(bad):
+            where = self.turns.row_name(int(bad[0]))
+            raise UserError(f"{self.name}: column '{name}' is {x_N[bad[0]]} at {where}; {method} needs a finite number")
         return x_N
+
+    def all_null(self, name: str) -> bool:
+        """Whether the column is there and holds nothing at all."""
+        return self.has(name) and self.table.column(name).null_count == self.table.num_rows
 
     def _require(self, name: str, method: str, *, nulls: bool) -> None:
         if name not in self.table.column_names:
@@ -335,10 +353,7 @@ class SideTable:
             codes, values = factorise(both)
             code = code * len(values) + codes[: turns.num_rows]
             there_code = there_code * len(values) + codes[turns.num_rows :]
-        try:
-            there_turn = _to_numpy(mine.column("turn").cast(pa.int64()))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UserError(f"{self.name}: the column 'turn' must hold whole numbers: {error}") from None
+        there_turn = _to_numpy(_cast(mine.column("turn"), pa.int64(), self.name, "turn"))
         here_turn = _to_numpy(turns.column("turn").cast(pa.int64()))
         width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
         wanted_N = (code * width + here_turn)[self.turns.order_N]
@@ -372,6 +387,16 @@ def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
     rank[order] = np.arange(len(order))
     codes = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int64)
     return rank[codes], values.take(pa.array(order))
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        what = {pa.int64(): "whole numbers", pa.float64(): "numbers", pa.bool_(): "true or false"}.get(kind, "text")
+        raise UserError(f"{where}: the column '{name}' must hold {what}: {str(error).splitlines()[0]}") from None
 
 
 def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:

@@ -128,5 +128,5 @@ def success_R(turns: Turns, method: str, success_above: float | None) -> np.ndar
     if success_above is not None:
         return turns.return_R > success_above
     if turns.has("success"):
-        return turns.any_R(turns.column("success", method))
+        return turns.any_R(turns.truths("success", method))
     return turns.return_R > 0

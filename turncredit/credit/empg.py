@@ -18,7 +18,7 @@ def entropy_N(turns: Turns) -> np.ndarray:
     entropy of its distribution.
     """
     if turns.has("entropy") or not turns.has("response_logprobs"):
-        return turns.column("entropy", "empg").astype(np.float64)
+        return turns.numbers("entropy", "empg")
     lists = turns.table.column("response_logprobs").combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
         lists = pa.concat_arrays(lists.chunks)

@@ -33,7 +33,7 @@ def similar_anchors_N(turns: Turns, threshold: float) -> np.ndarray:
     Similar is difflib's ratio >= threshold. Like the reference this depends on the order in which texts come; here
     that is rollout by rollout, turn by turn, in the order of their ids.
     """
-    codes_N, values = turns.encoded("observation", "gigpo")
+    codes_N, values = turns.texts("observation", "gigpo")
     alike = _Alike(values.to_pylist(), threshold)
     anchor_N = np.empty(turns.n, dtype=np.int64)
     made = 0

@@ -54,8 +54,8 @@ def progressive(
     Progress is the environment's (ALFWorld: fraction of the goal's conditions that hold; WebShop: attributes;
     ScienceWorld: score). Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
-    credit_N = turns.column("progress", "has_progressive") - turns.column("progress_before", "has_progressive")
-    return shape(turns, base_N, credit_N.astype(np.float64), alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
+    credit_N = turns.numbers("progress", "has_progressive") - turns.numbers("progress_before", "has_progressive")
+    return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 
 def judged(
@@ -74,7 +74,7 @@ def judged(
     """
     if "labels" not in turns.side:
         raise UserError("has_judge needs the side table 'labels' with a column 'score'; give it with --labels")
-    credit_N = turns.side["labels"].column("score", "has_judge", nulls=True).astype(np.float64)
+    credit_N = turns.side["labels"].numbers("score", "has_judge", nulls=True)
     if np.isnan(credit_N).all():
         raise UserError("labels: has_judge needs scores, but every 'score' is null")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)

@@ -52,7 +52,7 @@ def hipif(turns: Turns, *, penalty: NonNegative = 0.1, repeats: Count = 3, succe
         "r_grounding": _ungrounded_N(turns, starts_N),
         "r_termination": _failed_N(turns) & ends_N & success_R(turns, "hipif", success_above)[turns.rollout_N],
         "r_execution": _seen_N(turns, span_N) >= repeats,
-        "r_format": ~turns.column("well_formed", "hipif").astype(bool),
+        "r_format": ~turns.truths("well_formed", "hipif"),
     }
     columns = {name: np.where(hit_N, -penalty, 0.0) for name, hit_N in made.items()}
     total_N = np.sum(list(columns.values()), axis=0)
@@ -67,7 +67,7 @@ def _span_N(turns: Turns) -> np.ndarray:
 
 
 def _failed_N(turns: Turns) -> np.ndarray:
-    code_N, texts = turns.encoded("next_observation", "hipif")
+    code_N, texts = turns.texts("next_observation", "hipif")
     return np.array([FAILURE.search(text) is not None for text in texts.to_pylist()])[code_N]
 
 
@@ -86,7 +86,7 @@ def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
 
 def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     subgoal_N = turns.column("subgoal", "hipif")
-    code_N, texts = turns.encoded("observation", "hipif")
+    code_N, texts = turns.texts("observation", "hipif")
     words_of = [_words(text) for text in texts.to_pylist()]
     out_N = np.zeros(turns.n, dtype=bool)
     for first, length in zip(turns.first_R, turns.length_R, strict=True):

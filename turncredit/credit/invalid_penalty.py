@@ -16,5 +16,5 @@ def invalid_penalty(turns: Turns, *, penalty: NonNegative = 0.1) -> dict[str, np
 
     Reads `valid`. Returns `score_bonus` and `step_bonus` (each N).
     """
-    bonus_N = np.where(turns.column("valid", "invalid_penalty").astype(bool), 0.0, -penalty)
+    bonus_N = np.where(turns.truths("valid", "invalid_penalty"), 0.0, -penalty)
     return {"score_bonus": bonus_N, "step_bonus": bonus_N.copy()}

@@ -34,9 +34,9 @@ def validity_N(turns: Turns) -> np.ndarray:
         raise UserError(f"{turns.where}: mgr needs the column 'valid' or 'next_observation', and has neither")
     good_N = np.ones(turns.n, dtype=bool)
     if turns.has("valid"):
-        good_N &= turns.column("valid", "mgr").astype(bool)
+        good_N &= turns.truths("valid", "mgr")
     if turns.has("next_observation"):
-        code_N, texts = turns.encoded("next_observation", "mgr")
+        code_N, texts = turns.texts("next_observation", "mgr")
         fine = [bool(text.strip()) and ERRORS.search(text.strip()) is None for text in texts.to_pylist()]
         good_N &= np.array(fine, dtype=bool)[code_N]
     return np.where(good_N, 1.0, -1.0)

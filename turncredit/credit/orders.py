@@ -74,11 +74,14 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
         total_N = np.cumsum(new_N)
         reset_N = turns.turn_N == 0
         if turns.has("context_reset"):
-            reset_N = reset_N | turns.column("context_reset", "scpo").astype(bool)
+            reset_N = reset_N | turns.truths("context_reset", "scpo")
         start_N = np.maximum.accumulate(np.where(reset_N, np.arange(turns.n), 0))
         return total_N - (total_N - new_N)[start_N]
-    sizes = [pc.utf8_length(turns.table.column(name)).to_numpy() for name in ("action", "next_observation")]
-    return (sizes[0] + sizes[1])[turns.order_N].astype(np.int64)
+    total_N = np.zeros(turns.n, dtype=np.int64)
+    for name in ("action", "next_observation"):
+        code_N, texts = turns.texts(name, "scpo")
+        total_N += pc.utf8_length(texts).to_numpy(zero_copy_only=False)[code_N]
+    return total_N
 
 
 def _list_lengths(turns: Turns, name: str) -> np.ndarray:

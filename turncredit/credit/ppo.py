@@ -23,9 +23,7 @@ def values_N(turns: Turns, method: str) -> np.ndarray | None:
     if "values" not in turns.side:
         raise UserError(f"{method} needs the side table 'values' with a column 'value'; give it with --values")
     table = turns.side["values"]
-    if table.has("value") and table.table.column("value").null_count == table.table.num_rows:
-        return None
-    return table.column("value", method).astype(np.float64)
+    return None if table.all_null("value") else table.numbers("value", method)
 
 
 def trained_values_N(turns: Turns, method: str) -> np.ndarray:

@@ -55,7 +55,7 @@ def oracle_progress(
 
 
 def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
-    distance_N = turns.column(name, "oracle_progress").astype(np.float64)
+    distance_N = turns.numbers(name, "oracle_progress")
     wrong = np.flatnonzero((distance_N < 0) & (distance_N != -1))
     if len(wrong):
         raise UserError(

@@ -110,15 +110,15 @@ def _plan(turns: Turns, choice: str, success: np.ndarray) -> list[_Group]:
 
 def _kept_N(turns: Turns) -> np.ndarray:
     """Turns that are neither invalid nor without effect."""
-    code_N, texts = turns.encoded("next_observation", "scpo")
+    code_N, texts = turns.texts("next_observation", "scpo")
     kept_N = np.array([NO_OP.match(text) is None for text in texts.to_pylist()])[code_N]
-    return kept_N & turns.column("valid", "scpo").astype(bool) if turns.has("valid") else kept_N
+    return kept_N & turns.truths("valid", "scpo") if turns.has("valid") else kept_N
 
 
 def _texts(turns: Turns) -> tuple[np.ndarray, pa.Array]:
     """Each turn's text (action, then observation) as a code, and the distinct texts."""
-    action_N, actions = turns.encoded("action", "scpo")
-    answer_N, answers = turns.encoded("next_observation", "scpo")
+    action_N, actions = turns.texts("action", "scpo")
+    answer_N, answers = turns.texts("next_observation", "scpo")
     both, code_N = np.unique(action_N * len(answers) + answer_N, return_inverse=True)
     texts = pc.binary_join_element_wise(
         actions.take(pa.array(both // len(answers))), answers.take(pa.array(both % len(answers))), "\n"

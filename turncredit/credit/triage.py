@@ -65,8 +65,8 @@ def triage_scalar(turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2) -
     s_t is the judge's scalar progress score, `score` of the side table `labels`; a turn without one gets none.
     Returns `advantage_rollout`, `credit` and `advantage` (each N).
     """
-    score_N = _labels(turns, "triage_scalar", "score").column("score", "triage_scalar", nulls=True)
-    return _added(base_N, np.nan_to_num(score_N.astype(np.float64), nan=0.0), lam)
+    score_N = _labels(turns, "triage_scalar", "score").numbers("score", "triage_scalar", nulls=True)
+    return _added(base_N, np.nan_to_num(score_N, nan=0.0), lam)
 
 
 def _labels(turns: Turns, method: str, column: str) -> SideTable:

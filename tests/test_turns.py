@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.credit.tables import side, table
+from turncredit.errors import UserError
+from turncredit.turns import Turns, cell_stats
+
+SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
+
+
+def rows(made: dict[str, list], order: list[int]) -> dict[str, list]:
+    return {name: [values[place] for place in order] for name, values in made.items()}
+
+
+def changed(made: dict[str, list], column: str, place: int, value: object) -> dict[str, list]:
+    return {**made, column: [value if i == place else old for i, old in enumerate(made[column])]}
+
+
+def test_turns_are_sorted_by_group_rollout_and_turn_and_come_back_in_the_inputs_order() -> None:
+    shuffled = [4, 0, 5, 2, 1, 3]
+    turns = Turns(rows(SMALL, shuffled))
+    assert turns.turn_N.tolist() == [0, 1, 0, 1, 2, 0]
+    assert turns.group_N.tolist() == [0, 0, 0, 0, 0, 1]
+    assert turns.rollout_N.tolist() == [0, 0, 1, 1, 1, 2]
+    assert turns.length_R.tolist() == [2, 3, 1]
+    assert turns.size_G.tolist() == [2, 1]
+    assert turns.return_R.tolist() == [1, 0, 2]
+    assert turns.restore(np.arange(6)).tolist() == shuffled
+
+
+@pytest.mark.parametrize("kind", ["mapping", "arrow", "pandas", "chunked"])
+def test_a_table_may_be_a_mapping_an_arrow_table_or_a_frame(kind: str) -> None:
+    whole = pa.table(SMALL)
+    given_as = {
+        "mapping": SMALL,
+        "arrow": whole,
+        "pandas": pd.DataFrame(SMALL),
+        "chunked": pa.concat_tables([whole.slice(0, 2), whole.slice(2)]),
+    }[kind]
+    turns = Turns(given_as)
+    assert turns.reward_N.tolist() == [0, 1, 0, 0, 0, 2]
+    assert turns.codes("observation", "test").tolist() == [0, 1, 0, 0, 2, 0]
+
+
+def test_ids_may_be_whole_numbers_and_then_sort_as_numbers() -> None:
+    made = {"group_id": [1, 1, 1], "rollout_id": [10, 9, 9], "turn": [0, 1, 0], "reward": [5, 1, 2]}
+    assert Turns(made).return_R.tolist() == [3, 5]
+
+
+def test_step_returns_are_discounted_sums_to_the_end_of_the_rollout() -> None:
+    turns = Turns(table({"g": [[1, 2, 4], [8], [0, 1]]}))
+    assert turns.step_return_N(0.5).tolist() == [3, 4, 4, 8, 0.5, 1]
+    assert turns.step_return_N(1.0).tolist() == [7, 6, 4, 8, 1, 1]
+    assert turns.step_return_N(0.0).tolist() == turns.reward_N.tolist()
+
+
+def test_neighbours_stop_at_the_ends_of_a_rollout() -> None:
+    turns = Turns(SMALL)
+    x_N = np.arange(6.0)
+    assert turns.next_N(x_N, -1.0).tolist() == [1, -1, 3, 4, -1, -1]
+    assert turns.next_N(x_N, np.array([7.0, 8.0, 9.0])).tolist() == [1, 7, 3, 4, 8, 9]
+    assert turns.previous_N(x_N, -1.0).tolist() == [-1, 0, -1, 2, 3, -1]
+
+
+def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -> None:
+    turns = Turns(SMALL)
+    assert turns.stats_G(turns.return_R).mean_C.tolist() == [0.5, 2]
+    assert turns.row_stats_G(turns.return_R[turns.rollout_N]).mean_C.tolist() == pytest.approx([0.4, 2])
+    assert turns.sum_G(turns.return_R).tolist() == [1, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e3, 1e3)), min_size=1, max_size=30), st.integers(0, 1))
+def test_cell_statistics_are_numpys(pairs: list[tuple[int, float]], ddof: int) -> None:
+    cell, x = np.array([c for c, _ in pairs]), np.array([v for _, v in pairs])
+    stats = cell_stats(x, cell, 4, ddof)
+    for c in range(4):
+        mine = x[cell == c]
+        assert stats.count_C[c] == len(mine)
+        assert stats.mean_C[c] == pytest.approx(mine.mean() if len(mine) else 0.0, abs=1e-9)
+        assert stats.std_C[c] == pytest.approx(mine.std(ddof=ddof) if len(mine) > ddof else 0.0, abs=1e-9)
+
+
+@given(st.floats(-1e6, 1e6), st.integers(2, 9))
+def test_a_cell_of_equal_values_deviates_by_exactly_nothing(value: float, count: int) -> None:
+    stats = cell_stats(np.full(count, value), np.zeros(count, dtype=int), 1)
+    assert stats.mean_C[0] == value
+    assert stats.std_C[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({k: v for k, v in SMALL.items() if k != "reward"}, "every method needs the column 'reward'"),
+        ({("rewrd" if k == "reward" else k): v for k, v in SMALL.items()}, "did you mean 'rewrd'?"),
+        ({k: [] for k in SMALL}, "the table has no rows"),
+        (rows(SMALL, [0, 1, 1, 2, 3, 4, 5]), "duplicate key: group 'a', rollout 'a0', turn 1"),
+        (rows(SMALL, [0, 1, 2, 4, 5]), "group 'a', rollout 'a1' has no turn 1 (its next one is 2)"),
+        (rows(SMALL, [1, 2, 3, 4, 5]), "group 'a', rollout 'a0' has no turn 0"),
+        (changed(SMALL, "reward", 3, float("nan")), "column 'reward' is nan at group 'a', rollout 'a1', turn 1"),
+        (changed(SMALL, "reward", 5, float("inf")), "column 'reward' is inf at group 'b', rollout 'b0', turn 0"),
+        (changed(SMALL, "reward", 0, None), "needs the column 'reward', which has 1 null values"),
+        (changed(SMALL, "group_id", 0, None), "needs the column 'group_id', which has 1 null values"),
+        (changed(SMALL, "rollout_id", 5, "a0"), "rollout 'a0' is in more than one group (a, b)"),
+        (changed(SMALL, "turn", 0, -1), "found turn -1"),
+        ({**SMALL, "turn": ["0", "one", "0", "1", "2", "0"]}, "the column 'turn' must hold whole numbers"),
+        ({**SMALL, "turn": [0.0, 1.5, 0, 1, 2, 0]}, "the column 'turn' must hold whole numbers"),
+        ({**SMALL, "reward": ["0", "1", "0", "0", "0", "x"]}, "the column 'reward' must hold numbers"),
+    ],
+)
+def test_a_table_that_is_not_one_of_turns_is_told_in_one_line(made: dict, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        Turns(made)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_column_names_the_method_and_the_nearest_column() -> None:
+    with pytest.raises(UserError, match=r"gigpo needs the column 'observations'.*did you mean 'observation'"):
+        Turns(SMALL).column("observations", "gigpo")
+
+
+def test_a_side_table_is_matched_by_key_whatever_its_order_and_its_id_types() -> None:
+    made = {"group_id": [1, 1, 2], "rollout_id": [3, 3, 4], "turn": [0, 1, 0], "reward": [0, 0, 1]}
+    labels = {
+        "group_id": ["2", "1", "9", "1"],
+        "rollout_id": ["4", "3", "9", "3"],
+        "turn": [0, 1, 0, 0],
+        "score": [20.0, 11.0, 99.0, 10.0],
+    }
+    turns = Turns(made, {"labels": labels})
+    assert turns.side["labels"].numbers("score", "test").tolist() == [10, 11, 20]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (rows(side(SMALL, score=range(6)), [0, 1, 2, 3, 5]), "labels: no row for group 'a', rollout 'a1', turn 2"),
+        (rows(side(SMALL, score=range(6)), [0, 1, 1, 2, 3, 4, 5]), "labels: duplicate key: group_id 'a'"),
+        (side(SMALL, scor=range(6)), "needs the column 'score'"),
+        ({"turn": [0]}, "needs the column 'group_id'"),
+        (side(SMALL, score=[0, 1, None, 3, 4, 5]), "has 1 null values"),
+    ],
+)
+def test_a_side_table_that_does_not_fit_is_told_in_one_line(labels: dict, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        Turns(SMALL, {"labels": labels}).side["labels"].numbers("score", "test")
