@@ -27,9 +27,9 @@ _ROLE = """\
 Decide which ONE role the turn under review played.
 
 D  decisive: it finishes a sub-goal that the task needs, or makes a change of state that the task asks for. Taking \
-the object that is wanted; the cleaning, heating or cooling that is asked for; putting the object where it belongs; \
-going, object in hand, to where the next required change is made; choosing an attribute that the task names; the \
-purchase of a matching product; an answer that the evidence supports.
+the object that is wanted, or opening what it turns out to be in; the cleaning, heating or cooling that is asked for; \
+putting the object where it belongs; going, object in hand, to where the next required change is made; choosing an \
+attribute that the task names; the purchase of a matching product; an answer that the evidence supports.
 E  exploration: it finds out something new without finishing a sub-goal. The first look into a container, the first \
 visit to a place where the object may be, the first query, a better query after a wrong choice was noticed.
 N  no progress: it changes nothing and reveals nothing, but does no harm. Walking past a place without looking, a \

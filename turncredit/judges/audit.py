@@ -1,0 +1,171 @@
+"""How well labels agree with others: by role and outcome, as TRIAGE audits its judges (section 5.3, table 4).
+
+What counts are the conflict cells: R inside successful rollouts and E inside failed ones, which a judge that only
+echoes the outcome gets wrong. The outcome is read here, after labelling, and only here.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from turncredit import tables
+from turncredit.errors import UserError, nearest
+from turncredit.judges.rubric import ROLES
+
+
+class Cell(NamedTuple):
+    """One role within one outcome: how often each side has it, both have it, and F1 (None without any)."""
+
+    role: str
+    outcome: str
+    gold: int
+    judged: int
+    both: int
+    f1: float | None
+
+
+class Audit(NamedTuple):
+    """Labels against gold labels, over the turns that both have.
+
+    turns        how many; `missing` of them have no label and count as disagreement
+    agreement    share with the same role
+    kappa        Cohen's kappa, agreement beyond chance (None where chance agreement is complete)
+    confusion    gold role -> {judged role, or "-" for a missing one: count}
+    cells        F1 by role and outcome; outcome `any` where the outcome is not known
+    disagreements   a table: keys, goal, action, outcome where known, both roles, both pieces of evidence
+    """
+
+    turns: int
+    missing: int
+    agreement: float
+    kappa: float | None
+    confusion: dict[str, dict[str, int]]
+    cells: list[Cell]
+    disagreements: pa.Table
+
+
+def calibration() -> pa.Table:
+    """Our hand-labelled household rollouts: turns with `success`, `part`, `role`, and the reason as `evidence`."""
+    with (files("turncredit.judges") / "data" / "calibration.jsonl").open("rb") as file:
+        return pyarrow.json.read_json(file)
+
+
+def audit(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -> Audit:
+    """Compare `labels` with `gold`, both with keys and `role`; turns that only one of them has are left out.
+
+    The outcome of a rollout comes from the column `success` of `success` (any table with the keys, such as the
+    turns), or else of `gold`; without either, cells are not split by it.
+    Raises UserError for a missing column, an unknown role, duplicate keys, or tables with no turn in common.
+    """
+    left, right = _by_key(labels, "labels"), _by_key(gold, "gold labels")
+    keys = [key for key in right if key in left]
+    if not keys:
+        raise UserError("the labels and the gold labels have no turn in common; compare group_id, rollout_id and turn")
+    outcome = _outcomes(success if success is not None else gold)
+    pairs = [(left[key].get("role"), right[key].get("role")) for key in keys]
+    unlabelled = [key for key, (_, role) in zip(keys, pairs, strict=True) if role is None]
+    if unlabelled:
+        raise UserError(f"gold labels: {len(unlabelled)} turns have no role; a gold label can't be missing")
+    outcomes = [outcome.get(key[:2], "any") for key in keys]
+    missing = sum(role is None for role, _ in pairs)
+    agreement = sum(a == b for a, b in pairs) / len(pairs)
+    return Audit(
+        len(pairs),
+        missing,
+        agreement,
+        _kappa(pairs),
+        _confusion(pairs),
+        _cells(pairs, outcomes),
+        _disagreements(keys, left, right, outcomes),
+    )
+
+
+def cohen_kappa(first: list[Any], second: list[Any]) -> float | None:
+    """Cohen's kappa of two raters, (p_o - p_e) / (1 - p_e); None where p_e is 1: both always say the same thing."""
+    values = sorted({*first, *second}, key=str)
+    code = {value: at for at, value in enumerate(values)}
+    counts = np.zeros((len(values), len(values)))
+    np.add.at(counts, ([code[x] for x in first], [code[x] for x in second]), 1)
+    share = counts / counts.sum()
+    expected = float(share.sum(axis=1) @ share.sum(axis=0))
+    return None if expected >= 1.0 else (float(np.trace(share)) - expected) / (1.0 - expected)
+
+
+def _kappa(pairs: list[tuple[str | None, str]]) -> float | None:
+    return cohen_kappa([a or "-" for a, _ in pairs], [b for _, b in pairs])
+
+
+def _confusion(pairs: list[tuple[str | None, str]]) -> dict[str, dict[str, int]]:
+    columns = (*ROLES, "-")
+    return {g: {j: sum((a or "-") == j and b == g for a, b in pairs) for j in columns} for g in ROLES}
+
+
+def _cells(pairs: list[tuple[str | None, str]], outcomes: list[str]) -> list[Cell]:
+    cells = []
+    for name in [name for name in ("success", "failure", "any") if name in outcomes]:
+        here = [pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome == name]
+        for role in ROLES:
+            gold, judged = sum(b == role for _, b in here), sum(a == role for a, _ in here)
+            both = sum(a == b == role for a, b in here)
+            cells.append(Cell(role, name, gold, judged, both, 2 * both / (gold + judged) if gold + judged else None))
+    return cells
+
+
+def _disagreements(keys: list, left: dict, right: dict, outcomes: list[str]) -> pa.Table:
+    rows = []
+    for key, outcome in zip(keys, outcomes, strict=True):
+        a, b = left[key], right[key]
+        if a.get("role") != b.get("role"):
+            said = a.get("evidence") if a.get("role") else a.get("reason")
+            group, rollout, turn = key
+            shown = {name: b.get(name) or a.get(name) for name in ("goal", "action", "next_observation")}
+            rows.append(
+                {"group_id": group, "rollout_id": rollout, "turn": turn, "outcome": outcome, **shown}
+                | {
+                    "gold": b["role"],
+                    "gold_evidence": b.get("evidence"),
+                    "judged": a.get("role"),
+                    "judged_evidence": said,
+                }
+            )
+    text = ("outcome", "goal", "action", "next_observation", "gold", "gold_evidence", "judged", "judged_evidence")
+    fields = [("group_id", pa.string()), ("rollout_id", pa.string()), ("turn", pa.int64())]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*fields, *((name, pa.string()) for name in text)]))
+
+
+def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str, Any]]:
+    for name in (*tables.KEYS, "role"):
+        if name not in table.column_names:
+            hint = nearest(name, table.column_names)
+            raise UserError(f"{where}: the column '{name}' is missing{hint}")
+    wanted = ("role", "evidence", "reason", "goal", "action", "next_observation")
+    table = table.select([*tables.KEYS, *(name for name in wanted if name in table.column_names)])
+    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for row in table.to_pylist():
+        key = (str(row["group_id"]), str(row["rollout_id"]), int(row["turn"]))
+        if key in rows:
+            raise UserError(f"{where}: group {key[0]!r}, rollout {key[1]!r}, turn {key[2]} is there more than once")
+        if row["role"] is not None and row["role"] not in ROLES:
+            raise UserError(f"{where}: '{row['role']}' is no role; roles are {', '.join(ROLES)}")
+        rows[key] = row
+    return rows
+
+
+def _outcomes(table: pa.Table) -> dict[tuple[str, str], str]:
+    if "success" not in table.column_names:
+        return {}
+    if not pa.types.is_boolean(table.schema.field("success").type):
+        raise UserError(f"column 'success' must be true or false, not {table.schema.field('success').type}")
+    columns = [table.column(name).cast(pa.string()).to_pylist() for name in tables.KEYS[:2]]
+    won = pc.fill_null(table.column("success"), False).to_pylist()
+    # `success` may be told on the last turn only, or on each.
+    outcome: dict[tuple[str, str], bool] = {}
+    for group, rollout, one in zip(*columns, won, strict=True):
+        outcome[group, rollout] = outcome.get((group, rollout), False) or one
+    return {key: "success" if one else "failure" for key, one in outcome.items()}
