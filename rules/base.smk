@@ -6,6 +6,8 @@ rule base:
         metrics=f"{RESULTS}/sft/metrics/base.json",
     log:
         f"{LOGS}/base.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("base").threads
     resources:
         **ask("base"),

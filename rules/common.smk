@@ -23,6 +23,11 @@ def checked_configuration():
 EXPERIMENT = checked_configuration()
 RESULTS = f"results/{EXPERIMENT.experiment}"
 LOGS = f"{RESULTS}/logs"
+#: Environments, for `--sdm conda`; without that option they are ignored.
+CORE = "../envs_conda/core.yaml"
+PLAYING = (
+    "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.policy.engine == "vllm" else CORE
+)
 RUN = f"{RESULTS}/runs/{{method}}/seed{{seed}}/round{{round}}"
 SHARED_ROLLOUTS = f"{RESULTS}/sft/rollouts/{{sampling}}/seed{{seed}}"
 

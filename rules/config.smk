@@ -3,6 +3,8 @@ rule resolved_config:
         config=f"{RESULTS}/config.json",
     log:
         f"{LOGS}/config.log",
+    conda:
+        CORE
     params:
         stage="config",
         reads=EXPERIMENT.model_dump(mode="json"),

@@ -8,6 +8,8 @@ rule credit:
         metrics=f"{RUN}/metrics/credit.json",
     log:
         f"{LOGS}/credit/{{method}}-seed{{seed}}-round{{round}}.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("credit").threads
     resources:
         **ask("credit"),

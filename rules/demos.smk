@@ -6,6 +6,8 @@ rule demos:
         metrics=f"{RESULTS}/demos/metrics/demos.json",
     log:
         f"{LOGS}/demos.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("demos").threads
     resources:
         **ask("demos"),

@@ -7,6 +7,8 @@ rule eval_sft:
         metrics=f"{RESULTS}/sft/evals/round{{round}}/metrics/eval.json",
     log:
         f"{LOGS}/eval/sft-round{{round}}.log",
+    conda:
+        PLAYING
     threads: EXPERIMENT.resource("eval").threads
     resources:
         **ask("eval"),
@@ -28,6 +30,8 @@ rule eval:
         metrics=f"{RUN}/metrics/eval.json",
     log:
         f"{LOGS}/eval/{{method}}-seed{{seed}}-round{{round}}.log",
+    conda:
+        PLAYING
     threads: EXPERIMENT.resource("eval").threads
     resources:
         **ask("eval"),

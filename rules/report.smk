@@ -8,12 +8,14 @@ rule report:
         summary=f"{RESULTS}/report/summary.parquet",
     log:
         f"{LOGS}/report.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("report").threads
     resources:
         **ask("report"),
     params:
         stage="report",
-        results=RESULTS,
+        results=lambda wildcards, input: str(Path(input.config).parent),
         reads=reads("report"),
     message:
         "Report"

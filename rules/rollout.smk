@@ -7,6 +7,8 @@ rule rollout_sft:
         metrics=f"{SHARED_ROLLOUTS}/metrics/rollout.json",
     log:
         f"{LOGS}/rollout/sft-{{sampling}}-seed{{seed}}.log",
+    conda:
+        PLAYING
     threads: EXPERIMENT.resource("rollout").threads
     resources:
         **ask("rollout"),
@@ -32,6 +34,8 @@ rule rollout:
         f"{LOGS}/rollout/{{method}}-seed{{seed}}-round{{round}}.log",
     wildcard_constraints:
         round=r"0[2-9]|[1-9]\d",
+    conda:
+        PLAYING
     threads: EXPERIMENT.resource("rollout").threads
     resources:
         **ask("rollout"),

@@ -8,6 +8,8 @@ rule sft:
         metrics=f"{RESULTS}/sft/metrics/sft.json",
     log:
         f"{LOGS}/sft.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("sft").threads
     resources:
         **ask("sft"),

@@ -4,6 +4,8 @@ rule tasks:
         metrics=f"{RESULTS}/tasks/metrics/tasks_{{split}}.json",
     log:
         f"{LOGS}/tasks/{{split}}.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("tasks").threads
     resources:
         **ask("tasks"),

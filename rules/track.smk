@@ -7,9 +7,11 @@ rule track:
         metrics=f"{RESULTS}/metrics/track.json",
     log:
         f"{LOGS}/track.log",
+    conda:
+        CORE
     params:
         stage="track",
-        results=RESULTS,
+        results=lambda wildcards, input: str(Path(input.config).parent),
         reads=EXPERIMENT.tracking.model_dump(mode="json"),
     message:
         "MLflow: metrics, parameters and links of all stages"

@@ -14,6 +14,8 @@ rule update:
         metrics=f"{RUN}/metrics/update.json",
     log:
         f"{LOGS}/update/{{method}}-seed{{seed}}-round{{round}}.log",
+    conda:
+        CORE
     threads: EXPERIMENT.resource("update").threads
     resources:
         **ask("update"),
