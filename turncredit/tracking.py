@@ -13,7 +13,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +40,6 @@ _ARTIFACTS = (
     "turns.parquet",
 )
 _SECRET_WORDS = {"secret", "token", "password", "passwd", "apikey", "credential", "credentials", "authorization"}
-_BATCH = 100  # MLflow takes at most 100 parameters and 1000 metrics in a call
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
-        with _locked(uri, results):
+        with _locked(uri, results), _quick_commits():
             return _copy(MlflowClient(uri), experiment, results)
     except MlflowException as error:
         reason = " ".join(str(error).split()).replace(uri, without_password(uri))
@@ -108,6 +107,26 @@ def _locked(uri: str, results: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _quick_commits() -> Iterator[None]:
+    """SQLite without a disk flush for every commit: hundreds of small ones otherwise take most of the time.
+
+    The database is a copy of the metrics files, made again by deleting it; only a power cut could damage it.
+    """
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def set_pragma(connection: Any, _record: Any) -> None:
+        if type(connection).__module__ == "sqlite3":
+            connection.execute("PRAGMA synchronous=OFF")
+
+    event.listen(Engine, "connect", set_pragma)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", set_pragma)
+
+
 def entries(results: Path) -> list[Entry]:
     """The metrics files below an experiment's folder, runs in order, rounds in order."""
     found = []
@@ -126,28 +145,54 @@ def entries(results: Path) -> list[Entry]:
     return found
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What one new metrics file says: its numbers, when it was measured (ms), and the mark of having read it."""
+
+    entry: Entry
+    numbers: dict[str, float]
+    start: int
+    stamp: int
+    mark: tuple[str, str]
+
+
 def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[str, float]:
-    """Make the runs that are missing and log the metrics files that are new or have changed."""
+    """Make the runs that are missing and log the metrics files that are new or have changed.
+
+    The marks that files are done go last: what a killed process logged is logged again, which MLflow takes for the same
+    row, since time, round and value are the same.
+    """
     mlflow_id = _experiment_id(client, experiment.experiment, results)
     runs = _existing(client, mlflow_id)
-    imported = known = 0
-    for entry in entries(results):
-        text = entry.path.read_bytes()
-        digest = hashlib.sha256(text).hexdigest()[:16]
-        mark = f"imported.{entry.path.stem}"
-        if runs.get(entry.key, {}).get(mark) == digest:
-            known += 1
-            continue
-        data = read_metrics(entry.path)
-        stamp = int(1000 * (data.get("started", 0) + data["wall_s"]))
-        for key in dict.fromkeys((entry.parent, entry.key)):
+    every = entries(results)
+    new = [found for entry in every if (found := _read(entry, runs.get(entry.key, {}))) is not None]
+    for one in new:
+        for key in dict.fromkeys((one.entry.parent, one.entry.key)):
             if key not in runs:
-                runs[key] = _new_run(
-                    client, mlflow_id, experiment, key, entry, runs, start=int(1000 * data.get("started", 0))
-                )
-        _log(client, runs, entry, stage_numbers(data), stamp, {mark: digest, **_links(entry, results)})
-        imported += 1
-    return {"imported": float(imported), "known": float(known)}
+                runs[key] = _new_run(client, mlflow_id, experiment, key, one, runs)
+    for parent in dict.fromkeys(one.entry.parent for one in new):
+        # A run's own numbers are its rounds', by round: the curves that MLflow draws.
+        own = [one for one in new if one.entry.parent == parent and (parent != SHARED or one.entry.key == parent)]
+        _log_numbers(client, runs[parent]["id"], own)
+    for key in dict.fromkeys(one.entry.key for one in new):
+        own = [one for one in new if one.entry.key == key]
+        if key != own[0].entry.parent:
+            _log_numbers(client, runs[key]["id"], own)
+        _finish(client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, results)}, own)
+    for parent in dict.fromkeys(one.entry.parent for one in new):
+        _finish(client, runs[parent]["id"], {}, [one for one in new if one.entry.parent == parent])
+    return {"imported": float(len(new)), "known": float(len(every) - len(new))}
+
+
+def _read(entry: Entry, tags: Mapping[str, str]) -> Measured | None:
+    """The metrics file of `entry`, or None where the run's `tags` say that it was copied as it is now."""
+    digest = hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16]
+    mark = (f"imported.{entry.path.stem}", digest)
+    if tags.get(mark[0]) == digest:
+        return None
+    data = read_metrics(entry.path)
+    end = data["started"] + data["wall_s"]
+    return Measured(entry, stage_numbers(data), int(1000 * data["started"]), int(1000 * end), mark)
 
 
 def _experiment_id(client: MlflowClient, name: str, results: Path) -> str:
@@ -178,46 +223,49 @@ def _new_run(
     mlflow_id: str,
     experiment: Experiment,
     key: str,
-    entry: Entry,
+    first: Measured,
     runs: Mapping[str, Mapping[str, str]],
-    *,
-    start: int,
 ) -> dict[str, str]:
     """Create the run called `key`: with the whole configuration if it is a parent, below its parent otherwise."""
     from mlflow.entities import Param
 
+    parent = first.entry.parent
     tags = {KEY: key, "mlflow.runName": key}
-    if key != entry.parent:
-        tags["mlflow.parentRunId"] = runs[entry.parent]["id"]
-    run_id = client.create_run(mlflow_id, start_time=start, tags=tags).info.run_id
-    params = _parameters(experiment, entry) if key == entry.parent else {"round": str(entry.round)}
-    items = [Param(name, value) for name, value in params.items()]
-    for at in range(0, len(items), _BATCH):
-        client.log_batch(run_id, params=items[at : at + _BATCH])
+    if key != parent:
+        tags["mlflow.parentRunId"] = runs[parent]["id"]
+    run_id = client.create_run(mlflow_id, start_time=first.start, tags=tags).info.run_id
+    params = _parameters(experiment, parent) if key == parent else {"round": str(first.entry.round)}
+    for part in batched([Param(name, value) for name, value in params.items()], 100):
+        client.log_batch(run_id, params=part)
     return {**tags, "id": run_id}
 
 
-def _log(
-    client: MlflowClient,
-    runs: dict[str, dict[str, str]],
-    entry: Entry,
-    numbers: Mapping[str, float],
-    stamp: int,
-    tags: Mapping[str, str],
-) -> None:
-    """Log one stage's numbers to its run and, by round, to the parent, whose curves they make."""
-    from mlflow.entities import Metric, RunTag
+def _log_numbers(client: MlflowClient, run_id: str, measured: Sequence[Measured]) -> None:
+    """Log the numbers as `stage/name`, with the round as their step."""
+    from mlflow.entities import Metric
 
-    metrics = [Metric(f"{entry.path.stem}/{name}", value, stamp, entry.round or 0) for name, value in numbers.items()]
-    if entry.key != entry.parent and entry.parent != SHARED:
-        client.log_batch(runs[entry.parent]["id"], metrics=metrics)
-    # The mark that this file is done goes last: what a killed process logged twice is one row to MLflow.
-    run_id = runs[entry.key]["id"]
-    client.log_batch(run_id, metrics=metrics)
-    client.log_batch(run_id, tags=[RunTag(name, value) for name, value in tags.items()])
-    for key in dict.fromkeys((entry.key, entry.parent)):
-        client.set_terminated(runs[key]["id"], end_time=stamp)
-    runs[entry.key].update(tags)
+    metrics = [
+        Metric(f"{one.entry.path.stem}/{name}", value, one.stamp, one.entry.round or 0)
+        for one in measured
+        for name, value in one.numbers.items()
+    ]
+    for part in batched(metrics, 1000):
+        client.log_batch(run_id, metrics=part)
+
+
+def _finish(client: MlflowClient, run_id: str, tags: Mapping[str, str], measured: Sequence[Measured]) -> None:
+    """Set the run's tags and close it at the time of its last stage."""
+    from mlflow.entities import RunTag
+
+    for part in batched([RunTag(name, value) for name, value in tags.items()], 100):
+        client.log_batch(run_id, tags=part)
+    client.set_terminated(run_id, end_time=max(one.stamp for one in measured))
+
+
+def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    """`items` in parts of at most `size`, which is what MLflow takes in one call."""
+    for at in range(0, len(items), size):
+        yield list(items[at : at + size])
 
 
 def _links(entry: Entry, results: Path) -> dict[str, str]:
@@ -228,12 +276,12 @@ def _links(entry: Entry, results: Path) -> dict[str, str]:
     return {f"artifact.{Path(name).stem}": str(folder / name) for name in _ARTIFACTS if (folder / name).exists()}
 
 
-def _parameters(experiment: Experiment, entry: Entry) -> dict[str, str]:
+def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
     """The configuration as the run sees it (with its method's own sections), flat, secrets left out."""
     data = experiment.model_dump(mode="json")
     del data["tracking"]
-    if entry.parent != SHARED:
-        method, _, seed = entry.parent.rpartition("/seed")
+    if parent != SHARED:
+        method, _, seed = parent.rpartition("/seed")
         for section in ("rollout", "update"):
             data[section] = experiment.section_for(method, section).model_dump(mode="json")
         data |= {"method": method, "seed": seed}

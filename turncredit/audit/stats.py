@@ -61,7 +61,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the experiment can tell methods apart. None where a rail is missing; `clear`: intervals agree."""
+    """Whether the experiment can tell methods apart; None where a rail is missing. `clear`: the intervals say so too."""
 
     informative: bool | None
     clear: bool
@@ -276,13 +276,21 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
     if lower is not None:
         parts.append(f"{LOWER} is {points(lower)} against {MIDDLE}, {'below' if lower.value < 0 else 'not below'} it")
     said = "; ".join(parts) + ("." if parts else "")
-    failed = (upper is not None and upper.value < RAIL_MARGIN) or (lower is not None and lower.value >= 0)
-    if failed:
-        tail = " Differences between methods in this regime say little: tune the regime, not the methods."
-        return Verdict(False, False, f"Not informative. {said}{tail}")
+    high_failed = upper is not None and upper.value < RAIL_MARGIN
+    low_failed = lower is not None and lower.value >= 0
+    if high_failed or low_failed:
+        # Where an interval still reaches the side that is asked for, the experiment may only be too small.
+        still_open = (not high_failed or upper.high >= RAIL_MARGIN) and (not low_failed or lower.low < 0)
+        tail = (
+            "The intervals would still allow it: more seeds or games may decide."
+            if still_open
+            else "Differences between methods in this regime say little: tune the regime, not the methods."
+        )
+        gone = f" {' and '.join(missing)} {_has(missing)} no finished runs." if missing else ""
+        return Verdict(False, not still_open, f"Not informative. {said} {tail}{gone}")
     if missing:
         gone = " and ".join(missing)
-        head = f"Open: {gone} {'has' if len(missing) == 1 else 'have'} no finished runs, or {MIDDLE} has none."
+        head = f"Open: {gone} {_has(missing)} no finished runs, or {MIDDLE} has none."
         return Verdict(None, False, f"{head} {said[:1].upper() + said[1:]}".strip())
     assert upper is not None
     assert lower is not None
@@ -296,6 +304,10 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
         )
     covers = "" if upper.seeds > 1 else " One seed: the intervals cover the choice of games, not of the seed."
     return Verdict(True, clear, f"Informative. {said}{tail}{covers}")
+
+
+def _has(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"
 
 
 def points(estimate: Estimate) -> str:

@@ -108,7 +108,7 @@ def _create_view(connection: duckdb.DuckDBPyConnection, view: str, paths: list[P
         names = ", ".join(
             f'NULL::{_sql_type(field.type)} AS "{field.name}"' for field in schema if field.name not in _PLACE
         )
-        connection.execute(f"CREATE VIEW {view} AS SELECT {_EMPTY_PLACE}, {names} WHERE false")
+        connection.execute(f"CREATE VIEW {view} AS SELECT {_EMPTY_PLACE}, {names}, NULL::VARCHAR AS path WHERE false")
         return
     listed = ", ".join(_quote(str(path)) for path in paths)
     # What the path does not say (an evaluation's seed, say) is taken from the table, where the table has it.
@@ -168,7 +168,7 @@ def read_metrics(path: Path) -> dict:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not readable as metrics ({error}); delete it and run again to remake it") from None
-    absent = [key for key in ("stage", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
+    absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
     if absent:
         raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
     return data

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from turncredit import tables
+from turncredit.audit import show
+from turncredit.errors import UserError
+
+
+def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), credit_files=(), components=False) -> str:
+    show.run(str(what), rollout, turn, results=results, credit_files=list(credit_files), components=components)
+    return capsys.readouterr().out
+
+
+def test_without_a_rollout_all_are_listed(finished, capsys):
+    folder = finished / "runs/flat_grpo/seed0/round02"
+    out = shown(capsys, folder)
+    for name in pq.read_table(folder / "rollouts/turns.parquet")["rollout_id"].unique().to_pylist():
+        assert f"/{name} " in out
+
+
+def test_a_run_is_found_by_its_short_name(finished, capsys):
+    by_name = shown(capsys, "flat_grpo/seed0/round02", "train-2-0#1", results=finished.parent)
+    by_folder = shown(capsys, finished / "runs/flat_grpo/seed0/round02", "train-2-0/train-2-0#1")
+    assert by_name == by_folder
+
+
+def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
+    folder = finished / "runs/flat_grpo/seed0/round02"
+    out = shown(capsys, folder, "train-2-0#0")
+    credits = tables.read(folder / "credits.parquet", "credits").to_pylist()
+    for row in credits:
+        if row["rollout_id"] == "train-2-0#0":
+            assert f"flat_grpo  {row['advantage']:+8.3f}" in out
+            assert f"> go to shelf {row['turn'] + 1}" in out
+    assert "turn_term" not in out
+    assert "turn_term" in shown(capsys, folder, "train-2-0#0", components=True)
+
+
+def test_round_one_shows_the_shared_rollouts_with_the_methods_own_credit(finished, capsys):
+    out = shown(capsys, finished / "runs/oracle_progress/seed1/round01", "train-1-0#0")
+    assert "oracle_progress" in out
+    assert "flat_grpo" not in out
+
+
+def test_the_shared_rollouts_show_every_methods_credit(finished, capsys):
+    turns = next(finished.glob("sft/rollouts/*/seed0/turns.parquet"))
+    out = shown(capsys, turns, "train-1-0#0")
+    for method in ("flat_grpo", "has_progressive", "oracle_progress", "random_credit"):
+        assert method in out
+
+
+def test_one_turn_is_shown_in_full(finished, capsys):
+    out = shown(capsys, "flat_grpo/seed0/round02", "train-2-0#0", 1, results=finished)
+    assert "observation: You arrive at shelf 1. On the shelf 1, you see a mug 1." in out
+    assert "admissible: look" in out
+    assert "trajectory" in out
+    assert "response_logprobs" not in out
+
+
+def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    keys = {"group_id": [1, 1], "rollout_id": [7, 7], "turn": [1, 0]}
+    pq.write_table(pa.table({**keys, "action": ["second", "first"]}), path)
+    out = shown(capsys, path, "7")
+    assert out.index("> first") < out.index("> second")
+    credit = tmp_path / "credits.parquet"
+    pq.write_table(pa.table({**keys, "method": ["mine"] * 2, "advantage": [-1.0, 0.5]}), credit)
+    # Its whole numbers as keys match the text keys of a credits table.
+    assert "mine    -1.000" in shown(capsys, path, "7", credit_files=[credit])
+
+
+@pytest.mark.parametrize(
+    ("what", "rollout", "turn", "said"),
+    [
+        ("flat_grpo/seed0/rond02", None, None, "did you mean 'flat_grpo/seed0/round02'"),
+        ("nothing/at/all", None, None, "neither a file, nor a folder"),
+        ("flat_grpo/seed0/round02", "train-2-0#77", None, "no rollout 'train-2-0#77'"),
+        ("flat_grpo/seed0/round02", "train-2-0#0", 99, "not 99"),
+    ],
+)
+def test_what_is_not_there_is_one_line(what, rollout, turn, said, finished, capsys):
+    with pytest.raises(UserError) as caught:
+        shown(capsys, what, rollout, turn, results=finished.parent)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_rollout_id_in_several_groups_must_be_written_with_its_group(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"group_id": ["a", "b"], "rollout_id": ["x", "x"], "turn": [0, 0]}), path)
+    with pytest.raises(UserError, match="write GROUP/ROLLOUT"):
+        shown(capsys, path, "x")
+    assert "b/x" in shown(capsys, path, "b/x")
+
+
+def test_a_missing_key_column_is_named(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"group_id": ["a"], "rollout": ["x"], "turn": [0]}), path)
+    with pytest.raises(UserError, match=r"'rollout_id' is needed \(did you mean 'rollout'"):
+        shown(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "expected"),
+    [(0.0, 1.0, (0, 0)), (1.0, 1.0, (0, 12)), (-0.5, 1.0, (6, 0)), (0.0, 0.0, (0, 0)), (float("nan"), 1.0, (0, 0))],
+)
+def test_a_bar_grows_from_zero_to_its_side(value, scale, expected):
+    left, right = show.bar(value, scale).split("│")
+    assert (left.count("█"), right.count("█")) == expected
+    assert len(left) == show.BAR

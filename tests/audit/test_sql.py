@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.audit import synthetic
+from turncredit.audit import sqltool, views
+from turncredit.audit.collect import collect
+from turncredit.errors import UserError
+
+
+def rows(query, results):
+    return sqltool.answer(query, results).to_pylist()
+
+
+def test_the_path_gives_experiment_method_seed_and_round(finished):
+    query = "SELECT DISTINCT experiment, method, seed, round FROM credits ORDER BY ALL"
+    found = rows(query, finished.parent)
+    assert found[0] == {"experiment": "synthetic", "method": "flat_grpo", "seed": 0, "round": 1}
+    assert len(found) == 4 * 2 * 5
+
+
+def test_shared_rollouts_are_the_sft_policys_of_round_one(finished):
+    found = rows("SELECT DISTINCT method, seed, round FROM turns WHERE path LIKE '%/sft/%' ORDER BY ALL", finished)
+    assert found == [{"method": "sft", "seed": seed, "round": 1} for seed in (0, 1)]
+
+
+def test_sql_and_python_place_a_file_the_same_way(finished):
+    for view in ("turns", "evals", "updates", "credits"):
+        by_sql = rows(f"SELECT DISTINCT path, method, seed, round FROM {view}", finished)
+        assert len(by_sql) == len(views.files(view, [finished]))
+        for row in by_sql:
+            there = views.place(views.Path(row["path"]), finished)
+            # The SFT policy's evaluations have no seed in their path; the table's own is shown.
+            assert (row["method"], row["round"]) == (there["method"], there["round"])
+            assert there["seed"] in (None, row["seed"])
+
+
+def test_sql_and_the_report_read_the_same_rows(finished):
+    count = rows("SELECT count(*) AS n, sum(success::INT) AS s FROM evals", finished)[0]
+    evals = collect(finished).evals
+    assert (count["n"], int(count["s"])) == (len(evals), int(evals["success"].sum()))
+
+
+def test_a_results_folder_holds_all_its_experiments(tmp_path):
+    for name in ("one", "two"):
+        synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1, experiment=name), turns=False)
+    assert [row["experiment"] for row in rows("SELECT DISTINCT experiment FROM evals ORDER BY 1", tmp_path)] == [
+        "one",
+        "two",
+    ]
+    assert [row["experiment"] for row in rows("SELECT DISTINCT experiment FROM evals", tmp_path / "two")] == ["two"]
+
+
+def test_a_table_that_no_stage_has_written_is_empty_and_has_its_columns(finished):
+    table = sqltool.answer("SELECT * FROM labels", finished)
+    assert table.num_rows == 0
+    assert {"experiment", "round", "judge", "role"} <= set(table.column_names)
+
+
+@pytest.mark.parametrize("view", sorted(views.PATTERNS))
+def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "config.json").write_text("{}")
+    assert sqltool.answer(f"SELECT * FROM {view}", tmp_path).num_rows == 0
+
+
+def test_metrics_are_a_table_too(finished):
+    found = rows("SELECT sum(value) AS s FROM metrics WHERE name = 'wall_s' AND stage = 'update'", finished)
+    assert found[0]["s"] == pytest.approx(3.0 * 4 * 2 * 5)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT * FROM turn", "no view 'turn' (did you mean 'turns'?)"),
+        ("SELECT succes FROM evals", "succes"),
+        ("SELEC 1", "Parser Error"),
+    ],
+)
+def test_a_wrong_query_is_one_line(query, said, finished):
+    with pytest.raises(UserError) as caught:
+        sqltool.answer(query, finished)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_results_folders_are_named(tmp_path):
+    with pytest.raises(UserError, match="no such folder"):
+        sqltool.answer("SELECT 1 FROM evals", tmp_path / "nowhere")
+    with pytest.raises(UserError, match="no experiment here"):
+        sqltool.answer("SELECT 1 FROM evals", tmp_path)
+
+
+def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
+    query = "SELECT method, count(*) AS n FROM evals GROUP BY method ORDER BY method"
+    expected = rows(query, finished)
+    sqltool.run(query, results=finished, format="csv", out=None)
+    assert [row["method"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == [
+        row["method"] for row in expected
+    ]
+    sqltool.run(query, results=finished, format="json", out=None)
+    assert json.loads(capsys.readouterr().out) == expected
+    sqltool.run(query, results=finished, format="table", out=tmp_path / "a.parquet")
+    assert pq.read_table(tmp_path / "a.parquet").to_pylist() == expected
+    with pytest.raises(UserError, match=r"\.parquet or a \.csv"):
+        sqltool.run(query, results=finished, format="table", out=tmp_path / "a.txt")
+
+
+def test_a_long_answer_says_what_it_leaves_out(finished, capsys):
+    sqltool.run("SELECT task_id FROM evals", results=finished, format="table", out=None)
+    out = capsys.readouterr().out
+    assert f"first {sqltool.SHOWN_ROWS} of" in out
+    assert len(out.splitlines()) < sqltool.SHOWN_ROWS + 8
+
+
+def test_broken_metrics_are_named(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
+    path = folder / "runs/flat_grpo/seed0/round01/metrics/update.json"
+    for text, said in (("{", "not readable as metrics"), ("{}", "no 'stage'")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=said) as caught:
+            rows("SELECT * FROM metrics", tmp_path)
+        assert str(path) in str(caught.value)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from turncredit import __version__, cli
+
+HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
+
+
+def run(*args: str, cwd=None) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", "from turncredit.cli import main; main()", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
+
+
+def test_help_names_every_command():
+    out = run("--help").stdout
+    for name, (_, line) in cli.COMMANDS.items():
+        assert name in out
+        assert line.split(".", maxsplit=1)[0][:30] in " ".join(out.split())
+
+
+def test_help_imports_nothing_heavy():
+    code = f"""
+import sys
+sys.argv = ["turncredit", "--help"]
+from turncredit.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "HEAVY []" in done.stdout
+
+
+def test_the_version_is_printed():
+    assert run("--version").stdout.strip() == f"turncredit {__version__}"
+
+
+def test_a_mistake_is_one_line_on_stderr_and_exit_2(tmp_path):
+    done = run("sql", "select 1 from evals", "--results", str(tmp_path / "nowhere"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("turncredit: ")
+    assert "nowhere: no such folder" in done.stderr
+
+
+def test_an_unknown_command_names_the_nearest():
+    done = run("repotr")
+    assert done.returncode == 2
+    assert "'report'" in done.stderr
+
+
+def test_a_command_whose_part_is_not_installed_says_so_and_leaves_the_others_alone(monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "env", ("turncredit.no_such_part.cli:app", "gone"))
+    with pytest.raises(cli.UserError, match="'env' is not part of this installation"):
+        cli._load("env")
+    assert cli._load("sql").name == "sql"
+
+
+def test_an_import_error_inside_a_part_is_not_hidden(monkeypatch, tmp_path):
+    (tmp_path / "broken_part.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(cli.COMMANDS, "env", ("broken_part:app", "broken"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        cli._load("env")
+
+
+def test_config_prints_the_resolved_configuration(tmp_path):
+    (tmp_path / "a.yaml").write_text("rounds: 3\nrollout: {tasks: 4}\n")
+    (tmp_path / "b.yaml").write_text("rounds: 5\n")
+    done = run("config", "a.yaml", "b.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["rounds"], data["rollout"]["tasks"], data["rollout"]["group_size"]) == (5, 4, 8)
+
+
+def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):
+    (tmp_path / "a.yaml").write_text("rollout: {group_sice: 4}\n")
+    done = run("config", "a.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "turncredit: a.yaml: unknown key 'rollout.group_sice' (did you mean 'group_size'?)\n"
