@@ -1,4 +1,4 @@
-"""The command line. Each command's module is imported when that command runs, so that `turncredit --help` is instant."""
+"""The command line. A command's module is imported when that command runs, so that `turncredit --help` is instant."""
 
 from __future__ import annotations
 
