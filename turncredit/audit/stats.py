@@ -61,7 +61,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the experiment can tell methods apart; None where a rail is missing. `clear`: the intervals say so too."""
+    """Whether the experiment can tell methods apart (None: a rail is missing). `clear`: the intervals say so too."""
 
     informative: bool | None
     clear: bool

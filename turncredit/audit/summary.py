@@ -14,6 +14,18 @@ import pyarrow as pa
 
 from turncredit.audit import stats
 from turncredit.audit.collect import SFT, Results
+from turncredit.audit.sources import (
+    braces,
+    chosen,
+    difference_sql,
+    file_pattern,
+    final_evals,
+    final_rounds,
+    listed,
+    mean_sql,
+    paired,
+    where_sql,
+)
 from turncredit.audit.stats import LOWER, MIDDLE, UPPER, Estimate, Verdict
 
 STAGES = ["tasks", "demos", "base", "sft", "rollout", "label", "credit_model", "credit", "update", "eval"]
@@ -148,92 +160,6 @@ SUMMARY_SCHEMA = pa.schema(
 )
 
 
-# Selections ----------------------------------------------------------------------------------------------------------
-
-
-def final_rounds(results: Results) -> list[int]:
-    """The last three evaluated rounds of the configuration: what "final" means everywhere in the report."""
-    return stats.last_rounds(results.experiment.eval_rounds())
-
-
-def chosen(
-    results: Results, method: str, *, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None
-) -> pd.DataFrame:
-    """The evaluations of a method in a mode and in some rounds; of all seeds where `seeds` is None."""
-    evals = results.evals
-    keep = (evals["method"] == method) & (evals["mode"] == mode) & evals["round"].isin(rounds)
-    return evals[keep if seeds is None else keep & evals["seed"].isin(seeds)]
-
-
-def final_evals(results: Results, method: str, mode: str | None = None) -> pd.DataFrame:
-    """The evaluations behind a method's final figure: last three rounds, finished seeds only."""
-    seeds = None if method == SFT else results.finished_seeds(method)
-    mode = mode or results.experiment.eval.primary
-    return chosen(results, method, rounds=final_rounds(results), mode=mode, seeds=seeds)
-
-
-def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
-    """The paired difference of two methods' final success, over the seeds that both have finished; None without any."""
-    ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
-    if right != SFT:
-        common = set(ours["seed"]) & set(theirs["seed"])
-        ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
-    if ours.empty or theirs.empty:
-        return None
-    return stats.crossed_mean(stats.paired_cells(ours, theirs, shared=right == SFT))
-
-
-# SQL and files -------------------------------------------------------------------------------------------------------
-
-
-def _where(
-    results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None, alias: str = ""
-) -> str:
-    dot = f"{alias}." if alias else ""
-    parts = [
-        f"{dot}experiment = '{results.folder.name}'",
-        f"{dot}method = '{method}'",
-        f"{dot}mode = '{mode}'",
-        f"{dot}round IN ({_listed(rounds)})",
-    ]
-    return " AND ".join([*parts, *([] if seeds is None else [f"{dot}seed IN ({_listed(seeds)})"])])
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(str(number) for number in numbers)
-
-
-def _braces(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else "{" + ",".join(names) + "}"
-
-
-def _files(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
-    """The evaluation files as one shell pattern, below the experiment's folder."""
-    numbers = _braces([f"{round_:02d}" for round_ in rounds])
-    if method == SFT:
-        return f"sft/evals/round{numbers}.parquet"
-    return f"runs/{method}/seed{_braces([str(seed) for seed in seeds or []])}/round{numbers}/evals.parquet"
-
-
-def _mean_sql(where: str) -> str:
-    return (
-        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM evals "
-        f"WHERE {where} GROUP BY seed, round)"
-    )
-
-
-def _difference_sql(
-    results: Results, left: str, right: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]
-) -> str:
-    keys = "experiment, mode, round, task_id, repeat" + ("" if right == SFT else ", seed")
-    others = None if right == SFT else seeds
-    return (
-        "SELECT avg(difference) FROM (SELECT a.seed, a.round, avg(a.success::INT - b.success::INT) AS difference "
-        f"FROM evals a JOIN evals b USING ({keys}) WHERE {_where(results, left, rounds, mode, seeds, 'a')} "
-        f"AND {_where(results, right, rounds, mode, others, 'b')} GROUP BY a.seed, a.round)"
-    )
-
-
 # Grids ---------------------------------------------------------------------------------------------------------------
 
 
@@ -272,9 +198,9 @@ def _final_row(
     if evals.empty:
         return {"final": None, "seeds": _progress(results, method)}
     mean = stats.crossed_mean(stats.cells(evals))
-    where = _where(results, method, rounds, mode, seeds)
+    where = where_sql(results, method, rounds, mode, seeds)
     row: dict[str, Number | str | None] = {
-        "final": _estimated(mean, "share", _mean_sql(where), _files(method, rounds, seeds))
+        "final": _estimated(mean, "share", mean_sql(where), file_pattern(method, rounds, seeds))
     }
     if method == SFT:
         return {
@@ -289,8 +215,8 @@ def _final_row(
     ):
         if found is not None:
             common = seeds if other == SFT else sorted(set(seeds) & set(results.finished_seeds(other)))
-            sql = _difference_sql(results, method, other, rounds, mode, common)
-            files = f"{_files(method, rounds, common)} {_files(other, rounds, common)}"
+            sql = difference_sql(results, method, other, rounds, mode, common)
+            files = f"{file_pattern(method, rounds, common)} {file_pattern(other, rounds, common)}"
             row[key] = _estimated(found, "points", sql, files)
     if method == baseline:
         row["minus_baseline"] = "baseline"
@@ -312,21 +238,21 @@ def _single_rounds(results: Results, method: str, seeds: Sequence[int]) -> dict[
     best = per_round.groupby("seed")["success"].max().mean()
     inner = (
         "SELECT seed, round, avg(success::INT) AS success FROM evals "
-        f"WHERE {_where(results, method, rounds, mode, seeds)} GROUP BY seed, round"
+        f"WHERE {where_sql(results, method, rounds, mode, seeds)} GROUP BY seed, round"
     )
     return {
         "last": Number(
             float(last),
             "share",
-            _mean_sql(_where(results, method, rounds[-1:], mode, seeds)),
-            _files(method, rounds[-1:], seeds),
+            mean_sql(where_sql(results, method, rounds[-1:], mode, seeds)),
+            file_pattern(method, rounds[-1:], seeds),
             n=int(per_round[per_round["round"] == rounds[-1]]["rollouts"].sum()),
         ),
         "best": Number(
             float(best),
             "share",
             f"SELECT avg(best) FROM (SELECT seed, max(success) AS best FROM ({inner}) GROUP BY seed)",
-            _files(method, rounds, seeds),
+            file_pattern(method, rounds, seeds),
             n=int(per_round["rollouts"].sum()),
         ),
     }
@@ -339,14 +265,14 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
     if rows.empty:
         return None
-    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND seed IN ({_listed(seeds)})"
+    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND seed IN ({listed(seeds)})"
     sql = (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
         "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
         f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
     )
-    span = _braces([f"{round_:02d}" for round_ in sorted(set(rows["round"]))])
-    path = f"runs/{method}/seed{_braces([str(seed) for seed in seeds])}/round{span}/rollouts/turns.parquet"
+    span = braces([f"{round_:02d}" for round_ in sorted(set(rows["round"]))])
+    path = f"runs/{method}/seed{braces([str(seed) for seed in seeds])}/round{span}/rollouts/turns.parquet"
     value = float((rows["successes"] / rows["rollouts"]).mean())
     return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
 
@@ -369,7 +295,7 @@ def _families(results: Results) -> Grid:
     for method in [SFT, *results.methods]:
         evals = final_evals(results, method)
         seeds = None if method == SFT else results.finished_seeds(method)
-        where, files = _where(results, method, rounds, mode, seeds), _files(method, rounds, seeds or [0])
+        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds or [0])
         found = stats.rates(evals, ["family"]).itertuples() if len(evals) else []
         grid.rows[method] = dict.fromkeys(families) | {
             row.family: Number(
@@ -420,7 +346,7 @@ def _costs(results: Results) -> Grid:
             grid.rows[method] = dict.fromkeys(_COSTS)
             continue
         found = stats.rates(evals, ["one"]).iloc[0]
-        where, files = _where(results, method, rounds, mode, seeds), _files(method, rounds, seeds)
+        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds)
         grid.rows[method] = {
             key: Number(
                 float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=int(found["rollouts"])
@@ -451,8 +377,8 @@ def _modes(results: Results) -> list[Grid]:
             evals = final_evals(results, method, mode)
             if len(evals):
                 mean = stats.crossed_mean(stats.cells(evals))
-                sql = _mean_sql(_where(results, method, rounds, mode, seeds))
-                row[mode] = _estimated(mean, "share", sql, _files(method, rounds, seeds))
+                sql = mean_sql(where_sql(results, method, rounds, mode, seeds))
+                row[mode] = _estimated(mean, "share", sql, file_pattern(method, rounds, seeds))
         grid.rows[method] = row
     return [grid]
 
