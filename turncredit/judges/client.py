@@ -107,7 +107,7 @@ class _Crew:
             base_url=self.config.base_url,
             api_key=self.secret or "none",  # a server of one's own needs no key, the client does
             max_retries=0,
-            timeout=self.config.timeout,
+            timeout=None,  # each try has one for the whole answer
             http_client=openai.DefaultAioHttpClient(),
         ) as self.client:
             workers = min(self.config.concurrency, len(self.queue))
@@ -166,10 +166,11 @@ class _Crew:
                 data = await self.client.post(
                     "/chat/completions", cast_to=object, body=self._body(question, with_schema)
                 )
-        except (TimeoutError, openai.APITimeoutError):
+        except TimeoutError:
             raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
         except openai.APIConnectionError as error:
-            raise _AskAgain(f"connection lost: {error.__cause__ or error}") from None
+            cause = _root(error)
+            raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
         except openai.APIStatusError as error:
             if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
                 self.structured = False  # a server without it; from now on the answers are read tolerantly
@@ -197,7 +198,9 @@ class _Crew:
         return body
 
     def _status_error(self, error: openai.APIStatusError) -> Exception:
-        code, said = error.status_code, self._clean(" ".join(str(error.message).split())[:300])
+        body = error.body
+        said = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
+        code, said = error.status_code, self._clean(" ".join(str(said).split())[:300])
         if code in (408, 409, 425, 429) or code >= 500:
             return _AskAgain(f"HTTP {code}: {said}", _retry_after(error))
         if code in (401, 403):
@@ -256,6 +259,13 @@ def _read_completion(data: Any, seconds: float) -> Answer:
         )
     except (KeyError, IndexError, TypeError, AttributeError):
         raise _AskAgain("the reply is not a chat completion") from None
+
+
+def _root(error: BaseException) -> BaseException:
+    """What an exception was raised for in the end; the client calls every loss of a connection a timeout."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 def _first_error(errors: BaseExceptionGroup) -> BaseException:

@@ -1,0 +1,364 @@
+"""A language-model judge against a server that misbehaves."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from turncredit.errors import UserError
+from turncredit.judges import client
+from turncredit.judges.config import JudgeConfig
+from turncredit.judges.label import costs, label_turns
+
+from .chat_server import ChatServer, Handler, answer, first, slow
+from .conftest import turns_table
+
+Llm = Callable[..., JudgeConfig]
+
+
+def roles(labels: pa.Table) -> list[str | None]:
+    return labels.column("role").to_pylist()
+
+
+def test_each_window_is_labelled_with_its_evidence_and_its_cost(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    labels = label_turns(turns_table(), llm(), cache=tmp_path)
+    row = labels.slice(0, 1).to_pylist()[0]
+    assert roles(labels) == ["E"] * 6
+    assert (row["judge"], row["evidence"], row["cached"], row["reason"]) == ("tiny", "first visit", False, None)
+    assert (row["tokens_in"], row["tokens_out"]) == (500, 20)
+    assert row["seconds"] > 0
+    assert costs(labels)["tokens_in"] == 3000
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    "misbehave",
+    [
+        pytest.param(lambda handler: handler.error(429, "slow down"), id="429"),
+        pytest.param(lambda handler: handler.error(500, "oops"), id="500"),
+        pytest.param(lambda handler: handler.error(503, "overloaded"), id="503"),
+        pytest.param(lambda handler: handler.hang_up(), id="cut connection"),
+        pytest.param(lambda handler: handler.half(answer("D")), id="half an answer"),
+        pytest.param(lambda handler: handler.half_chunked(answer("D")), id="half a stream"),
+        pytest.param(lambda handler: handler.half_events(answer("D")), id="half a stream of events"),
+        pytest.param(lambda handler: handler.send(200, b'{"choices": [{'), id="malformed JSON"),
+        pytest.param(lambda handler: handler.send(200, b"<html>busy</html>", "text/html"), id="a page"),
+        pytest.param(lambda handler: handler.send(200, b'{"choices": []}'), id="no choices"),
+        pytest.param(lambda handler: handler.send(200, b'"ok"'), id="not an object"),
+        pytest.param(slow(1.5), id="slow"),
+    ],
+)
+def test_a_failure_that_passes_is_asked_again_and_never_becomes_a_label(
+    server: ChatServer, llm: Llm, tmp_path: Path, misbehave: Callable[[Handler], None]
+) -> None:
+    server.behave = first(3, misbehave)
+    labels = label_turns(turns_table(), llm(timeout=0.5), cache=tmp_path)
+    assert roles(labels) == ["E"] * 6
+    assert len(server.requests) == 9
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "reason"),
+    [
+        pytest.param(lambda handler: handler.error(500, "oops"), "HTTP 500: oops", id="500"),
+        pytest.param(lambda handler: handler.error(429, "slow down"), "HTTP 429: slow down", id="429"),
+        pytest.param(lambda handler: handler.hang_up(), "connection lost", id="cut connection"),
+        pytest.param(lambda handler: handler.half(answer()), "connection lost", id="half an answer"),
+        pytest.param(lambda handler: handler.send(200, b'{"cho'), "not JSON", id="malformed JSON"),
+        pytest.param(slow(1.5), "no answer within 0.2 s", id="slow"),
+    ],
+)
+def test_a_failure_that_stays_is_a_missing_label_with_its_reason(
+    server: ChatServer, llm: Llm, tmp_path: Path, misbehave: Callable[[Handler], None], reason: str
+) -> None:
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        bad = "TURN UNDER REVIEW\n[0] action: go to shelf 1\n" in body["messages"][1]["content"]
+        misbehave(handler) if bad else handler.say(answer())
+
+    server.behave = behave
+    labels = label_turns(turns_table(1, 4), llm(timeout=0.2, attempts=3, max_missing=0.25), cache=tmp_path)
+    assert roles(labels) == ["E", None, "E", "E"]
+    row = labels.slice(1, 1).to_pylist()[0]
+    assert reason in row["reason"]
+    assert (row["score"], row["evidence"], row["tokens_in"], row["cached"]) == (None, None, None, False)
+    assert costs(labels)["missing"] == 1
+    assert len(server.requests) == 3 + 3  # three tries for the bad one, and nothing of it is kept:
+    server.behave = lambda handler, *_: handler.say(answer("R"))
+    again = label_turns(turns_table(1, 4), llm(timeout=0.2, max_missing=0.25), cache=tmp_path)
+    assert roles(again) == ["E", "R", "E", "E"]
+
+
+def test_a_wrong_label_is_missing_and_is_not_paid_for_again(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, number, _: handler.say(answer("X" if number == 0 else "D"))
+    config = llm(max_missing=0.5, concurrency=1)
+    labels = label_turns(turns_table(1, 3), config, cache=tmp_path)
+    assert roles(labels) == [None, "D", "D"]
+    assert labels.column("reason")[0].as_py() == 'no valid role in the answer: {"evidence": "first visit", "role": "X"}'
+    again = label_turns(turns_table(1, 3), config, cache=tmp_path)
+    assert roles(again) == [None, "D", "D"]
+    assert len(server.requests) == 3
+
+
+def test_too_many_missing_labels_end_the_run_before_everything_is_asked(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    server.behave = lambda handler, *_: handler.error(500, "no GPU")
+    with pytest.raises(UserError, match="more than max_missing allows; the last reason: HTTP 500: no GPU"):
+        label_turns(turns_table(20, 10), llm(attempts=2, max_missing=0.02, concurrency=4), cache=tmp_path)
+    assert len(server.requests) < 40
+
+
+def test_a_cached_run_with_too_many_unusable_answers_fails_as_well(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    server.behave = lambda handler, *_: handler.say("I cannot say.")
+    label_turns(turns_table(), llm(max_missing=1.0), cache=tmp_path)
+    with pytest.raises(UserError, match=r"6 of 6 labels are missing \(100.0%; max_missing is 2.0%\); 6 times: no JSON"):
+        label_turns(turns_table(), llm(), cache=tmp_path)
+    assert len(server.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(401, "refuses \\(401\\); the environment variable OPENAI_API_KEY"), (404, "knows no chat model 'tiny'")],
+)
+def test_a_refusal_that_no_retry_can_mend_ends_the_run_at_once(
+    server: ChatServer, llm: Llm, tmp_path: Path, status: int, message: str
+) -> None:
+    server.behave = lambda handler, *_: handler.error(status, "no")
+    with pytest.raises(UserError, match=message) as caught:
+        label_turns(turns_table(), llm(concurrency=1, max_missing=1.0), cache=tmp_path)
+    assert "\n" not in str(caught.value)
+    assert len(server.requests) == 1
+
+
+def test_a_server_that_is_not_there_is_one_clear_line(llm: Llm, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="connection lost") as caught:
+        label_turns(turns_table(), llm(base_url="http://127.0.0.1:9/v1", attempts=2), cache=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_retry_after_is_waited_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = first(1, lambda handler: handler.error(429, "later", Retry_After="0.4"))
+    started = time.perf_counter()
+    label_turns(turns_table(1, 1), llm(), cache=tmp_path)
+    assert time.perf_counter() - started > 0.4
+
+
+def test_pauses_grow_where_the_server_names_none() -> None:
+    from tenacity import RetryCallState, wait_random_exponential
+
+    assert isinstance(original_wait, wait_random_exponential)
+    state = RetryCallState(None, None, (), {})  # type: ignore[arg-type]
+    longest = []
+    for attempt in (1, 4, 9):
+        state.attempt_number = attempt
+        longest.append(max(original_wait(state) for _ in range(200)))
+    assert longest[0] <= 0.5 < longest[1] < longest[2] <= 20
+
+
+original_wait = client._WAIT
+
+
+def test_no_more_requests_than_allowed_are_in_flight(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, *_: slow(0.03)(handler)
+    label_turns(turns_table(10, 4), llm(concurrency=5), cache=tmp_path)
+    assert server.most_in_flight == 5
+
+
+def test_answers_are_asked_for_under_a_schema_and_without_one_where_the_server_has_none(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        refused = "response_format" in body
+        handler.error(400, "response_format is not supported") if refused else handler.say(answer())
+
+    server.behave = behave
+    labels = label_turns(turns_table(1, 3), llm(concurrency=1), cache=tmp_path)
+    assert roles(labels) == ["E"] * 3
+    with_schema = [body for body in server.requests if "response_format" in body]
+    assert len(with_schema) == 1  # it is told once
+    schema = with_schema[0]["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["role"]["enum"] == ["D", "E", "N", "R"]
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(("thinking", "sent"), [(True, True), (False, False), (None, None)])
+def test_thinking_is_switched_by_the_chat_template(
+    server: ChatServer, llm: Llm, tmp_path: Path, thinking: bool | None, sent: bool | None
+) -> None:
+    label_turns(turns_table(1, 1), llm(thinking=thinking), cache=tmp_path)
+    body = server.requests[0]
+    assert body.get("chat_template_kwargs", {}).get("enable_thinking") is sent
+    assert ("response_format" in body) is (not thinking)  # a grammar would forbid the thinking
+    assert body["temperature"] == 0
+
+
+def test_the_same_window_in_several_rollouts_is_asked_about_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    one = turns_table(1, 3)
+    names = [f"copy{n}" for n in range(4) for _ in range(3)]
+    table = pa.concat_tables([one] * 4).set_column(1, "rollout_id", pa.array(names))
+    labels = label_turns(table, llm(), cache=tmp_path)
+    assert len(server.requests) == 3
+    assert labels.column("cached").to_pylist() == [False] * 3 + [True] * 9
+    assert costs(labels)["tokens_in"] == 1500
+
+
+def test_the_key_comes_from_the_environment_and_reaches_no_log_table_or_message(
+    server: ChatServer,
+    llm: Llm,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secret = "sk-very-secret-0123456789"
+    monkeypatch.setenv("JUDGE_KEY", secret)
+    caplog.set_level(logging.DEBUG)
+    server.behave = lambda handler, number, _: (
+        handler.error(400, f"key {secret} may not ask this") if number == 0 else handler.say(answer())
+    )
+    config = llm(api_key_env="JUDGE_KEY", structured="never", max_missing=0.5, concurrency=1)
+    labels = label_turns(turns_table(1, 2), config, cache=tmp_path / "cache")
+    assert server.headers[0]["Authorization"] == f"Bearer {secret}"
+    assert labels.column("reason")[0].as_py() == "HTTP 400: key *** may not ask this"
+    pq.write_table(labels, tmp_path / "labels.parquet", compression="none")
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"Bearer" not in written
+    for text in (written, caplog.text.encode(), config.model_dump_json().encode()):
+        assert secret.encode() not in text
+
+    server.behave = lambda handler, *_: handler.error(401, f"Incorrect API key: {secret}")
+    with pytest.raises(UserError) as caught:
+        label_turns(turns_table(3, 3), config, cache=tmp_path / "other")
+    assert secret not in str(caught.value)
+
+
+def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
+    from turncredit.config import from_mapping
+
+    for address in ("https://me:hunter2@judge.example/v1", "https://judge.example/v1?key=hunter2"):
+        with pytest.raises(ValueError, match="must not hold a key or a password"):
+            JudgeConfig(kind="llm", base_url=address)
+    if "judge" in __import__("turncredit.config", fromlist=["Experiment"]).Experiment.model_fields:
+        with pytest.raises(UserError) as caught:
+            from_mapping({"judge": {"kind": "llm", "base_url": "https://me:hunter2@judge.example/v1"}})
+        assert "hunter2" not in str(caught.value)
+
+
+def test_two_clients_at_once_pay_for_each_window_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, *_: slow(0.02)(handler)
+    table, config = turns_table(10, 10), llm(concurrency=8)
+    labels: list[pa.Table] = []
+    threads = [
+        threading.Thread(target=lambda: labels.append(label_turns(table, config, cache=tmp_path))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(server.requests) == 100
+    assert [roles(part) for part in labels] == [["E"] * 100] * 2
+    paid = sum(costs(part)["tokens_in"] for part in labels)
+    assert paid == 100 * 500
+
+
+def test_two_processes_at_once_pay_for_each_window_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, *_: slow(0.02)(handler)
+    pq.write_table(turns_table(10, 6), tmp_path / "turns.parquet")
+    script = (
+        "import sys, pyarrow.parquet as pq\n"
+        "from turncredit.judges.config import JudgeConfig\n"
+        "from turncredit.judges.label import costs, label_turns\n"
+        "config = JudgeConfig.model_validate_json(sys.argv[1])\n"
+        "table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])\n"
+        "assert table.column('role').to_pylist() == ['E'] * 60\n"
+        "print(int(costs(table)['tokens_in']))\n"
+    )
+    given = [llm(concurrency=6).model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", script, *given], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    paid = [int(job.communicate(timeout=60)[0]) for job in jobs]
+    assert [job.returncode for job in jobs] == [0, 0]
+    assert len(server.requests) == 60
+    assert sum(paid) == 60 * 500
+
+
+def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, *_: slow(0.02)(handler)
+    pq.write_table(turns_table(10, 10), tmp_path / "turns.parquet")
+    script = (
+        "import sys, pyarrow.parquet as pq\n"
+        "from turncredit.judges.config import JudgeConfig\n"
+        "from turncredit.judges.label import label_turns\n"
+        "label_turns(pq.read_table(sys.argv[2]), JudgeConfig.model_validate_json(sys.argv[1]), cache=sys.argv[3])\n"
+    )
+    config = llm(concurrency=2)
+    given = [config.model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
+    job = subprocess.Popen([sys.executable, "-c", script, *given])
+    while len(server.requests) < 30:
+        time.sleep(0.005)
+    job.kill()
+    job.wait()
+    time.sleep(0.1)
+    asked = len(server.requests)
+    assert asked < 100
+    labels = label_turns(turns_table(10, 10), config, cache=tmp_path / "cache")
+    assert roles(labels) == ["E"] * 100
+    # Only what was in flight when the job died is asked about again.
+    assert len(server.requests) <= 100 + 2
+
+
+def test_progress_is_told_up_to_the_number_of_windows(llm: Llm, tmp_path: Path) -> None:
+    seen: list[int] = []
+    label_turns(turns_table(2, 3), llm(), cache=tmp_path, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 6
+
+
+def test_questions_carry_what_a_cached_answer_depends_on(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    table = turns_table(1, 2)
+    label_turns(table, llm(), cache=tmp_path)
+    for changed in ({"model": "other"}, {"max_tokens": 64}, {"thinking": True}, {"window": 0}, {"temperature": 0.5}):
+        before = len(server.requests)
+        label_turns(table, llm(**changed), cache=tmp_path)
+        assert len(server.requests) == before + 2, changed
+    server.behave = lambda handler, *_: handler.say('{"evidence": "x", "score": 0.5}')
+    before = len(server.requests)
+    scores = label_turns(table, llm(), ask="progress", cache=tmp_path)
+    assert scores.column("score").to_pylist() == [0.5, 0.5]
+    assert roles(scores) == [None, None]
+    assert len(server.requests) == before + 2
+    before = len(server.requests)
+    label_turns(table, llm(concurrency=3, timeout=9.0, attempts=2), cache=tmp_path)
+    assert len(server.requests) == before
+
+
+def test_a_language_model_judge_needs_a_cache(llm: Llm) -> None:
+    with pytest.raises(UserError, match="a folder for its answers"):
+        label_turns(turns_table(), llm())
+
+
+def test_the_journal_holds_what_was_asked(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    label_turns(turns_table(1, 1), llm(), cache=tmp_path)
+    (path,) = tmp_path.glob("answers-*.parquet")
+    row = pq.read_table(path).to_pylist()[0]
+    assert row["model"] == "tiny"
+    assert row["prompt"] == server.requests[0]["messages"][1]["content"]
+    assert json.loads(row["decoding"]) == {
+        "temperature": 0.0,
+        "max_tokens": 4096,
+        "thinking": False,
+        "structured": "auto",
+    }
+    assert json.loads(row["answer"]) == {"evidence": "first visit", "role": "E"}
