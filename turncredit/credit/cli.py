@@ -14,6 +14,7 @@ from turncredit.credit.conventions import PRESETS
 from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
 from turncredit.credit.resolving import preset_params, resolve
 from turncredit.errors import UserError
+from turncredit.turns import Turns
 
 
 def credit(
@@ -51,7 +52,7 @@ def credit(
         if name not in side_paths:
             raise UserError(f"{chosen.name} needs {name}; give a table with --{name}")
     side = {name: tables.read(path) for name, path in side_paths.items() if name in chosen.needs or ".py" in method}
-    table = compute(tables.read(turns), chosen, side, seed=seed)
+    table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = tables.provenance(
         "credit",
         config={"method": method, "params": chosen.params()},

@@ -1,0 +1,211 @@
+"""What every method must keep, whatever the table.
+
+1. The order of the rows, and the names of groups and rollouts, change nothing but the order of the result.
+2. A group's credits depend on that group alone, but for methods that whiten or take a statistic of the batch.
+3. Where a method contains flat GRPO, it is flat GRPO exactly at that setting.
+4. Adding a constant to all returns of a group changes nothing in group-relative methods.
+5. SCPO credits a reference place at most once; MGR never gives an invalid action a positive reward.
+Don't weaken one of these to make a change pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.credit import synthetic
+from tests.credit.tables import numbers
+from turncredit.credit import METHODS, compute, resolve
+
+#: methods with a statistic over the whole batch (whitening, RMS, entropy range, the gate's schedule, balancing)
+BATCH = {name for name, method in METHODS.items() if method.normaliser} | {
+    "reinforce_pp",
+    "empg",
+    "mgr_no_critic",
+    "scpo",
+    "scpo_grpo",
+    "scpo_repeat",
+    "scpo_shortest",
+}
+#: methods whose draws come from the ids, and those in which ties are broken by them
+DRAWN = {"random_credit", "mgr", "mgr_no_critic", "mgr_no_repetition"}
+BY_ID = {"scpo", "scpo_grpo", "scpo_repeat", "scpo_shortest", "gigpo_similar"}
+
+ROWS = st.builds(
+    synthetic.rows,
+    groups=st.integers(1, 3),
+    size=st.integers(1, 4),
+    turns=st.integers(1, 7),
+    seed=st.integers(0, 10_000),
+)
+few = settings(max_examples=8, deadline=None)
+
+
+def credits_of(made: list[dict], name: str, **params: object) -> np.ndarray:
+    table, side = synthetic.tables(made)
+    return numbers(compute(table, resolve({"base": name, "params": params}), side))
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+@few
+@given(made=ROWS, seed=st.integers(0, 99))
+def test_permuting_rows_permutes_the_result_bit_for_bit(name: str, made: list[dict], seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(len(made))
+    got = credits_of([made[place] for place in order], name)
+    assert got.tobytes() == credits_of(made, name)[order].tobytes()
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - DRAWN - BY_ID))
+@few
+@given(made=ROWS, seed=st.integers(0, 99))
+def test_renaming_groups_and_rollouts_changes_nothing(name: str, made: list[dict], seed: int) -> None:
+    names = sorted({row["rollout_id"] for row in made})
+    lengths = [sum(row["rollout_id"] == rollout for row in made) for rollout in names]
+    assume(name != "scpo_chronological" or len(set(lengths)) == len(lengths))  # equal references: the first by id
+    draw = np.random.default_rng(seed).permutation(1000)
+    new = {rollout: f"y{draw[place]}" for place, rollout in enumerate(names)}
+    renamed = [
+        {**row, "group_id": f"x{draw[int(row['group_id'][1:])]}", "rollout_id": new[row["rollout_id"]]} for row in made
+    ]
+    np.testing.assert_allclose(credits_of(renamed, name), credits_of(made, name), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - BATCH))
+@few
+@given(made=ROWS)
+def test_a_group_does_not_depend_on_other_groups(name: str, made: list[dict]) -> None:
+    alone = [row for row in made if row["group_id"] == "g00000"]
+    got = credits_of(made, name)[[row["group_id"] == "g00000" for row in made]]
+    np.testing.assert_allclose(got, credits_of(alone, name), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in METHODS if METHODS[name].normaliser or name not in BATCH))
+@few
+@given(made=ROWS)
+def test_longer_rollouts_elsewhere_leak_nothing_before_whitening(name: str, made: list[dict]) -> None:
+    """Nothing is padded to a common length: long rollouts in another group leave the credits of this one alone."""
+    params = {"normaliser": None} if METHODS[name].normaliser else {}
+    if name.startswith("mgr"):
+        params["gate"] = "keep"
+    longer = [
+        {**row, "group_id": "z", "rollout_id": "z" + row["rollout_id"]}
+        for row in synthetic.rows(1, 2, 20, seed=1, equal_length=True)
+    ]
+    got = credits_of(made + longer, name, **params)[: len(made)]
+    np.testing.assert_allclose(got, credits_of(made, name, **params), rtol=1e-12, atol=1e-12)
+
+
+CONTAINED = [
+    ("has_progressive", {"alpha": 1}),
+    ("has_judge", {"alpha": 1}),
+    ("has_turnrd", {"alpha": 1}),
+    ("has_turnrd_film", {"alpha": 1}),
+    ("random_credit", {"alpha": 1}),
+    ("oracle_progress", {"alpha": 1}),
+    ("triage", {"lam": 0, "normaliser": None}),
+    ("triage_scalar", {"lam": 0, "normaliser": None}),
+    ("value_baseline", {"lam": 0, "normaliser": None}),
+    ("gigpo", {"omega": 0}),
+    ("scpo", {"omega": 0}),
+    ("hipif", {"penalty": 0, "weighting": "rollout"}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), CONTAINED, ids=[name for name, _ in CONTAINED])
+@few
+@given(made=ROWS)
+def test_at_its_neutral_setting_a_method_is_flat_grpo_bit_for_bit(name: str, params: dict, made: list[dict]) -> None:
+    if name == "hipif":
+        np.testing.assert_allclose(credits_of(made, name, **params), credits_of(made, "flat_grpo"), atol=1e-12)
+    else:
+        assert credits_of(made, name, **params).tobytes() == credits_of(made, "flat_grpo").tobytes()
+
+
+@pytest.mark.parametrize("name", ["flat_grpo", "rloo", "reinforce_pp"])
+@few
+@given(made=ROWS, shift=st.integers(-50, 50))
+def test_a_constant_on_all_returns_of_a_group_changes_nothing(name: str, made: list[dict], shift: int) -> None:
+    moved = [{**row, "reward": row["reward"] + shift * (row["turn"] == 0)} for row in made]
+    np.testing.assert_allclose(credits_of(moved, name), credits_of(made, name), atol=1e-9)
+
+
+@few
+@given(made=ROWS, shift=st.integers(-50, 50))
+def test_a_constant_on_all_first_rewards_changes_no_episode_term(made: list[dict], shift: int) -> None:
+    moved = [{**row, "reward": row["reward"] + shift * (row["turn"] == 0)} for row in made]
+    for name in ("gigpo", "hipif_gigpo"):
+        one, two = (compute(*synthetic_method(rows, name))["advantage_episode"] for rows in (made, moved))
+        np.testing.assert_allclose(one.to_numpy(), two.to_numpy(), atol=1e-9)
+
+
+def synthetic_method(made: list[dict], name: str) -> tuple:
+    table, side = synthetic.tables(made)
+    return table, METHODS[name], side
+
+
+@few
+@given(made=ROWS, theta=st.floats(0.1, 0.9), order=st.sampled_from(["balanced", "chronological", "longest_first"]))
+def test_scpo_credits_a_reference_place_at_most_once_and_only_in_failed_rollouts(
+    made: list[dict], theta: float, order: str
+) -> None:
+    table, side = synthetic.tables(made)
+    got = compute(table, resolve({"base": "scpo", "params": {"theta": theta, "order": order}}), side)
+    taken = set()
+    for row, place, credit in zip(made, numbers(got, "scpo_reference"), numbers(got, "scpo_credit"), strict=True):
+        assert 0 <= credit <= 1
+        if place < 0:
+            assert credit == 0
+            continue
+        assert not row["success"]
+        assert row["valid"]
+        assert (row["rollout_id"], place) not in taken
+        taken.add((row["rollout_id"], place))
+
+
+@few
+@given(made=ROWS, theta=st.floats(0.1, 0.9))
+def test_scpo_leaves_the_episode_term_and_groups_without_contrast_alone(made: list[dict], theta: float) -> None:
+    table, side = synthetic.tables(made)
+    plain = compute(table, METHODS["gigpo"], side)
+    shaped = compute(table, resolve({"base": "scpo", "params": {"theta": theta}}), side)
+    np.testing.assert_array_equal(numbers(plain, "advantage_episode"), numbers(shaped, "advantage_episode"))
+    won: dict[str, set] = {}
+    for row in made:
+        won.setdefault(row["group_id"], set()).add(row["success"])
+    for row, bonus in zip(made, numbers(shaped, "step_bonus"), strict=True):
+        assert bonus == 0 or len(won[row["group_id"]]) == 2
+
+
+@few
+@given(made=ROWS, gate=st.sampled_from(["sampled", "keep"]))
+def test_mgr_never_gives_an_invalid_action_a_positive_reward(made: list[dict], gate: str) -> None:
+    table, side = synthetic.tables(made)
+    got = compute(table, resolve({"base": "mgr", "params": {"gate": gate}}), side)
+    invalid = np.array([not row["valid"] for row in made])
+    assert (numbers(got, "reward_mgr")[invalid] <= 0).all()
+
+
+@few
+@given(made=ROWS)
+def test_a_group_whose_returns_are_all_equal_has_no_rollout_advantage_at_all(made: list[dict]) -> None:
+    dead = [{**row, "reward": 0.1 if row["turn"] == 0 else 0.0} for row in made]
+    for name in ("flat_grpo", "rloo", "reinforce_pp"):
+        assert not credits_of(dead, name).any()
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_single_turn_in_a_single_rollout_is_credited_without_a_warning(name: str) -> None:
+    made = synthetic.rows(1, 1, 1, seed=0)
+    with np.errstate(all="raise"):
+        assert np.isfinite(credits_of(made, name)).all()
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_input_table_is_left_as_it_was(name: str) -> None:
+    table, side = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
+    before = pa.Table.from_pylist(table.to_pylist(), schema=table.schema)
+    compute(table, METHODS[name], side)
+    assert table.equals(before)

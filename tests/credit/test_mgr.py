@@ -1,0 +1,106 @@
+"""MGR: every branch of its fusion by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.credit.tables import numbers, side, table
+from turncredit.credit import compute, resolve
+from turncredit.credit.mgr import ERRORS, retain_probability
+
+
+def mgr(name: str = "mgr_no_critic", **params: object):
+    return resolve({"base": name, "params": params})
+
+
+# Two rollouts that win and two that fail: R_global is 4/3 (1 - 1/2) = 2/3 and -2/3.
+FOUR = table(
+    {"g": [[0, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]]},
+    valid=[True, False, True, True, True, True, True, False, True, False, False, True],
+    action=["a", "b", "c", "a", "b", "c", "a", "b", "c", "a", "b", "c"],
+)
+LOCAL = [1, -1.1, 1.1, 1, 1, 1, 1, -1.1, 1.1, -1, -1, 1.1]
+
+
+def test_local_reward_rises_on_recovery_and_falls_on_a_slip() -> None:
+    assert numbers(compute(FOUR, mgr()), "local") == pytest.approx(LOCAL)
+
+
+def test_with_the_gate_open_validity_alone_gives_the_sign() -> None:
+    got = numbers(compute(FOUR, mgr(gate="keep")))
+    assert got == pytest.approx(np.array(LOCAL) * 2 / 3)
+
+
+def test_a_closed_gate_turns_valid_turns_of_failed_rollouts_negative() -> None:
+    made = compute(FOUR, mgr(decay=2.0))  # completion 1/2: the gate stays open with probability 0
+    assert set(numbers(made, "gate")[6:]) == {-1.0}
+    want = [*LOCAL[:6], *(-abs(value) for value in LOCAL[6:])]
+    assert numbers(made) == pytest.approx(np.array(want) * 2 / 3)
+
+
+def test_sign_conflicts_are_damped_and_agreements_are_not() -> None:
+    got = numbers(compute(FOUR, mgr(gate="keep", damping=0.5)))
+    conflict = [False, True, False, False, False, False, True, False, True, False, False, True]
+    want = [value * (0.5 if it else 1.0) for value, it in zip(LOCAL, conflict, strict=True)]
+    assert got == pytest.approx(np.array(want) * 2 / 3)
+
+
+def test_there_is_one_gate_for_each_failed_rollout() -> None:
+    made = table(
+        {f"g{k}": [[0, 0, 1], [0, 0, 0], [0, 0, 0]] for k in range(40)}, valid=[True] * 360, action=["a"] * 360
+    )
+    gate = numbers(compute(made, mgr()), "gate").reshape(40, 3, 3)
+    assert (gate[:, 0] == 0).all()
+    assert (gate[:, 1:] == gate[:, 1:, :1]).all()
+    assert {-1.0, 1.0} == set(gate[:, 1:, 0].ravel())  # completion 1/3: half of them stay open
+    again = numbers(compute(made, mgr(), seed=1), "gate").reshape(40, 3, 3)
+    assert (again != gate).any()
+
+
+def test_repeating_an_action_costs_more_each_time_past_the_free_ones() -> None:
+    made = table({"g": [[0] * 6, [0, 1]]}, valid=[True] * 8, action=["a", "a", "b", "a", "a", "a", "x", "y"])
+    got = numbers(compute(made, mgr()), "local")
+    assert got[:6].tolist() == [1, 1, 1, 0.5, 0, -0.5]
+    assert numbers(compute(made, mgr(repetition=0)), "local")[:6].tolist() == [1] * 6
+
+
+def test_invalid_repeats_are_neither_counted_nor_fined_again() -> None:
+    made = table({"g": [[0] * 5, [1]]}, valid=[True, False, False, True, True, True], action=["a"] * 5 + ["x"])
+    assert numbers(compute(made, mgr()), "local")[:5].tolist() == pytest.approx([1, -1.1, -1, 1.1, 0.5])
+
+
+def test_a_repeat_that_has_turned_negative_is_punished_in_successes_and_failures_alike() -> None:
+    rewards = [[0, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
+    made = table({"g": rewards}, valid=[True] * 10, action=["a"] * 10)
+    got = numbers(compute(made, mgr(gate="keep", repetition=1.0)))
+    assert got.tolist() == [1, 1, 0, -1, -2, 1, 1, 0, -1, -2]
+
+
+def test_a_group_without_contrast_or_of_one_gives_nothing() -> None:
+    made = table({"g": [[0, 0], [0]], "h": [[1]]}, valid=[True, False, True, False], action=["a"] * 4)
+    assert numbers(compute(made, mgr())).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("completion", "validity", "chance"),
+    [(0.5, 0.3, 1), (0.05, 0.9, 1), (0.1, 0.4, 0.85), (0.5, 0.9, 0.25), (0.6, 0.9, 0.1), (1, 1, 0.1)],
+)
+def test_the_gates_schedule(completion: float, validity: float, chance: float) -> None:
+    assert retain_probability(completion, validity, decay=1.5, floor=0.1) == pytest.approx(chance)
+
+
+def test_validity_is_read_from_the_observation_where_the_table_has_no_valid_column() -> None:
+    answers = ["You open the drawer 1.", "Nothing happens.", "", "Execution failed. Traceback: x", "You see nothing."]
+    made = table({"g": [[0] * 5, [1]]}, action=["a", "b", "c", "d", "e", "f"], next_observation=[*answers, "ok"])
+    assert numbers(compute(made, mgr()), "validity")[:5].tolist() == [1, -1, -1, -1, 1]
+    assert ERRORS.search("In it, nothing happens to be here.") is None
+
+
+def test_with_a_critic_the_reward_goes_through_gae() -> None:
+    values = [0.5, 0.2, 0.1] * 4
+    made = compute(FOUR, mgr("mgr", gate="keep", lam=1.0, normaliser=None), {"values": side(FOUR, value=values)})
+    reward = np.array(LOCAL).reshape(4, 3) * 2 / 3
+    want = np.cumsum(reward[:, ::-1], axis=1)[:, ::-1] - np.array(values).reshape(4, 3)
+    assert numbers(made) == pytest.approx(want.ravel())
+    assert numbers(made, "value_target") == pytest.approx((want + np.array(values).reshape(4, 3)).ravel())

@@ -1,0 +1,138 @@
+"""From names and configuration entries to methods."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.credit import synthetic
+from tests.credit.tables import numbers
+from turncredit.credit import METHODS, compute, resolve
+from turncredit.errors import UserError
+
+TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
+
+
+def test_every_named_method_resolves_to_itself_and_has_a_summary() -> None:
+    for name, method in METHODS.items():
+        assert resolve(name) == method
+        assert method.summary
+        assert len(method.summary) < 90
+
+
+def test_parameters_go_to_the_part_that_has_them_and_conventions_to_all() -> None:
+    method = resolve({"base": "scpo", "params": {"theta": 0.5, "omega": 2, "gamma": 0.9}})
+    assert method.shapers[0].params == {"theta": 0.5}
+    assert method.estimator.params == {"omega": 2, "gamma": 0.9}
+    assert resolve({"base": "triage", "params": {"ddof": 0}}).normaliser.params == {"ddof": 0}
+    assert resolve({"base": "triage", "params": {"ddof": 0}}).estimator.params == {"ddof": 0}
+
+
+def test_a_parameter_of_two_parts_must_name_its_part() -> None:
+    composed = {"base": "has_progressive", "params": {"estimator": "gigpo", "shapers": ["scpo"], "alpha": 0.5}}
+    with pytest.raises(UserError, match=re.escape("write scpo.alpha or has_progressive.alpha")):
+        resolve(composed)
+    composed["params"]["scpo.alpha"] = composed["params"].pop("alpha")
+    method = resolve(composed)
+    assert method.shapers[0].params["alpha"] == 0.5
+    assert "alpha" not in method.turn_term.params
+
+
+def test_a_composition_is_a_configuration_entry() -> None:
+    by_hand = resolve({"base": "step_grpo", "params": {"shapers": ["scpo"]}})
+    np.testing.assert_array_equal(
+        numbers(compute(TABLE, by_hand, SIDE)), numbers(compute(TABLE, METHODS["scpo_grpo"], SIDE))
+    )
+    entry = {"base": "hipif", "params": {"estimator": "gigpo", "normaliser": "rms", "turn_term": "has_progressive"}}
+    method = resolve(entry, name="mine")
+    assert [part.name for part in method.parts] == ["hipif", "gigpo", "has_progressive", "rms"]
+    got = compute(TABLE, method, SIDE)
+    assert set(got["method"].to_pylist()) == {"mine"}
+    assert np.sqrt(np.mean(numbers(got) ** 2)) == pytest.approx(1)
+
+
+def test_text_from_the_command_line_becomes_what_the_parameter_is() -> None:
+    method = resolve({"base": "scpo", "params": {"eps": "1e-4", "ranks": "2", "repeat": "true"}})
+    assert method.estimator.params == {"eps": 1e-4}
+    assert method.shapers[0].params == {"ranks": 2, "repeat": True}
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("flat_gpro", "unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
+        ({"base": "gigpo", "param": {}}, "a method has no key 'param' (did you mean 'params'?)"),
+        ({"base": "gigpo", "params": {"omga": 1}}, "gigpo has no parameter 'omga' (did you mean 'omega'?)"),
+        ({"base": "gigpo", "params": {"norm": "std"}}, "gigpo: norm='std'"),
+        ({"base": "gigpo", "params": {"gamma": 1.5}}, "gigpo: gamma=1.5"),
+        ({"base": "gigpo", "params": {"ddof": 2}}, "gigpo: ddof=2"),
+        ({"base": "has_judge", "params": {"alpha": -0.1}}, "has_judge: alpha=-0.1"),
+        ({"base": "has_judge", "params": {"alpha": "half"}}, "has_judge: alpha='half'"),
+        ({"base": "gigpo", "params": {"shapers": ["scop"]}}, "unknown shapers 'scop' (did you mean 'scpo'?)"),
+        ({"base": "gigpo", "params": {"estimator": None}}, "estimator is one name, not None"),
+        ({"base": "rloo", "params": {"shapers": ["scpo"]}}, "rloo has no use for what scpo adds to a turn"),
+        ({}, "either base (a built-in method) or credit (a file)"),
+        ({"base": "gigpo", "credit": "x.py"}, "either base (a built-in method) or credit (a file)"),
+        ("missing.py", "missing.py: no such file"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_nearest_name(entry: str | dict, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        resolve(entry)
+    assert "\n" not in str(caught.value)
+
+
+def own(path: Path, body: str) -> str:
+    file = path / "mine.py"
+    file.write_text("import numpy as np\nfrom turncredit.turns import Turns\n" + body)
+    return str(file)
+
+
+def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
+    file = own(
+        tmp_path,
+        "def mine(turns: Turns, *, scale: float = 1.0):\n"
+        "    'Later turns get more.'\n"
+        "    return {'early': -turns.turn_N, 'advantage': scale * turns.turn_N}\n",
+    )
+    for entry in (file, f"{file}:mine"):
+        method = resolve({"credit": entry, "params": {"scale": "2"}})
+        assert method.summary == "Later turns get more."
+        shuffled = TABLE.take(np.arange(TABLE.num_rows)[::-1])
+        got = compute(shuffled, method)
+        assert numbers(got).tolist() == [2.0 * turn for turn in shuffled["turn"].to_pylist()]
+        assert numbers(got, "early").tolist() == [-float(turn) for turn in shuffled["turn"].to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "def mine(turns):\n    return turns.return_R\n",
+            "column 'advantage' has shape (6,); one number for each of the",
+        ),
+        ("def mine(turns):\n    return turns.reward_N * np.nan\n", "column 'advantage' is nan at group 'g00000'"),
+        ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "none is called 'advantage'"),
+        ("def mine(turns):\n    return ['x'] * turns.n\n", "holds something that is not a number"),
+        ("def other(turns):\n    return turns.reward_N\n", "has no function 'mine'"),
+        ("def mine(turns:\n", "cannot be imported: SyntaxError"),
+        ("import nowhere_to_be_found\n", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path: Path, body: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        compute(TABLE, resolve(own(tmp_path, body)))
+    assert "mine.py" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_side_tables_are_asked_for_by_name() -> None:
+    with pytest.raises(UserError, match="triage needs the side table 'labels'"):
+        compute(TABLE, METHODS["triage"])
+    assert METHODS["triage"].needs == ("labels",)
+    assert METHODS["turn_value"].needs == ("values",)
+    assert METHODS["turn_value"].model == "turn_value"
+    assert METHODS["flat_grpo"].needs == ()

@@ -1,0 +1,120 @@
+"""Methods that read a critic, a judge's roles, or the policy's entropy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.credit.tables import numbers, side, table
+from turncredit.credit import METHODS, compute, resolve
+from turncredit.errors import UserError
+
+TWO = table({"g": [[0, 1], [0, 0, 0]]})
+FLAT = numbers(compute(TWO, METHODS["flat_grpo"]))
+VALUES = {"values": side(TWO, value=[0.5, 0.75, 0.5, 0.25, 0.0])}
+NOTHING = {"values": side(TWO, value=[None] * 5)}
+
+
+def method(name: str, **params: object):
+    return resolve({"base": name, "params": params})
+
+
+def z(x: np.ndarray) -> np.ndarray:
+    return (x - x.mean()) / np.sqrt(x.var(ddof=1) + 1e-8)
+
+
+def test_gae_by_hand() -> None:
+    made = compute(TWO, method("ppo", gamma=0.5, lam=0.5, normaliser=None), VALUES)
+    d = np.array([0.5 * 0.75 - 0.5, 1 - 0.75, 0.5 * 0.25 - 0.5, -0.25, 0.0])
+    want = [d[0] + 0.25 * d[1], d[1], d[2] + 0.25 * (d[3] + 0.25 * d[4]), d[3] + 0.25 * d[4], d[4]]
+    assert numbers(made) == pytest.approx(want)
+    assert numbers(made, "value_target") == pytest.approx(np.add(want, [0.5, 0.75, 0.5, 0.25, 0]))
+
+
+def test_with_lambda_one_gae_is_return_minus_value() -> None:
+    made = compute(TWO, method("ppo", normaliser=None), VALUES)
+    assert numbers(made) == pytest.approx([0.5, 0.25, -0.5, -0.25, 0])
+
+
+def test_ppo_whitens_the_policys_advantage_and_not_the_critics_target() -> None:
+    made = compute(TWO, METHODS["ppo"], VALUES)
+    assert numbers(made) == pytest.approx(z(np.array([0.5, 0.25, -0.5, -0.25, 0])))
+    assert numbers(made, "value_target") == pytest.approx([1, 1, 0, 0, 0])
+
+
+def test_turn_value_scales_gae_to_unit_size_without_centring_it() -> None:
+    raw = numbers(compute(TWO, method("ppo", lam=0.9, normaliser=None), VALUES))
+    got = numbers(compute(TWO, METHODS["turn_value"], VALUES))
+    assert got == pytest.approx(raw / np.sqrt(np.mean(raw**2)))
+    assert np.sqrt(np.mean(got**2)) == pytest.approx(1)
+
+
+def test_turn_value_is_flat_grpo_while_no_value_model_exists() -> None:
+    got = compute(TWO, method("turn_value", normaliser=None), NOTHING)
+    assert numbers(got).tobytes() == FLAT.tobytes()
+    assert got["value"].null_count == 5
+
+
+def test_a_table_of_values_with_some_missing_is_damaged() -> None:
+    values = {"values": side(TWO, value=[0.5, None, 0.5, 0.25, 0.0])}
+    with pytest.raises(UserError, match="which has 1 null values"):
+        compute(TWO, METHODS["turn_value"], values)
+
+
+@pytest.mark.parametrize("name", ["ppo", "mgr", "has_turnrd"])
+def test_methods_that_need_values_say_so_when_all_are_null(name: str) -> None:
+    turns = {**TWO, "valid": [True] * 5, "action": ["a"] * 5}
+    with pytest.raises(UserError, match="every 'value' of the side table 'values' is null"):
+        compute(turns, METHODS[name], NOTHING)
+
+
+def test_value_baseline_adds_clipped_increments() -> None:
+    made = compute(TWO, method("value_baseline", clip=0.2, normaliser=None), VALUES)
+    increments = [0.2, 0.2, -0.2, -0.2, 0.0]  # .25, 1 - .75, -.25, -.25, 0 - 0
+    assert numbers(made, "credit") == pytest.approx(increments)
+    assert numbers(made) == pytest.approx(FLAT + 0.2 * np.array(increments))
+    warming = compute(TWO, method("value_baseline", normaliser=None), NOTHING)
+    np.testing.assert_array_equal(numbers(warming), FLAT)
+
+
+def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
+    labels = {"labels": side(TWO, role=["decisive", "E", "no_progress", "Regression", None])}
+    made = compute(TWO, METHODS["triage"], labels)
+    credit = np.array([1, 0.5, -0.1, -0.5, 0])
+    assert numbers(made, "credit").tolist() == credit.tolist()
+    assert numbers(made) == pytest.approx(z(FLAT + 0.2 * credit))
+
+
+def test_triages_ablations_leave_one_role_out() -> None:
+    labels = {"labels": side(TWO, role=["D", "E", "N", "R", "R"])}
+    for name, credit in (
+        ("triage_no_regression", [1, 0.5, -0.1, 0, 0]),
+        ("triage_no_exploration", [1, 0, -0.1, -0.5, -0.5]),
+    ):
+        assert numbers(compute(TWO, METHODS[name], labels), "credit").tolist() == credit
+
+
+def test_an_unknown_role_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(UserError, match=r"unknown role 'decisiv'.*did you mean 'decisive'"):
+        compute(TWO, METHODS["triage"], {"labels": side(TWO, role=["decisiv", "E", "N", "R", "R"])})
+
+
+def test_the_scalar_comparator_adds_the_judges_score() -> None:
+    labels = {"labels": side(TWO, score=[1, 0, None, 0.5, 0])}
+    made = compute(TWO, method("triage_scalar", lam=0.4), labels)
+    assert numbers(made) == pytest.approx(z(FLAT + 0.4 * np.array([1, 0, 0, 0.5, 0])))
+
+
+def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
+    turns = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
+    sure = np.exp(-np.array([0, 1, 0.5, 0, 1]))
+    ahead = np.array([sure[1], 0, sure[3], sure[4], 0])
+    want = FLAT * sure / sure.mean() + 0.05 * ahead
+    assert numbers(compute(turns, METHODS["empg"])) == pytest.approx(want - want.mean(), abs=1e-6)
+
+
+def test_empg_estimates_entropy_from_the_sampled_tokens() -> None:
+    turns = {**TWO, "response_logprobs": [[-1.0], [-2.0, -4.0], [-2.0], [-0.5, -1.5], [-3.0]]}
+    assert numbers(compute(turns, METHODS["empg"]), "entropy").tolist() == [1, 3, 2, 1, 3]
+    same = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
+    np.testing.assert_array_equal(numbers(compute(turns, METHODS["empg"])), numbers(compute(same, METHODS["empg"])))
