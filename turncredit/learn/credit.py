@@ -10,6 +10,8 @@ import numpy as np
 from turncredit import tables
 from turncredit.config import Experiment
 from turncredit.credit import compute, resolve
+from turncredit.seeding import derive_seed
+from turncredit.turns import Turns
 
 
 def credit(
@@ -24,10 +26,11 @@ def credit(
 ) -> dict[str, float]:
     """Write the credits of `turns` by `method`. `side` names the side tables that the method reads."""
     entry = experiment.define.get(method)
-    resolved = resolve(entry.model_dump(include={"base", "credit", "params"}) if entry else method)
-    table = compute(
-        tables.read(turns, "turns"), resolved, {name: tables.read(path, name) for name, path in side.items()}
+    resolved = resolve(entry.model_dump(include={"base", "credit", "params"}) if entry else method, method)
+    view = Turns(
+        tables.read(turns, "turns"), {name: tables.read(path, name) for name, path in side.items()}, where=str(turns)
     )
+    table = compute(view, resolved, seed=derive_seed(seed, "credit", round))
     made_by = tables.provenance(
         "credit",
         config={"method": method, "define": entry.model_dump() if entry else None, "round": round},
