@@ -78,7 +78,7 @@ def test_value_baseline_adds_clipped_increments() -> None:
 
 
 def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
-    labels = {"labels": side(TWO, role=["decisive", "E", "no_progress", "Regression", None])}
+    labels = {"labels": side(TWO, role=["decisive", "E", "no progress", "Regression", None])}
     made = compute(TWO, METHODS["triage"], labels)
     credit = np.array([1, 0.5, -0.1, -0.5, 0])
     assert numbers(made, "credit").tolist() == credit.tolist()

@@ -39,7 +39,7 @@ def triage(
     Source: TRIAGE, eq. 2-4. The constants were lost from the copy of the paper that this was written from; they are
     from a secondary source and agree with what the text says of them.
 
-    Reads `role` of the side table `labels`: decisive, exploration, no_progress, regression, or D, E, N, R.
+    Reads `role` of the side table `labels`: decisive, exploration, no progress, regression, or D, E, N, R.
     Returns `advantage_rollout`, `credit` (r, 0 where there is no role) and `advantage` (each N).
     """
     value = {
@@ -50,12 +50,13 @@ def triage(
     }
     role_N = _labels(turns, "triage", "role").column("role", "triage", nulls=True)
     names, code_N = np.unique(np.array(["" if role is None else str(role) for role in role_N]), return_inverse=True)
-    unknown = [name for name in names if name and name.lower() not in ROLES]
+    roles = [name.lower().replace(" ", "_").replace("-", "_") for name in names]
+    unknown = [name for name, role in zip(names, roles, strict=True) if role and role not in ROLES]
     if unknown:
         raise UserError(
             f"labels: unknown role '{unknown[0]}'{nearest(unknown[0], ROLES)}; roles are {', '.join(value)}"
         )
-    credit_N = np.array([value[ROLES[name.lower()]] if name else 0.0 for name in names])[code_N]
+    credit_N = np.array([value[ROLES[role]] if role else 0.0 for role in roles])[code_N]
     return _added(base_N, credit_N, lam)
 
 
