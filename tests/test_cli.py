@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.audit import synthetic
 from turncredit import __version__, cli
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
@@ -86,3 +87,19 @@ def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):
     done = run("config", "a.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "turncredit: a.yaml: unknown key 'rollout.group_sice' (did you mean 'group_size'?)\n"
+
+
+def test_report_makes_the_page_and_prints_the_table(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    done = run("report", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert "flat_grpo" in done.stdout
+    assert done.stdout.endswith(f"page: {folder}/report/index.html\n")
+    assert (folder / "report/index.html").exists()
+
+
+def test_report_on_a_folder_without_results_leaves_no_file(tmp_path):
+    done = run("report", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not (tmp_path / "out").exists()

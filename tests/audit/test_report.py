@@ -153,6 +153,22 @@ def test_one_method_one_seed_one_round_is_enough_for_a_report(tmp_path):
     assert "games only (one seed)" in cell(summary, "final", "has_progressive", "final").note
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_report_can_be_made_from_the_first_evaluation_on(tmp_path, last):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=5, games=6)
+    folder = synthetic.make(tmp_path, config, rounds_done={("flat_grpo", 0): last}, turns=False)
+    metrics = module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert metrics["finished"] == 0
+    assert (tmp_path / "out/learning_curves.svg").exists() == (last == 1)
+
+
+def test_an_experiment_of_the_sft_policy_alone_has_a_report(tmp_path):
+    config = synthetic.experiment(methods=["sft"], seeds=[0], rounds=3, games=6)
+    folder = synthetic.make(tmp_path, config.model_copy(update={"methods": ()}), turns=False)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert isinstance(cell(summarise(collect(folder, config)), "final", "sft", "final"), Number)
+
+
 def test_runs_that_the_configuration_does_not_name_are_shown_and_said(tmp_path):
     config = synthetic.experiment(games=6, rounds=1, seeds=[0])
     folder = synthetic.make(tmp_path, config, turns=False)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -67,6 +69,19 @@ def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "config.json").write_text("{}")
     assert sqltool.answer(f"SELECT * FROM {view}", tmp_path).num_rows == 0
+
+
+def test_the_queries_of_the_documentation_run(finished):
+    text = (Path(__file__).parents[2] / "docs/sql.md").read_text()
+    queries = [
+        query
+        for block in re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+        for query in block.split(";")
+        if query.strip()
+    ]
+    assert len(queries) >= 4
+    for query in queries:
+        assert sqltool.answer(query, finished).num_rows > 0, query
 
 
 def test_metrics_are_a_table_too(finished):

@@ -104,7 +104,8 @@ def _runs(folder: Path, experiment: Experiment, evals: pd.DataFrame) -> pd.DataF
                 "folder": str((folder / "runs" / method / f"seed{seed}").relative_to(folder)),
             }
         )
-    return pd.DataFrame(rows)
+    names = ["method", "seed", "evaluated", "wanted", "finished", "configured", "folder"]
+    return pd.DataFrame(rows, columns=names).astype({"finished": bool, "configured": bool})
 
 
 def _training(folder: Path, experiment: Experiment, runs: pd.DataFrame) -> pd.DataFrame:

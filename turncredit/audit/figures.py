@@ -131,7 +131,7 @@ def learning_curves(
         top = _top(curves, seeds, baseline)
         single = len(axes) == 1
         for ax, group in zip(axes, groups, strict=False):
-            _axes_frame(ax, top, curves["round"], ylabel if single else None)
+            _axes_frame(ax, top, curves["round"], ylabel if single else None, ticks=12 if single else 5)
             _baseline(ax, baseline)
             ends = [_curve(ax, curves, seeds, method, style[method], small=not single) for method in group]
             if single:
@@ -152,11 +152,11 @@ def _top(curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float
     return float(min(1.0, np.ceil(highest * 10 + 0.2) / 10))
 
 
-def _axes_frame(ax: Axes, top: float, rounds: pd.Series, ylabel: str | None) -> None:
+def _axes_frame(ax: Axes, top: float, rounds: pd.Series, ylabel: str | None, *, ticks: int) -> None:
     ax.set_ylim(0, top)
     # A single round still needs a width.
     ax.set_xlim(rounds.min() - 0.25, max(rounds.max(), rounds.min() + 1) + 0.25)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=ticks))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
     ax.spines["left"].set_visible(False)
     if ylabel:

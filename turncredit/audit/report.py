@@ -22,18 +22,17 @@ from turncredit.tables import code_version
 
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
-    """Write `index.html`, `summary.parquet`, `summary.csv` and `learning_curves.svg/.png` to the folder `out`.
+    """Write `index.html`, `summary.parquet`, `summary.csv` and, once a run is evaluated, `learning_curves.svg/.png`.
 
     `results` is the folder results/<experiment>. Whatever runs are there are reported; what is missing is listed as
     missing. Raises UserError where there is no evaluation at all, TableError for a damaged table.
     """
     out = Path(out)
-    out.mkdir(parents=True, exist_ok=True)
     summary = summarise(collect(results, experiment))
     table = summary_table(summary)
     pictures = _pictures(summary)
     page = render(summary, pictures)
-    curves = _curves(summary.results, title="Success on held-out games")
+    out.mkdir(parents=True, exist_ok=True)
 
     def csv(path: Path) -> None:
         with path.open("w", newline="") as handle:
@@ -42,10 +41,13 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
     _replace(out / "index.html", lambda path: path.write_text(page))
     _replace(out / "summary.parquet", lambda path: pq.write_table(table, path, compression="zstd"))
     _replace(out / "summary.csv", csv)
-    _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
-    _replace(
-        out / "learning_curves.png", lambda path: curves.savefig(path, format="png", dpi=160, facecolor=figures.PAPER)
-    )
+    if "curves" in pictures:
+        curves = _curves(summary.results, title="Success on held-out games")
+        _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
+        _replace(
+            out / "learning_curves.png",
+            lambda path: curves.savefig(path, format="png", dpi=160, facecolor=figures.PAPER),
+        )
     verdict = summary.verdict.informative
     return {
         "numbers": float(table.num_rows),
@@ -134,6 +136,7 @@ def render(summary: Summary, pictures: dict[str, str]) -> str:
         experiment=summary.results.experiment,
         facts=_facts(summary.results),
         pictures=pictures,
+        panels=len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
         cite=cite,
         numbers=numbers,

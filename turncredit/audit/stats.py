@@ -313,4 +313,4 @@ def _has(names: Sequence[str]) -> str:
 def points(estimate: Estimate) -> str:
     """A difference of success rates in points with its interval: `+15.1 points [+10.3, +19.9]`."""
     value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
-    return f"{value:+.1f} points [{low:+.1f}, {high:+.1f}]"
+    return f"{value:+z.1f} points [{low:+z.1f}, {high:+z.1f}]"

@@ -53,7 +53,7 @@ class Number:
             return f"{self.value:.0f} s" if self.value < 600 else f"{self.value / 60:.0f} min"
         formats = {
             "share": f"{100 * self.value:.1f}%",
-            "points": f"{100 * self.value:+.1f}",
+            "points": f"{100 * self.value:+z.1f}",
             "number": f"{self.value:.1f}",
         }
         return formats[self.unit]
@@ -63,7 +63,7 @@ class Number:
         """The interval in the value's unit, or an empty string."""
         if self.low is None or self.high is None or np.isnan(self.low):
             return ""
-        sign = "+" if self.unit == "points" else ""
+        sign = "+z" if self.unit == "points" else ""
         scale = 1 if self.unit in ("number", "seconds") else 100
         return f"{scale * self.low:{sign}.1f} to {scale * self.high:{sign}.1f}"
 
@@ -110,7 +110,7 @@ class Summary:
 
 def summarise(results: Results) -> Summary:
     """Compute the report's numbers. Missing runs stay missing; nothing is filled in for them."""
-    baseline = MIDDLE if MIDDLE in results.methods else results.methods[0]
+    baseline = MIDDLE if MIDDLE in results.methods else next(iter(results.methods), SFT)
     differences = {
         method: difference
         for method in results.methods
