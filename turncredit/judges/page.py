@@ -49,7 +49,7 @@ _PAGE = jinja2.Template(
 {% for row in rows %}<tr><td>{{ row.method }}<td>{{ row.round }}<td>{{ row.outcome }}<td class="number">{{ row.turns }}
 <td class="bar"><div>{% for role in order %}{% if row[role] > 0 %}<span title="{{ names.get(role, 'no label') }}
  {{ '%.1f' % (100 * row[role]) }}%" style="width:{{ 100 * row[role] }}%;background:{{ colours[role] }}">{{ role
- }}{% if row[role] >= .08 %} {{ '%.0f' % (100 * row[role]) }}%{% endif %}</span>{% endif %}{% endfor %}</div></tr>
+ }}{% if row[role] >= 0.08 %} {{ '%.0f' % (100 * row[role]) }}%{% endif %}</span>{% endif %}{% endfor %}</div></tr>
 {% endfor %}</table>
 {% endfor %}
 </html>

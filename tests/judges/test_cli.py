@@ -1,0 +1,164 @@
+"""The commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from turncredit import tables
+from turncredit.errors import UserError
+from turncredit.judges.cli import app
+from turncredit.judges.config import JudgeConfig
+
+from .chat_server import ChatServer
+from .conftest import turns_table
+
+
+def judge(*arguments: str | Path) -> str:
+    """Run a command; a UserError comes through, as `turncredit` itself prints it."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> Path:
+    path = tmp_path / "turns.parquet"
+    pq.write_table(turns_table(3, 4), path)
+    return path
+
+
+def test_rule_labels_of_any_table(turns: Path, tmp_path: Path) -> None:
+    out = tmp_path / "labels.parquet"
+    said = judge("label", "--turns", turns, "--judge", "rule", "--out", out)
+    assert "labels 12, missing 0" in said
+    labels = tables.read(out, "labels")
+    assert labels.column_names[:7] == ["group_id", "rollout_id", "turn", "judge", "role", "score", "evidence"]
+    assert set(labels.column("role").to_pylist()) <= set("DENR")
+    meta = tables.metadata(out)
+    assert meta["config"]["judge"]["kind"] == "rule"
+    assert meta["inputs"]["turns"] == tables.file_hash(turns)
+
+
+def test_the_same_labels_from_json_lines(turns: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "turns.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in pq.read_table(turns).to_pylist()))
+    judge("label", "--turns", turns, "--out", tmp_path / "a.parquet")
+    judge("label", "--turns", lines, "--out", tmp_path / "b.parquet")
+    assert tables.read(tmp_path / "a.parquet") == tables.read(tmp_path / "b.parquet")
+
+
+@pytest.mark.parametrize("env", ["alfworld", "webshop", "searchqa"])
+def test_the_three_environments_are_known_by_name(env: str, tmp_path: Path) -> None:
+    pq.write_table(turns_table(env=env), tmp_path / "t.parquet")
+    judge("label", "--turns", tmp_path / "t.parquet", "--out", tmp_path / "l.parquet")
+    assert tables.read(tmp_path / "l.parquet").num_rows == 6
+
+
+def test_a_language_model_by_options(server: ChatServer, turns: Path, tmp_path: Path) -> None:
+    llm = ["label", "--turns", turns, "--judge", "llm", "--model", "tiny", "--base-url", server.url]
+    where = ["--cache", tmp_path / "cache", "--out", tmp_path / "l.parquet"]
+    said = judge(*llm, *where, "--thinking", "off", "--concurrency", "2")
+    assert "cached 0, tokens_in 6000, tokens_out 240" in said
+    assert server.most_in_flight <= 2
+    said = judge(*llm, *where, "--thinking", "off")
+    assert "cached 12, tokens_in 0" in said
+    assert len(server.requests) == 12
+    judge(*llm, *where, "--thinking", "unset")
+    assert "chat_template_kwargs" not in server.requests[-1]
+
+
+def test_an_audit_is_printed_and_its_disagreements_written(tmp_path: Path) -> None:
+    judge("label", "--turns", "calibration", "--out", tmp_path / "l.parquet")
+    said = judge(
+        "audit", "--labels", tmp_path / "l.parquet", "--gold", "calibration",
+        "--disagreements", tmp_path / "d.parquet", "--show", "1",
+    )  # fmt: skip
+    for part in ("F1 by role and outcome", "agreement 0.983", "Cohen's kappa 0.976", "R regression", "4 disagreements"):
+        assert part in said
+    assert pq.read_table(tmp_path / "d.parquet").num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--turns", "nowhere.parquet"], "nowhere.parquet: no such file"),
+        (["--turns", "calibration", "--judge", "llm", "--window", "6"], "--window: Input should be less than or equal"),
+        (["--turns", "calibration", "--judge", "llm", "--base-url", "localhost"], "base_url must be an address"),
+        (["--turns", "bad.jsonl"], "bad.jsonl: cannot be read as one JSON object a line"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_file(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.jsonl").write_text("not json\n")
+    with pytest.raises(UserError, match=message) as caught:
+        judge("label", *arguments, "--out", tmp_path / "l.parquet")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "l.parquet").exists()
+
+
+def test_a_server_that_fails_leaves_no_labels(
+    server: ChatServer, llm: Callable[..., JudgeConfig], turns: Path, tmp_path: Path
+) -> None:
+    server.behave = lambda handler, *_: handler.error(401, "no")
+    with pytest.raises(UserError, match="refuses"):
+        judge("label", "--turns", turns, "--judge", "llm", "--base-url", llm().base_url, "--cache", tmp_path / "c",
+              "--out", tmp_path / "l.parquet")  # fmt: skip
+    assert not (tmp_path / "l.parquet").exists()
+
+
+def results_tree(root: Path) -> None:
+    """A results folder with labels of two places, as the pipeline lays them out (made up for this test)."""
+    for place, role_of in (("sft/rollouts/t4k2T1.0/seed0", "E"), ("runs/triage/seed0/round02/rollouts", "D")):
+        folder = root / "exp" / place
+        table = turns_table(2, 2, success=True)
+        for field in tables.schema("turns"):
+            if field.name not in table.column_names:
+                blank = {"string": "", "bool": True}.get(str(field.type), [] if pa.types.is_list(field.type) else 0)
+                table = table.append_column(field.name, pa.array([blank] * 4, field.type))
+        tables.write(table, folder / "turns.parquet", "turns", {})
+        labels = {**{key: table.column(key) for key in tables.KEYS}, "role": [role_of, "R", "R", None]}
+        rest = {"judge": "rule", "prompt_hash": "0", "cached": False, "score": None, "evidence": None, "reason": None}
+        rest |= {"tokens_in": None, "tokens_out": None, "seconds": None}
+        labels |= {
+            name: pa.array([value] * 4, tables.schema("labels").field(name).type) for name, value in rest.items()
+        }
+        tables.write(pa.table(labels), folder / "labels" / "rule-role.parquet", "labels", {})
+
+
+def test_the_page_has_the_roles_of_each_method_and_round(tmp_path: Path) -> None:
+    from turncredit.judges.page import role_shares
+
+    results_tree(tmp_path)
+    judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
+    page = (tmp_path / "roles.html").read_text()
+    assert "exp, judge rule" in page
+    assert "http" not in page  # nothing is fetched
+    shares = {(row["method"], row["round"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
+    row = shares["triage", 2, "success"]
+    assert (row["turns"], row["D"], row["E"], row["R"], row["-"]) == (4, 0.25, 0.0, 0.5, 0.25)
+    assert shares["sft", 1, "all"]["E"] == 0.25
+
+
+def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no role labels there"):
+        judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
+
+
+def test_importing_the_commands_imports_nothing_heavy() -> None:
+    heavy = ("openai", "pandas", "torch", "duckdb")
+    code = f"import sys, turncredit.judges.cli; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
