@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 
@@ -56,6 +58,13 @@ def cut(
     if len(rollout_N):
         close(rollout_N[-1])
     return sequences
+
+
+def list_column(table: pa.Table, name: str) -> list[np.ndarray]:
+    """A list column as one array a row, cut from its flat values without copying."""
+    column = table.column(name).combine_chunks()
+    values, offsets = column.values.to_numpy(), column.offsets.to_numpy()
+    return [values[start:end] for start, end in pairwise(offsets)]
 
 
 def batches(sequences: Sequence[TokenSequence], tokens: int) -> Iterator[list[TokenSequence]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from turncredit.errors import UserError
 from turncredit.learn.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.learn.progress import progress
 from turncredit.learn.rollout import policy_id
-from turncredit.learn.sequences import TokenSequence, batches, cut, stack, token_logprobs
+from turncredit.learn.sequences import TokenSequence, batches, cut, list_column, stack, token_logprobs
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
@@ -110,9 +109,9 @@ def training_set(
     sequences = cut(
         rollout_N,
         table.column("context_reset").to_pylist(),
-        _lists(table, "prompt_ids"),
-        _lists(table, "response_ids"),
-        _lists(table, "response_logprobs"),
+        list_column(table, "prompt_ids"),
+        list_column(table, "response_ids"),
+        list_column(table, "response_logprobs"),
     )
     dead = _dead_rollouts(table, rollout_N) if settings.skip_dead_groups else set()
     live = [
@@ -125,13 +124,6 @@ def training_set(
     if len(temperatures) != 1:
         raise UserError(f"{turns}: rollouts at several temperatures ({sorted(temperatures)}) can't share an update")
     return live, advantage_N, temperatures.pop()
-
-
-def _lists(table: pa.Table, name: str) -> list[np.ndarray]:
-    """A list column as one array a row, cut from its flat values without copying."""
-    column = table.column(name).combine_chunks()
-    values, offsets = column.values.to_numpy(), column.offsets.to_numpy()
-    return [values[start:end] for start, end in pairwise(offsets)]
 
 
 def _dead_rollouts(table: pa.Table, rollout_N: Sequence[int]) -> set[int]:
