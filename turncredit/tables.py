@@ -149,6 +149,18 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     ),
     # One row per SFT step.
     "sft_log": (1, pa.schema(_fields(step=_i32, loss=_f64, lr=_f64, tokens=_i64)), True),
+    # One row per number in the report: the SQL that gives it and the files, below the experiment's folder, it reads.
+    "summary": (
+        1,
+        pa.schema(
+            [
+                *_fields(table=_s, row=_s, column=_s),
+                *_optional(value=_f64, low=_f64, high=_f64, n=_i64),
+                *_fields(unit=_s, note=_s, path=_s, sql=_s),
+            ]
+        ),
+        False,
+    ),
     # One row per branched turn: ground truth for its advantage, with the standard error of the estimate.
     "branches": (1, pa.schema([*_key_fields, *_fields(advantage_true=_f64, advantage_true_se=_f64)]), True),
 }

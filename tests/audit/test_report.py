@@ -49,6 +49,12 @@ def test_every_number_names_files_that_exist(finished, page):
                 assert listed.returncode == 0, pattern
 
 
+def test_the_summary_says_what_made_it(finished, page):
+    made_by = tables.metadata(page[0] / "summary.parquet")
+    assert (made_by["schema"], made_by["stage"]) == ("summary", "report")
+    assert made_by["config"] == json.loads((finished / "config.json").read_text())
+
+
 def test_the_csv_holds_the_same_rows_as_the_parquet(page):
     with (page[0] / "summary.csv").open() as handle:
         rows = list(csv.DictReader(handle))
@@ -141,6 +147,16 @@ def test_a_difference_uses_only_seeds_that_both_methods_have_finished(tmp_path):
     assert "2 seeds" in difference.note
     assert "seed IN (0, 1)" in difference.sql
     assert "3 seeds" in cell(summary, "final", "oracle_progress", "minus_sft").note
+
+
+def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=4, games=6)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    (folder / "sft/evals/round04.parquet").unlink()
+    summary = summarise(collect(folder))
+    assert cell(summary, "final", "sft", "final") is None
+    assert cell(summary, "final", "flat_grpo", "minus_sft") is None
+    assert isinstance(cell(summary, "final", "flat_grpo", "final"), Number)
 
 
 def test_one_method_one_seed_one_round_is_enough_for_a_report(tmp_path):

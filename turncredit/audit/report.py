@@ -10,15 +10,14 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from turncredit import tables
 from turncredit.audit import figures, stats
 from turncredit.audit.collect import SFT, Results, collect
 from turncredit.audit.sqltool import write_csv
 from turncredit.audit.summary import Number, Summary, summarise, summary_table
 from turncredit.config import Experiment
-from turncredit.tables import code_version
 
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
@@ -39,10 +38,11 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
             write_csv(table, handle)
 
     _replace(out / "index.html", lambda path: path.write_text(page))
-    _replace(out / "summary.parquet", lambda path: pq.write_table(table, path, compression="zstd"))
+    made_by = tables.provenance("report", config=experiment.model_dump(mode="json"))
+    tables.write(table, out / "summary.parquet", "summary", made_by)
     _replace(out / "summary.csv", csv)
     if "curves" in pictures:
-        curves = _curves(summary.results, title="Success on held-out games")
+        curves = _curves(summary.results, title="Success on held-out games", ylabel=_bands(summary.results))
         _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
         _replace(
             out / "learning_curves.png",
@@ -67,7 +67,13 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         part.unlink(missing_ok=True)
 
 
-def _curves(results: Results, *, title: str | None = None) -> figures.Figure:
+def _bands(results: Results) -> str:
+    """What the bands and lines are, for the picture that stands without the page's caption."""
+    several = results.runs["seed"].nunique() > 1
+    return "bands: Wilson 95%" + (", seeds together; thin lines: single seeds" if several else "")
+
+
+def _curves(results: Results, *, title: str | None = None, ylabel: str = "success on held-out games") -> figures.Figure:
     """Held-out success by round."""
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
     ours, base = primary[primary["method"] != SFT], primary[primary["method"] == SFT]
@@ -76,7 +82,7 @@ def _curves(results: Results, *, title: str | None = None) -> figures.Figure:
         stats.rates(ours, ["method", "seed", "round"]),
         None if base.empty else stats.rates(base, ["method"]).iloc[0].to_dict(),
         methods=[method for method in results.methods if method in set(ours["method"])],
-        ylabel="success on held-out games",
+        ylabel=ylabel,
         title=title,
     )
 
@@ -136,11 +142,11 @@ def render(summary: Summary, pictures: dict[str, str]) -> str:
         experiment=summary.results.experiment,
         facts=_facts(summary.results),
         pictures=pictures,
-        panels=len(summary.results.methods) > figures.MOST_IN_ONE,
+        panels=stats.MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
         cite=cite,
         numbers=numbers,
-        code=code_version(),
+        code=tables.code_version(),
     )
 
 

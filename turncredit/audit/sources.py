@@ -29,10 +29,11 @@ def chosen(
 
 
 def final_evals(results: Results, method: str, mode: str | None = None) -> pd.DataFrame:
-    """The evaluations behind a method's final figure: last three rounds, finished seeds only."""
+    """The evaluations behind a method's final figure: last three rounds, finished seeds only; no row without them."""
+    rounds = final_rounds(results)
     seeds = None if method == SFT else results.finished_seeds(method)
-    mode = mode or results.experiment.eval.primary
-    return chosen(results, method, rounds=final_rounds(results), mode=mode, seeds=seeds)
+    evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
+    return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
 
 
 def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:

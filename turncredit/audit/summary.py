@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from turncredit import tables
 from turncredit.audit import stats
 from turncredit.audit.collect import SFT, Results
 from turncredit.audit.sources import (
@@ -138,7 +139,7 @@ def summarise(results: Results) -> Summary:
 
 
 def summary_table(summary: Summary) -> pa.Table:
-    """One row per number in the report: table, row, column, value, low, high, n, unit, note, path, sql."""
+    """The report's numbers as a "summary" table."""
     rows = [
         {"table": grid.name, "row": name, "column": key, **{part: getattr(cell, part) for part in _PARTS}}
         for grid in summary.grids
@@ -146,18 +147,10 @@ def summary_table(summary: Summary) -> pa.Table:
         for key, cell in row.items()
         if isinstance(cell, Number)
     ]
-    return pa.Table.from_pylist(rows, schema=SUMMARY_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=tables.schema("summary"))
 
 
 _PARTS = ["value", "low", "high", "n", "unit", "note", "path", "sql"]
-SUMMARY_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("table", "row", "column")),
-        *((name, pa.float64()) for name in ("value", "low", "high")),
-        ("n", pa.int64()),
-        *((name, pa.string()) for name in ("unit", "note", "path", "sql")),
-    ]
-)
 
 
 # Grids ---------------------------------------------------------------------------------------------------------------
@@ -429,6 +422,8 @@ def _time(results: Results) -> Grid:
 
 
 def _progress(results: Results, method: str) -> str:
+    if method == SFT:
+        return "not evaluated yet"
     rows = results.runs[results.runs["method"] == method]
     done, wanted = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])
     return f"unfinished: {done} of {wanted} evaluations"
