@@ -1,0 +1,20 @@
+"""Labels: turns -> labels table, by the experiment's judge."""
+
+from turncredit import stage
+
+
+def main(job: stage.Job) -> dict[str, float]:
+    """Hand the job's files to the library."""
+    from turncredit.learn.label import label
+
+    return label(
+        experiment=job.experiment,
+        ask=job.wildcards["ask"],
+        turns=job.input["turns"],
+        cache=job.params["cache"],
+        out=job.output["labels"],
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main, globals().get("snakemake"))
