@@ -1,11 +1,13 @@
 """The configuration, checked; paths; what a round reads; what a job asks for; how local jobs start."""
 
+import re
 import sys
 from pathlib import Path
 
 from turncredit import launch, plan
 from turncredit.config import from_mapping, sampling_slug
 from turncredit.errors import UserError
+from turncredit.judges.config import judge_name
 from turncredit.launch import locks, watch
 
 
@@ -46,6 +48,8 @@ wildcard_constraints:
     method=r"[A-Za-z][A-Za-z0-9_]*",
     seed=r"\d+",
     round=r"\d\d",
+    judge=re.escape(judge_name(EXPERIMENT.judge)),
+    ask="role|progress|score",
 
 
 def reads(stage):
@@ -93,8 +97,9 @@ def turns_of(wildcards):
 def side_tables(wildcards):
     """The side tables that the method reads: they lie beside the turns."""
     folder = str(Path(turns_of(wildcards)).parent)
+    files = {"labels": plan.labels_file(EXPERIMENT, wildcards.method)}
     return {
-        name: f"{folder}/{name}.parquet"
+        name: f"{folder}/{files.get(name, f'{name}.parquet')}"
         for name in plan.method(EXPERIMENT, wildcards.method).needs
     }
 

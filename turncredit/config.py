@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from turncredit.errors import UserError, nearest
+from turncredit.judges.config import JudgeConfig
 
 
 class _Closed(BaseModel):
@@ -229,6 +230,7 @@ class Experiment(_Closed):
     rollout: RolloutConfig = RolloutConfig()
     update: UpdateConfig = UpdateConfig()
     eval: EvalConfig = EvalConfig()
+    judge: JudgeConfig = JudgeConfig()
     tracking: TrackingConfig = TrackingConfig()
     resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
     keep_policies: Literal["all", "last"] = Field(

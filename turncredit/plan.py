@@ -14,9 +14,11 @@ from turncredit import envs
 from turncredit.config import Experiment, MethodConfig
 from turncredit.credit import Method, resolve
 from turncredit.errors import UserError, nearest
+from turncredit.judges.rule import GRAMMARS
+from turncredit.learn.label import ask_of, decides, labels_name
 
 #: Side tables that the pipeline makes; a method that needs another cannot be run in it (yet).
-SIDE_TABLES: tuple[str, ...] = ()
+SIDE_TABLES: tuple[str, ...] = ("labels",)
 
 
 def check(experiment: Experiment) -> None:
@@ -40,6 +42,17 @@ def check(experiment: Experiment) -> None:
                 f"config: methods: '{name}' reads the table '{missing[0]}', which this pipeline does not make; "
                 f"use it offline with `turncredit credit --{missing[0]}`, or take another method"
             )
+        by_rule = "labels" in method(experiment, name).needs and experiment.judge.kind == "rule"
+        if by_rule and experiment.env.name not in GRAMMARS:
+            raise UserError(
+                f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
+                f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
+            )
+
+
+def labels_file(experiment: Experiment, name: str) -> str:
+    """The file, beside the turns, of the labels that the method `name` reads: such as `labels/rule-role.parquet`."""
+    return f"labels/{labels_name(experiment.judge, ask_of(method(experiment, name)))}.parquet"
 
 
 def method(experiment: Experiment, name: str) -> Method:
@@ -86,6 +99,8 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage == "credit":
         entry = experiment.define.get(method)
         return {"method": _definition(entry) if entry else method}
+    if stage == "label":
+        return decides(experiment.judge)
     if stage == "update":
         return {
             "update": experiment.section_for(method, "update").model_dump(mode="json"),
