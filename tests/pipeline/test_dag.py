@@ -1,0 +1,100 @@
+"""The graph of jobs: what is shared, what a round reads, what a mistake in the configuration says. Dry runs only."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+
+import pytest
+
+TINY = ("--configfile", "config/test/tiny.yaml")
+
+
+def counts(run: subprocess.CompletedProcess[str]) -> Counter[str]:
+    """Jobs by rule of a dry run."""
+    assert run.returncode == 0, run.stdout + run.stderr
+    table = run.stdout.partition("Job stats:\n")[2].partition("\n\n")[0]
+    found = {name: int(count) for name, count in re.findall(r"^(\w+)\s+(\d+)$", table, re.MULTILINE)}
+    return Counter({name: count for name, count in found.items() if name not in {"total", "all"}})
+
+
+def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(snakemake):
+    jobs = counts(
+        snakemake(
+            "-n", *TINY, "--config", "seeds=[0,1,2]", "methods=[sft,flat_grpo,rloo]", "rounds=3", "tasks={eval: 12}"
+        )
+    )
+    runs, rounds = 2 * 3, 3
+    assert jobs == {
+        **dict.fromkeys(("resolved_config", "demos", "base", "sft", "report", "track"), 1),
+        "tasks": 2,
+        "eval_sft": rounds,
+        "rollout_sft": 3,
+        "rollout": runs * (rounds - 1),
+        **dict.fromkeys(("credit", "update", "eval"), runs * rounds),
+    }
+
+
+def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):
+    define = "define={hot: {base: flat_grpo, rollout: {temperature: 1.5}, update: {lr: 0.01}}}"
+    jobs = counts(
+        snakemake("-n", *TINY, "--config", define, "methods=[flat_grpo,hot,rloo]", "tracking={enabled: false}")
+    )
+    assert jobs["rollout_sft"] == 2
+    assert jobs["rollout"] == 3
+    assert "track" not in jobs
+
+
+def test_only_evaluated_rounds_are_evaluated_and_the_last_three_always(snakemake):
+    jobs = counts(snakemake("-n", *TINY, "--config", "rounds=8", "eval={every: 3}", "tasks={eval: 16}"))
+    rounds = 4  # 3, 6, 7 and 8
+    assert (jobs["eval_sft"], jobs["eval"], jobs["update"]) == (rounds, 2 * rounds, 2 * 8)
+
+
+def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_the_list(snakemake):
+    jobs = counts(snakemake("-n", "results/tiny/runs/rloo/seed5/round02/credits.parquet", *TINY))
+    assert jobs == {
+        "tasks": 1,
+        **dict.fromkeys(("demos", "base", "sft", "rollout_sft", "update", "rollout"), 1),
+        "credit": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mistake", "line"),
+    [
+        ("roudns=3", "unknown key 'roudns' (did you mean 'rounds'?)"),
+        ("update={lr: -1}", "update.lr: input should be greater than 0, got '-1'"),
+        ("methods=[flat_gpro]", "unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
+        ("define={mine: {base: flat_grpo, params: {nrom: none}}}", "has no parameter 'nrom' (did you mean 'norm'?)"),
+        ("define={mine: {credit: no_such.py}}", "no_such.py: no such file"),
+        ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
+        ("env={name: househld}", "unknown environment 'househld' (did you mean 'household'?)"),
+        ("env={settings: {horizn: 9}}", "unknown key 'env.settings.horizn' (did you mean 'horizon'?)"),
+        ("methods=[has_judge]", "'has_judge' reads the table 'labels'"),
+        ("rounds=100", "rounds: input should be less than or equal to 99, got 100"),
+    ],
+)
+def test_a_mistake_in_the_configuration_is_one_line_before_any_job(snakemake, workdir, mistake, line):
+    run = snakemake("--cores", "1", *TINY, "--config", mistake)
+    own = [text for text in run.stderr.splitlines() if text.startswith("turncredit: ")]
+    assert run.returncode == 2
+    assert len(own) == 1, run.stderr
+    assert line in own[0]
+    assert "Traceback" not in run.stdout + run.stderr
+    assert not (workdir / "results").exists()
+
+
+def test_the_slurm_profile_works_as_typed(snakemake):
+    run = snakemake("--profile", "slurm", "-n", *TINY)
+    assert counts(run)["update"] == 4
+
+
+def test_a_dry_run_starts_no_process_and_needs_no_torch(snakemake, workdir):
+    # A module called torch that cannot be imported stands before the real one.
+    (workdir / "no").mkdir()
+    for name in ("torch", "transformers", "mlflow", "matplotlib"):
+        (workdir / "no" / f"{name}.py").write_text("raise ImportError('a dry run imports this')\n")
+    run = snakemake("-n", *TINY, PYTHONPATH=str(workdir / "no"))
+    assert counts(run)["update"] == 4
