@@ -72,7 +72,7 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
         ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
         ("env={name: househld}", "unknown environment 'househld' (did you mean 'household'?)"),
         ("env={settings: {horizn: 9}}", "unknown key 'env.settings.horizn' (did you mean 'horizon'?)"),
-        ("methods=[has_judge]", "'has_judge' reads the table 'labels'"),
+        ("methods=[has_turnrd]", "'has_turnrd' reads the table 'values'"),
         ("rounds=100", "rounds: input should be less than or equal to 99, got 100"),
     ],
 )
