@@ -108,8 +108,8 @@ class ChatServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, address: tuple[str, int] = ("127.0.0.1", 0), handler: type[Handler] = Handler) -> None:
+        super().__init__(address, handler)
         self.lock = threading.Lock()
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []

@@ -1,0 +1,177 @@
+"""The stage `label`, and the server that a label job starts for itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from turncredit import tables
+from turncredit.config import from_mapping
+from turncredit.credit import resolve
+from turncredit.errors import UserError
+from turncredit.judges.config import JudgeConfig, ServeConfig, judge_name
+from turncredit.judges.serve import serving
+from turncredit.learn.label import ask_of, decides, label, labels_name
+
+from .chat_server import ChatServer
+from .test_cli import results_tree
+
+STAND_IN = """
+    # Speaks as much of vLLM's server as the judge needs: --model, --host, --port, /health, chat completions.
+    import sys, time
+    from tests.judges.chat_server import ChatServer, Handler, answer
+
+    given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+    if given["--model"] == "broken":
+        sys.exit(7)
+    ready = time.monotonic() + 0.7
+
+    class Health(Handler):
+        def do_GET(self):
+            self.send(200 if time.monotonic() > ready else 503, b"")
+
+    server = ChatServer((given["--host"], int(given["--port"])), Health)
+    server.behave = lambda handler, *_: handler.say(answer("N"))
+    server.serve_forever()
+"""
+
+
+@pytest.fixture
+def vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that stands in for vLLM, found by `python -m vllm.entrypoints.openai.api_server`."""
+    root = Path(__file__).resolve().parents[2]
+    package = tmp_path / "stand_in" / "vllm" / "entrypoints" / "openai"
+    package.mkdir(parents=True)
+    for folder in (package, *list(package.parents)[:2]):
+        (folder / "__init__.py").write_text("")
+    (package / "api_server.py").write_text(textwrap.dedent(STAND_IN))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "stand_in"), str(root)]))
+    return package
+
+
+def config(**changes) -> JudgeConfig:
+    return JudgeConfig(kind="llm", model="tiny", thinking=False, serve=ServeConfig(python=sys.executable), **changes)
+
+
+def healthy(base_url: str) -> bool:
+    try:
+        return urllib.request.urlopen(base_url.replace("/v1", "/health"), timeout=5).status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("method", "ask"),
+    [("triage", "role"), ("triage_no_regression", "role"), ("triage_scalar", "progress"), ("has_judge", "score")],
+)
+def test_each_method_asks_for_what_it_reads(method: str, ask: str) -> None:
+    assert ask_of(resolve(method)) == ask
+
+
+def test_labels_are_named_after_judge_and_question() -> None:
+    assert labels_name(JudgeConfig(), "role") == "rule-role"
+    assert judge_name(JudgeConfig(kind="llm", model="Qwen/Qwen3-8B")) == "qwen3-8b-think"
+    assert judge_name(JudgeConfig(kind="llm", model="/models/My Model/", thinking=None)) == "my-model"
+
+
+def test_how_labels_are_got_does_not_decide_what_they_are() -> None:
+    one = JudgeConfig(kind="llm", base_url="http://a/v1", concurrency=3, timeout=9, attempts=2, api_key_env="A")
+    two = JudgeConfig(kind="llm", base_url="http://b/v1", serve=ServeConfig())
+    assert decides(one) == decides(two)
+    assert decides(one) != decides(JudgeConfig(kind="llm", thinking=False))
+    assert decides(JudgeConfig(model="x")) == decides(JudgeConfig()) == {"kind": "rule", "window": 5}
+
+
+def test_the_stage_writes_labels_that_say_what_they_were_made_from(tmp_path: Path) -> None:
+    results_tree(tmp_path)
+    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    out = tmp_path / "labels.parquet"
+    metrics = label(experiment=from_mapping({}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)
+    assert metrics["labels"] == tables.read(out, "labels").num_rows == 4
+    meta = tables.metadata(out)
+    assert meta["config"] == {"judge": {"kind": "rule", "window": 5}, "ask": "role"}
+    assert meta["inputs"] == {"turns": tables.file_hash(turns)}
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_stage_asks_a_server_and_keeps_its_answers(server: ChatServer, tmp_path: Path) -> None:
+    results_tree(tmp_path)
+    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    experiment = from_mapping({"judge": {"kind": "llm", "model": "tiny", "base_url": server.url, "thinking": False}})
+    for out, cached in (("a", 0), ("b", 4)):
+        metrics = label(
+            experiment=experiment, ask="role", turns=turns, cache=tmp_path / "cache", out=tmp_path / f"{out}.parquet"
+        )
+        assert metrics["cached"] == cached
+    assert len(server.requests) == 4
+
+
+@pytest.mark.usefixtures("vllm")
+def test_a_job_starts_its_server_waits_for_health_labels_and_stops_it(tmp_path: Path) -> None:
+    results_tree(tmp_path)
+    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    judge = {"kind": "llm", "model": "tiny", "thinking": False, "serve": {"python": sys.executable}}
+    out = tmp_path / "l.parquet"
+    label(experiment=from_mapping({"judge": judge}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)
+    assert tables.read(out, "labels").column("role").to_pylist() == ["N"] * 4
+
+
+@pytest.mark.usefixtures("vllm")
+def test_the_server_is_gone_after_the_job_even_when_that_fails() -> None:
+    addresses = []
+
+    def failing_job() -> None:
+        with serving(config()) as served:
+            addresses.append(served.base_url)
+            assert healthy(served.base_url)
+            raise RuntimeError("the job fails")
+
+    with pytest.raises(RuntimeError, match="the job fails"):
+        failing_job()
+    assert not healthy(addresses[0])
+
+
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_the_server_is_gone_when_the_job_is_killed() -> None:
+    code = (
+        "import sys\nfrom turncredit.judges.serve import serving\nfrom turncredit.judges.config import JudgeConfig\n"
+        "with serving(JudgeConfig.model_validate_json(sys.argv[1])) as served:\n"
+        "    print(served.base_url, flush=True)\n    sys.stdin.read()\n"
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-c", code, config().model_dump_json()],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert job.stdout is not None
+    url = job.stdout.readline().strip()
+    assert healthy(url)
+    os.kill(job.pid, signal.SIGKILL)
+    job.communicate()
+    deadline = time.monotonic() + 10
+    while healthy(url) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not healthy(url)
+
+
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "broken"}, "the server ended with status 7 before it was ready"),
+        ({"serve": ServeConfig(python="no-such-python")}, "there is no 'no-such-python' to run"),
+        ({"serve": ServeConfig(python=sys.executable, health_timeout=0.1)}, "was not healthy within 0.1 s"),
+    ],
+)
+def test_a_server_that_does_not_come_up_is_one_clear_line(changes: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message), serving(config().model_copy(update=changes)):
+        pass
