@@ -95,12 +95,14 @@ def turns_of(wildcards):
 
 
 def side_tables(wildcards):
-    """The side tables that the method reads: they lie beside the turns."""
-    folder = str(Path(turns_of(wildcards)).parent)
-    files = {"labels": plan.labels_file(EXPERIMENT, wildcards.method)}
+    """The side tables that the method reads: labels lie beside the turns, a run's own model makes its values."""
+    beside = Path(turns_of(wildcards)).parent
+    files = {
+        "labels": f"{beside}/{plan.labels_file(EXPERIMENT, wildcards.method)}",
+        "values": f"{RUN}/values.parquet".format(**wildcards),
+    }
     return {
-        name: f"{folder}/{files.get(name, f'{name}.parquet')}"
-        for name in plan.method(EXPERIMENT, wildcards.method).needs
+        name: files[name] for name in plan.method(EXPERIMENT, wildcards.method).needs
     }
 
 

@@ -176,12 +176,14 @@ class MethodConfig(_Closed):
     """A method of one's own, or a built-in one with other parameters.
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
-    file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method.
+    file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
+    `model` is what its learned credit model is told, where it has one (turncredit/learn/model_settings.py).
     """
 
     base: str | None = None
     credit: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
     rollout: dict[str, Any] = Field(default_factory=dict)
     update: dict[str, Any] = Field(default_factory=dict)
 
@@ -209,8 +211,9 @@ class ResourceConfig(_Closed):
 
 
 Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "label", "credit_model", "credit", "update", "eval", "report"
-]
+    "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit", "update",
+    "eval", "report",
+]  # fmt: skip
 
 
 class Experiment(_Closed):

@@ -16,16 +16,17 @@ from turncredit.credit import Method, resolve
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import GRAMMARS
 from turncredit.learn.label import ask_of, decides, labels_name
+from turncredit.learn.model_settings import ModelSettings, model_settings
 
 #: Side tables that the pipeline makes; a method that needs another cannot be run in it (yet).
-SIDE_TABLES: tuple[str, ...] = ("labels",)
+SIDE_TABLES: tuple[str, ...] = ("labels", "values")
 
 
 def check(experiment: Experiment) -> None:
     """Raise UserError, one line, for what would only fail in a job: environment, its settings, methods."""
     environment = envs.load(experiment.env.name)
     try:
-        environment.Settings.model_validate(experiment.env.settings)
+        settings = environment.Settings.model_validate(experiment.env.settings)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
@@ -33,8 +34,10 @@ def check(experiment: Experiment) -> None:
             hint = nearest(str(first["loc"][-1]), environment.Settings.model_fields)
             raise UserError(f"config: unknown key 'env.settings.{key}'{hint}") from None
         raise UserError(f"config: env.settings.{key}: {first['msg']}, got {first['input']!r}") from None
-    for name in experiment.define:
+    for name, entry in experiment.define.items():
         method(experiment, name)
+        if entry.model:
+            credit_model(experiment, name)
     for name, _ in experiment.runs():
         missing = [table for table in method(experiment, name).needs if table not in SIDE_TABLES]
         if missing:
@@ -48,11 +51,32 @@ def check(experiment: Experiment) -> None:
                 f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
                 f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
             )
+        if "values" in method(experiment, name).needs:
+            _check_turns(experiment, name, getattr(settings, "horizon", None))
 
 
 def labels_file(experiment: Experiment, name: str) -> str:
     """The file, beside the turns, of the labels that the method `name` reads: such as `labels/rule-role.parquet`."""
     return f"labels/{labels_name(experiment.judge, ask_of(method(experiment, name)))}.parquet"
+
+
+def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]:
+    """The learned credit model behind the method `name`, and its settings."""
+    try:
+        return model_settings(experiment, name)
+    except UserError as error:
+        raise UserError(f"config: {error}") from None
+
+
+def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
+    """Raise UserError where a rollout can be longer than what the method's credit model reads."""
+    kind, settings = credit_model(experiment, name)
+    longest = getattr(settings, "max_turns", None)
+    if longest is not None and horizon is not None and longest < horizon:
+        raise UserError(
+            f"config: methods: '{name}' reads at most {longest} turns (max_turns of its model {kind}), but "
+            f"env.settings.horizon is {horizon}; set define.{name}.model.max_turns"
+        )
 
 
 def method(experiment: Experiment, name: str) -> Method:
@@ -78,8 +102,8 @@ def _definition(entry: MethodConfig) -> dict[str, Any]:
 def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = "", round: int = 0) -> dict[str, Any]:
     """The part of the configuration that a job of `stage` reads, as plain data.
 
-    `split` is for tasks, `method` for rollout, credit and update, `round` for eval. Raises KeyError for a stage that
-    is not one of the pipeline's.
+    `split` is for tasks, `method` for rollout, credit_model, values, credit and update, `round` for eval. Raises
+    KeyError for a stage that is not one of the pipeline's.
     """
     whole = experiment.model_dump(mode="json")
     policy, evaluation = whole["policy"], whole["eval"]
@@ -99,6 +123,11 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage == "credit":
         entry = experiment.define.get(method)
         return {"method": _definition(entry) if entry else method}
+    if stage == "hiddens":
+        return {"dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
+    if stage in {"credit_model", "values"}:
+        kind, settings = credit_model(experiment, method)
+        return {"model": kind, "settings": settings.model_dump()}
     if stage == "label":
         return decides(experiment.judge)
     if stage == "update":

@@ -1,0 +1,21 @@
+"""Hidden states: policy, turns -> hiddens table."""
+
+from turncredit import stage
+
+
+def main(job: stage.Job) -> dict[str, float]:
+    """Hand the job's files to the library."""
+    from turncredit.learn.hiddens import hiddens
+
+    return hiddens(
+        experiment=job.experiment,
+        policy=job.input["policy"],
+        turns=job.input["turns"],
+        out=job.output["hiddens"],
+        read=job.params["read"],
+        point=job.wildcards["point"].removeprefix("_") or "observation",
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main, globals().get("snakemake"))
