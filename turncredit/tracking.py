@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from turncredit.audit.redact import redacted
 from turncredit.audit.views import place, read_metrics, stage_numbers
 from turncredit.config import Experiment
 from turncredit.errors import UserError
@@ -39,7 +39,6 @@ _ARTIFACTS = (
     "rollouts/turns.parquet",
     "turns.parquet",
 )
-_SECRET_WORDS = {"secret", "token", "password", "passwd", "apikey", "credential", "credentials", "authorization"}
 
 
 @dataclass(frozen=True)
@@ -285,7 +284,7 @@ def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
         for section in ("rollout", "update"):
             data[section] = experiment.section_for(method, section).model_dump(mode="json")
         data |= {"method": method, "seed": seed}
-    return {name: redacted(name, value)[:500] for name, value in _flat(data).items()}
+    return {name: value[:500] for name, value in _flat(redacted(data)).items()}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -294,11 +293,3 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         name = f"{prefix}{key}"
         out.update(_flat(value, f"{name}.") if isinstance(value, Mapping) else {name: str(value)})
     return out
-
-
-def redacted(name: str, value: str) -> str:
-    """`value`, unless its name or its form says that it is a secret."""
-    words = set(re.split(r"[^a-z]+", name.lower()))
-    if words & _SECRET_WORDS or re.search(r"api_?key|access_?key|private_?key", name.lower()):
-        return "(not logged)"
-    return re.sub(r"://[^/@\s]+@", "://", value)

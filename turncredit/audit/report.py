@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turncredit import tables
 from turncredit.audit import figures, stats
 from turncredit.audit.collect import SFT, Results, collect
+from turncredit.audit.redact import redacted
 from turncredit.audit.sqltool import write_csv
 from turncredit.audit.summary import Number, Summary, summarise, summary_table
 from turncredit.config import Experiment
@@ -38,7 +39,7 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
             write_csv(table, handle)
 
     _replace(out / "index.html", lambda path: path.write_text(page))
-    made_by = tables.provenance("report", config=experiment.model_dump(mode="json"))
+    made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
     _replace(out / "summary.csv", csv)
     if "curves" in pictures:
@@ -140,6 +141,7 @@ def render(summary: Summary, pictures: dict[str, str]) -> str:
     return environment.get_template("report.html.j2").render(
         summary=summary,
         experiment=summary.results.experiment,
+        configuration=redacted(summary.results.experiment.model_dump(mode="json")),
         facts=_facts(summary.results),
         pictures=pictures,
         panels=stats.MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
