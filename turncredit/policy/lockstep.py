@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -18,6 +19,9 @@ from turncredit.policy.sampling import Request, Response, device, draw
 from turncredit.policy.weights import read_config, read_weights
 
 SUPPORTED = ("qwen2",)
+
+#: Of the rows in a step, fewer than one in so many still open: go on with these alone.
+GATHER_BELOW = 4
 
 
 @dataclass(slots=True)
@@ -49,8 +53,10 @@ class Lockstep:
         self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
         self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
         self._capacity = 0
-        self._length = torch.zeros(slots, dtype=torch.long)
-        self._pending = [-1] * slots  # the last sampled token of a slot, not read by the model yet
+        # A slot's cache lives in some row; the slots of a call are brought to the first rows.
+        self._row_of, self._slot_of = list(range(slots)), list(range(slots))
+        self._length = torch.zeros(slots, dtype=torch.long)  # tokens in a row's cache
+        self._pending = [-1] * slots  # a row's last sampled token, not read by the model yet
         theta = (config.get("rope_parameters") or config).get("rope_theta", 10000.0)
         frequency = 1.0 / theta ** (torch.arange(0, self._dim, 2).float() / self._dim)
         angle = torch.arange(self._limit).float()[:, None] * frequency
@@ -87,63 +93,80 @@ class Lockstep:
     @torch.inference_mode()
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
         """One response for each request: read the new tokens, then draw until every row has ended."""
-        rows = torch.tensor([request.slot for request in requests])
-        self._reset([request.slot for request in requests if request.reset])
-        chunks = [self._new_tokens(request) for request in requests]
+        self._bring_forward([request.slot for request in requests])
+        order = sorted(range(len(requests)), key=lambda i: self._row_of[requests[i].slot])
+        seated = [requests[i] for i in order]  # request i of these now sits in row i
+        for row, request in enumerate(seated):
+            if request.reset:
+                self._length[row], self._pending[row] = 0, -1
+        chunks = [self._new_tokens(row, request) for row, request in enumerate(seated)]
         sizes = torch.tensor([len(chunk) for chunk in chunks])
-        start = self._length[rows]
+        start = self._length[: len(seated)].clone()
         self._reserve(int((start + sizes).max()) + max_new)
         ids = torch.zeros(len(chunks), int(sizes.max()), dtype=torch.long)
         for row, chunk in enumerate(chunks):
             ids[row, : len(chunk)] = torch.tensor(chunk)
-        logits = self._forward(ids, start[:, None] + torch.arange(ids.shape[1]), rows, sizes - 1)
-        uniforms = torch.stack([torch.from_numpy(request.uniforms) for request in requests])
-        tokens, logprobs, ends = self._draw_all(logits, rows, start + sizes, temperature, uniforms, max_new)
-        self._length[rows] = start + sizes + ends - 1
-        responses = []
-        for row, request in enumerate(requests):
-            end = int(ends[row])
-            self._pending[request.slot] = int(tokens[row, end - 1])
-            responses.append(Response(tokens[row, :end].tolist(), logprobs[row, :end].tolist()))
-        return responses
+        logits = self._forward(ids, start[:, None] + torch.arange(ids.shape[1]), last=sizes - 1)
+        uniforms = torch.from_numpy(np.stack([request.uniforms for request in seated]))
+        tokens, logprobs, ends = self._draw_all(logits, start + sizes, temperature, uniforms, max_new)
+        self._length[: len(seated)] = start + sizes + ends - 1
+        responses: list[Response | None] = [None] * len(requests)
+        all_tokens, all_logprobs, all_ends = tokens.tolist(), logprobs.tolist(), ends.tolist()
+        for row, (i, end) in enumerate(zip(order, all_ends, strict=True)):
+            self._pending[row] = all_tokens[row][end - 1]
+            responses[i] = Response(all_tokens[row][:end], all_logprobs[row][:end])
+        return responses  # type: ignore[return-value]
 
     def _draw_all(
-        self,
-        logits: torch.Tensor,
-        rows: torch.Tensor,
-        position: torch.Tensor,
-        temperature: float,
-        uniforms: torch.Tensor,
-        max_new: int,
+        self, logits: torch.Tensor, position: torch.Tensor, temperature: float, uniforms: torch.Tensor, max_new: int
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens and log-probabilities (B, max_new), and how many of each row count (B,), the last one included."""
-        batch = len(rows)
+        """Tokens and log-probabilities (B, max_new), and how many of each row count (B,), the last one included.
+
+        Rows that have ended are computed along with the others until few are left: gathering the caches of the
+        rest costs more than the arithmetic on the ended. What they write lies beyond their length.
+        """
+        batch = len(position)
         tokens = torch.full((batch, max_new), self.eos_id)
         logprobs = torch.zeros(batch, max_new)
         ends = torch.full((batch,), max_new)
-        alive = torch.arange(batch)
+        rows = torch.arange(batch)
         for step in range(max_new):
-            drawn, logprob = draw(logits, temperature, uniforms[alive, step].to(logits.device))
+            drawn, logprob = draw(logits, temperature, uniforms[rows, step].to(logits.device))
             drawn, logprob = drawn.cpu(), logprob.cpu()
-            tokens[alive, step], logprobs[alive, step] = drawn, logprob
-            going = drawn != self.eos_id
-            ends[alive[~going]] = step + 1
-            alive, drawn = alive[going], drawn[going]
-            if not len(alive) or step + 1 == max_new:
+            open_ = ends[rows] == max_new
+            tokens[rows[open_], step], logprobs[rows[open_], step] = drawn[open_], logprob[open_]
+            closing = open_ & (drawn == self.eos_id)
+            ends[rows[closing]] = step + 1
+            left = open_ & ~closing
+            if not bool(left.any()) or step + 1 == max_new:
                 break
-            at = position[alive] + step
-            logits = self._forward(drawn[:, None], at[:, None], rows[alive], torch.zeros(len(alive), dtype=torch.long))
+            if int(left.sum()) * GATHER_BELOW < len(rows):
+                rows, drawn = rows[left], drawn[left]
+            at = (position[rows] + step)[:, None]
+            logits = self._forward(drawn[:, None], at, rows=None if len(rows) == batch else rows)
         return tokens, logprobs, ends
 
-    def _new_tokens(self, request: Request) -> list[int]:
-        """The request's tokens, after the slot's last sampled token, which the model has not read yet."""
-        pending = self._pending[request.slot]
-        return request.ids if request.reset or pending < 0 else [pending, *request.ids]
+    def _bring_forward(self, slots: list[int]) -> None:
+        """Move the caches of these slots to the first rows, so that attention reads them in place."""
+        batch, wanted = len(slots), set(slots)
+        idle = [row for row in range(batch) if self._slot_of[row] not in wanted]
+        late = [self._row_of[slot] for slot in slots if self._row_of[slot] >= batch]
+        for one, two in zip(idle, late, strict=True):
+            for layer in self._layers:
+                for cache in (layer.keys, layer.values):
+                    a, b = (cache[row * self._kv : (row + 1) * self._kv] for row in (one, two))
+                    kept = a.clone()
+                    a.copy_(b)
+                    b.copy_(kept)
+            self._length[[one, two]] = self._length[[two, one]]
+            for listed in (self._pending, self._slot_of):
+                listed[one], listed[two] = listed[two], listed[one]
+            self._row_of[self._slot_of[one]], self._row_of[self._slot_of[two]] = one, two
 
-    def _reset(self, slots: list[int]) -> None:
-        self._length[torch.tensor(slots, dtype=torch.long)] = 0
-        for slot in slots:
-            self._pending[slot] = -1
+    def _new_tokens(self, row: int, request: Request) -> list[int]:
+        """The request's tokens, after the row's last sampled token, which the model has not read yet."""
+        pending = self._pending[row]
+        return request.ids if request.reset or pending < 0 else [pending, *request.ids]
 
     def _reserve(self, positions: int) -> None:
         """Grow every cache to hold `positions` tokens a row."""
@@ -164,19 +187,24 @@ class Lockstep:
         self._capacity = capacity
 
     def _forward(
-        self, ids: torch.Tensor, position: torch.Tensor, rows: torch.Tensor, last: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        position: torch.Tensor,
+        rows: torch.Tensor | None = None,
+        last: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Logits (B, V) after the token at index `last` of each row; keys and values enter the caches.
 
-        `ids` (B, n) right-padded, `position` (B, n) absolute, `rows` (B,) slots, `last` (B,) indices into n.
+        `ids` (B, n) right-padded, `position` (B, n) absolute, `rows` (B,) where they are not the first B rows,
+        `last` (B,) indices into n (the last column without it).
         """
-        ids, position, rows, last = (t.to(self._device) for t in (ids, position, rows, last))
+        ids, position = ids.to(self._device), position.to(self._device)
         batch, new = ids.shape
         position = position.clamp_max(self._capacity - 1)  # padding beyond the last real token
         used = int(position.max()) + 1
         groups = self._heads // self._kv
-        cache_rows = (rows[:, None] * self._kv + torch.arange(self._kv, device=rows.device)).reshape(-1)
-        whole = batch == self.slots and bool((rows[1:] > rows[:-1]).all())
+        at_rows = torch.arange(batch, device=ids.device) if rows is None else rows.to(self._device)
+        cache_rows = (at_rows[:, None] * self._kv + torch.arange(self._kv, device=ids.device)).reshape(-1)
         hidden = F.embedding(ids, self._embed)
         cos, sin = self._cos[position][:, :, None], self._sin[position][:, :, None]
         hides = torch.arange(used, device=ids.device) > position[:, :, None]  # (B, n, used)
@@ -191,8 +219,8 @@ class Lockstep:
             at = (cache_rows[:, None], write)
             layer.keys[at] = key.transpose(1, 2).reshape(-1, new, self._dim)
             layer.values[at] = value.transpose(1, 2).reshape(-1, new, self._dim)
-            keys = layer.keys[:, :used] if whole else layer.keys[cache_rows, :used]
-            values = layer.values[:, :used] if whole else layer.values[cache_rows, :used]
+            take = slice(0, batch * self._kv) if rows is None else cache_rows
+            keys, values = layer.keys[take, :used], layer.values[take, :used]
             # Grouped-query attention as one batched product: the heads that share a key stand beside each other.
             query = query.view(batch, new, self._kv, groups, self._dim).permute(0, 2, 3, 1, 4)
             query = query.reshape(-1, groups * new, self._dim)
@@ -203,7 +231,7 @@ class Lockstep:
             x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_mlp, self._eps)
             gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
-        final = hidden[torch.arange(batch, device=ids.device), last]
+        final = hidden[:, -1] if last is None else hidden[torch.arange(batch), last.to(self._device)]
         return F.linear(F.rms_norm(final, (final.shape[-1],), self._norm, self._eps), self._head)
 
 
