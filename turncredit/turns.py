@@ -80,8 +80,8 @@ class Turns:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
             self._require(name, "every method")
-        group_N, self._group_ids = factorise(self.table.column("group_id"))
-        rollout_N, self._rollout_ids = factorise(self.table.column("rollout_id"))
+        group_N, self._group_ids = _factorise_runs(self.table.column("group_id"))
+        rollout_N, self._rollout_ids = _factorise_runs(self.table.column("rollout_id"))
         turn_N = self._whole_turns()
         rank_R, group_R = self._place_rollouts(group_N, rollout_N)
         position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
@@ -305,7 +305,13 @@ class SideTable:
         self.table = as_table(table, name)
         for key in KEYS:
             self._require(key, f"the side table '{name}'", nulls=False)
-        self.row_N = self._match()
+
+    @cached_property
+    def row_N(self) -> np.ndarray:
+        """The side table's row of each turn. Raises UserError for a turn without one and for a duplicate key."""
+        if all(self.table.column(key).equals(self.turns.table.column(key)) for key in KEYS):
+            return self.turns.order_N
+        return self._match()
 
     def has(self, name: str) -> bool:
         """Whether the side table has this column."""
@@ -329,6 +335,13 @@ class SideTable:
             where = self.turns.row_name(int(bad[0]))
             raise UserError(f"{self.name}: column '{name}' is {x_N[bad[0]]} at {where}; {method} needs a finite number")
         return x_N
+
+    def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str | None]]:
+        """A text column as codes in the order of the turns, and the distinct texts (None for null) they stand for."""
+        self._require(name, method, nulls=True)
+        column = _cast(self.table.column(name), pa.string(), self.name, name)
+        codes, values = factorise(column)
+        return codes[self.row_N], values.to_pylist()
 
     def all_null(self, name: str) -> bool:
         """Whether the column is there and holds nothing at all."""
@@ -379,7 +392,7 @@ class SideTable:
 
 def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
     """Codes and the sorted distinct values they stand for; the order does not depend on that of the rows."""
-    encoded = column.dictionary_encode().unify_dictionaries()
+    encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
     chunks = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks if len(chunk)]
     values = next((chunk.dictionary for chunk in encoded.chunks), pa.array([], column.type))
     order = pc.sort_indices(values).to_numpy()
@@ -387,6 +400,19 @@ def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
     rank[order] = np.arange(len(order))
     codes = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int64)
     return rank[codes], values.take(pa.array(order))
+
+
+def _factorise_runs(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """`factorise` for ids, which mostly come in runs: each run is looked up once."""
+    whole = pa.concat_arrays(column.chunks)
+    starts_N = np.ones(len(whole), dtype=bool)
+    if len(whole) > 1:
+        starts_N[1:] = pc.not_equal(whole[1:], whole[:-1]).to_numpy(zero_copy_only=False)
+    if starts_N.mean() > 0.25:
+        return factorise(column)
+    first = np.flatnonzero(starts_N)
+    codes, values = factorise(pa.chunked_array([whole.take(pa.array(first))]))
+    return np.repeat(codes, np.diff(np.append(first, len(whole)))), values
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:

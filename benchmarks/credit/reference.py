@@ -11,8 +11,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from statistics import NormalDist
 
-from turncredit.seeding import derive_seed, generator
+from turncredit.seeding import derive_seed
 
 Row = dict
 Rows = list[Row]
@@ -58,12 +59,11 @@ def returns(rows: Rows, places: list[int]) -> float:
 
 
 def step_returns(rows: Rows, gamma: float) -> list[float]:
+    """G_t = sum over k of gamma^k r_{t+k}, as the sum it is defined by."""
     out = [0.0] * len(rows)
     for places in rollouts(rows).values():
-        ahead = 0.0
-        for place in reversed(places):
-            ahead = rows[place]["reward"] + gamma * ahead
-            out[place] = ahead
+        for turn, place in enumerate(places):
+            out[place] = sum(gamma**k * rows[later]["reward"] for k, later in enumerate(places[turn:]))
     return out
 
 
@@ -111,14 +111,13 @@ def reinforce_pp(rows: Rows) -> list[float]:
 
 
 def gae(rows: Rows, rewards: list[float], *, gamma: float, lam: float) -> list[float]:
+    """A_t = sum over k of (gamma lam)^k d_{t+k}, as the sum it is defined by."""
     out = [0.0] * len(rows)
     for places in rollouts(rows).values():
-        later = 0.0
-        for turn in range(len(places) - 1, -1, -1):
-            place = places[turn]
-            after = rows[places[turn + 1]]["value"] if turn + 1 < len(places) else 0.0
-            later = rewards[place] + gamma * after - rows[place]["value"] + gamma * lam * later
-            out[place] = later
+        values = [rows[place]["value"] for place in places] + [0.0]
+        delta = [rewards[place] + gamma * values[t + 1] - values[t] for t, place in enumerate(places)]
+        for turn, place in enumerate(places):
+            out[place] = sum((gamma * lam) ** k * later for k, later in enumerate(delta[turn:]))
     return out
 
 
@@ -244,9 +243,13 @@ def random_credit(rows: Rows, seed: int = 0) -> list[float]:
     base = flat_grpo(rows)
     out = [0.0] * len(rows)
     for (group, rollout), places in rollouts(rows).items():
-        noise = generator(seed, "random_credit", str(group), str(rollout)).standard_normal(len(places))
-        for place, z in zip(places, noise, strict=True):
-            out[place] = 0.5 * base[place] + 0.5 * float(z)
+        state = derive_seed(seed, "random_credit", str(group), str(rollout))
+        for place in places:
+            state = (state + 0x9E3779B97F4A7C15) % 2**64
+            mixed = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+            mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) % 2**64
+            uniform = (((mixed ^ (mixed >> 31)) >> 11) + 0.5) * 2.0**-53
+            out[place] = 0.5 * base[place] + 0.5 * NormalDist().inv_cdf(uniform)
     return out
 
 

@@ -101,3 +101,13 @@ def test_random_credit_depends_on_seed_and_keys_only() -> None:
     both = compute(more, METHODS["random_credit"], seed=3)
     np.testing.assert_array_equal(numbers(both, "credit")[:5], numbers(one, "credit"))
     assert (numbers(compute(TWO, METHODS["random_credit"], seed=4), "credit") != numbers(one, "credit")).all()
+
+
+def test_random_credit_is_standard_normal_without_memory() -> None:
+    made = table({"g": [[0.0] * 5000, [0.0] * 5000]})
+    noise = numbers(compute(made, METHODS["random_credit"]), "credit")
+    assert abs(noise.mean()) < 0.03
+    assert abs(noise.std() - 1) < 0.03
+    assert abs(np.mean(np.abs(noise) < 1) - 0.6827) < 0.02
+    assert abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 0.03
+    assert abs(np.corrcoef(noise[:5000], noise[5000:])[0, 1]) < 0.05

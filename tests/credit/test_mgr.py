@@ -7,7 +7,7 @@ import pytest
 
 from tests.credit.tables import numbers, side, table
 from turncredit.credit import compute, resolve
-from turncredit.credit.mgr import ERRORS, retain_probability
+from turncredit.credit.mgr import retain_probability
 
 
 def mgr(name: str = "mgr_no_critic", **params: object):
@@ -91,10 +91,17 @@ def test_the_gates_schedule(completion: float, validity: float, chance: float) -
 
 
 def test_validity_is_read_from_the_observation_where_the_table_has_no_valid_column() -> None:
-    answers = ["You open the drawer 1.", "Nothing happens.", "", "Execution failed. Traceback: x", "You see nothing."]
-    made = table({"g": [[0] * 5, [1]]}, action=["a", "b", "c", "d", "e", "f"], next_observation=[*answers, "ok"])
-    assert numbers(compute(made, mgr()), "validity")[:5].tolist() == [1, -1, -1, -1, 1]
-    assert ERRORS.search("In it, nothing happens to be here.") is None
+    answers = {
+        "You open the drawer 1.": 1,
+        "Nothing happens.": -1,
+        " NOTHING HAPPENS ": -1,
+        "In it, nothing happens to be here.": 1,
+        " ": -1,
+        "Execution failed. Traceback: x": -1,
+        "You see nothing.": 1,
+    }
+    made = table({"g": [[0] * 7]}, action=["a"] * 7, next_observation=list(answers))
+    assert numbers(compute(made, mgr()), "validity").tolist() == list(answers.values())
 
 
 def test_with_a_critic_the_reward_goes_through_gae() -> None:

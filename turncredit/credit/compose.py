@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -46,13 +47,15 @@ class Part:
 
     def settable(self) -> dict[str, Any]:
         """Each parameter that can be set, with the value it has now."""
-        found = inspect.signature(self.function).parameters.values()
-        names = [p for p in found if p.kind is p.KEYWORD_ONLY and p.name not in {"score_bonus_N", "step_bonus_N"}]
-        return {p.name: self.params.get(p.name, p.default) for p in names}
+        return {
+            name: self.params.get(name, default)
+            for name, default in _keywords(self.function).items()
+            if name.removesuffix("_N") not in BONUSES
+        }
 
     def takes(self, bonus: Bonus) -> bool:
         """Whether an estimator uses this change of a shaper."""
-        return f"{bonus}_N" in inspect.signature(self.function).parameters
+        return f"{bonus}_N" in _keywords(self.function)
 
     def with_params(self, **params: Any) -> Part:
         """This part with some parameters set."""
@@ -160,6 +163,12 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
     }
     keys = {name: view.table.column(name) for name in KEYS}
     return pa.table({**keys, "method": pa.repeat(method.name, view.n), **columns})
+
+
+@cache
+def _keywords(function: Callable) -> dict[str, Any]:
+    """A function's keyword-only parameters with their defaults."""
+    return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
 
 def _call(part: Part, turns: Turns, seed: int, **arrays: np.ndarray) -> Any:

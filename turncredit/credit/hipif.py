@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pyarrow.compute as pc
 
 from turncredit.credit.conventions import Count, NonNegative, success_R
 from turncredit.turns import Turns
 
 #: what an environment says when an action failed (HIPIF, appendix B)
-FAILURE = re.compile(r"nothing happens|no known action matches that input", re.IGNORECASE)
+FAILURE = r"(?i)nothing happens|no known action matches that input"
 
 #: words of a subgoal that name no object or place
 PLAIN = frozenset(
@@ -68,7 +69,7 @@ def _span_N(turns: Turns) -> np.ndarray:
 
 def _failed_N(turns: Turns) -> np.ndarray:
     code_N, texts = turns.texts("next_observation", "hipif")
-    return np.array([FAILURE.search(text) is not None for text in texts.to_pylist()])[code_N]
+    return pc.match_substring_regex(texts, FAILURE).to_numpy(zero_copy_only=False)[code_N]
 
 
 def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
@@ -85,16 +86,23 @@ def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
 
 
 def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
-    subgoal_N = turns.column("subgoal", "hipif")
-    code_N, texts = turns.texts("observation", "hipif")
-    words_of = [_words(text) for text in texts.to_pylist()]
+    subgoal_N, subgoals = turns.texts("subgoal", "hipif")
+    named = [_words(text) - PLAIN for text in subgoals.to_pylist()]
+    blank = [not text.strip() for text in subgoals.to_pylist()]
+    seen_N, observations = turns.texts("observation", "hipif")
+    words_of = [_words(text) for text in observations.to_pylist()]
     out_N = np.zeros(turns.n, dtype=bool)
-    for first, length in zip(turns.first_R, turns.length_R, strict=True):
-        known: set[str] = set()
-        for row in range(first, first + length):
-            known |= words_of[code_N[row]]
-            if starts_N[row] and subgoal_N[row].strip():
-                out_N[row] = not (_words(subgoal_N[row]) - PLAIN) & known
+    known: set[str] = set()
+    done: set[int] = set()
+    before = 0
+    for row in np.flatnonzero(starts_N).tolist():
+        if turns.turn_N[row] == 0:
+            known, done, before = set(), set(), row
+        new = set(seen_N[before : row + 1].tolist()) - done
+        known = known.union(*(words_of[code] for code in new))
+        done |= new
+        before = row
+        out_N[row] = not blank[subgoal_N[row]] and not named[subgoal_N[row]] & known
     return out_N
 
 

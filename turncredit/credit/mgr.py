@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 import numpy as np
+import pyarrow.compute as pc
 from pydantic import Field
 
 from turncredit.credit.conventions import NonNegative, Share, success_R
@@ -16,12 +16,11 @@ from turncredit.seeding import derive_seed
 from turncredit.turns import Turns
 
 #: what an environment says when an action failed (MGR, appendix A.5: ALFWorld's patterns, then AppWorld's strings)
-ERRORS = re.compile(
-    r"nothing happens\.?$|you don't see that|you can't see that|that command is not understood|you haven't got"
+ERRORS = (
+    r"(?i)nothing happens\.?$|you don't see that|you can't see that|that command is not understood|you haven't got"
     r"|you are not|you need to|you must|you have to|that's not|not a valid|not valid|you cannot|you can not"
     r"|not available|execution failed|traceback:|syntaxerror|exception|error:|maximum number of executions"
-    r"|timed out after|no code available to execute",
-    re.IGNORECASE,
+    r"|timed out after|no code available to execute"
 )
 
 
@@ -37,8 +36,9 @@ def validity_N(turns: Turns) -> np.ndarray:
         good_N &= turns.truths("valid", "mgr")
     if turns.has("next_observation"):
         code_N, texts = turns.texts("next_observation", "mgr")
-        fine = [bool(text.strip()) and ERRORS.search(text.strip()) is None for text in texts.to_pylist()]
-        good_N &= np.array(fine, dtype=bool)[code_N]
+        said = pc.utf8_trim_whitespace(texts)
+        failed = pc.or_(pc.equal(said, ""), pc.match_substring_regex(said, ERRORS))
+        good_N &= ~failed.to_numpy(zero_copy_only=False)[code_N]
     return np.where(good_N, 1.0, -1.0)
 
 

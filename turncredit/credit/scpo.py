@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from turncredit.credit.similarity import scorer as make_scorer
 from turncredit.turns import Turns
 
 #: observations of actions that changed nothing (SCPO, appendix A.5)
-NO_OP = re.compile(r"^\s*(nothing happens\.?)?\s*$", re.IGNORECASE)
+NO_OP = r"(?i)^\s*(nothing happens\.?)?\s*$"
 
 
 def scpo(
@@ -111,7 +110,7 @@ def _plan(turns: Turns, choice: str, success: np.ndarray) -> list[_Group]:
 def _kept_N(turns: Turns) -> np.ndarray:
     """Turns that are neither invalid nor without effect."""
     code_N, texts = turns.texts("next_observation", "scpo")
-    kept_N = np.array([NO_OP.match(text) is None for text in texts.to_pylist()])[code_N]
+    kept_N = ~pc.match_substring_regex(texts, NO_OP).to_numpy(zero_copy_only=False)[code_N]
     return kept_N & turns.truths("valid", "scpo") if turns.has("valid") else kept_N
 
 

@@ -48,13 +48,12 @@ def triage(
         "no_progress": no_progress,
         "regression": regression,
     }
-    role_N = _labels(turns, "triage", "role").column("role", "triage", nulls=True)
-    names, code_N = np.unique(np.array(["" if role is None else str(role) for role in role_N]), return_inverse=True)
-    roles = [name.lower().replace(" ", "_").replace("-", "_") for name in names]
+    code_N, names = _labels(turns, "triage", "role").texts("role", "triage")
+    roles = [(name or "").lower().replace(" ", "_").replace("-", "_") for name in names]
     unknown = [name for name, role in zip(names, roles, strict=True) if role and role not in ROLES]
     if unknown:
         raise UserError(
-            f"labels: unknown role '{unknown[0]}'{nearest(unknown[0], ROLES)}; roles are {', '.join(value)}"
+            f"labels: unknown role '{unknown[0]}'{nearest(str(unknown[0]), ROLES)}; roles are {', '.join(value)}"
         )
     credit_N = np.array([value[ROLES[role]] if role else 0.0 for role in roles])[code_N]
     return _added(base_N, credit_N, lam)

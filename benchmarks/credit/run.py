@@ -1,0 +1,130 @@
+"""Time every closed-form method: 128 rollouts x 50 turns against plain Python loops, then 10 k to 1 M turns.
+
+    python -m benchmarks.credit.run              both tables, as Markdown
+    python -m benchmarks.credit.run --no-scaling     the first table only
+
+The plain loops (`reference.py`) are also what the tests compare the methods with, so the two columns compute the same
+numbers. Times are CPU times of one thread, the best of several runs. Both start from an Arrow table in memory: the
+loops turn the columns that they read into rows, the library into arrays; the library ends with an Arrow table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import typer
+
+from benchmarks.credit import reference, synthetic
+from turncredit.credit import METHODS, compute
+
+ROLLOUTS, TURNS, GROUP = 128, 50, 8
+SIZES = (10_000, 100_000, 1_000_000)
+
+
+def best_ms(work: Callable[[], object], times: int) -> float:
+    taken = []
+    for _ in range(times):
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return min(taken) * 1e3
+
+
+class _Asked(dict):
+    """A row that remembers which of its columns were asked for."""
+
+    asked: ClassVar[set[str]] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+
+def against_loops() -> list[str]:
+    made = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
+    table, side = synthetic.tables(made)
+    whole = pa.Table.from_pylist(made)
+    lines = ["| method | library, ms | plain Python, ms | times faster |", "|---|---:|---:|---:|"]
+    for name, method in METHODS.items():
+        mine = best_ms(lambda method=method: compute(table, method, side), 9)
+        loops = reference.METHODS.get(name)
+        if loops is None:
+            lines.append(f"| {name} | {mine:.1f} | | |")
+            continue
+        _Asked.asked.clear()
+        loops([_Asked(row) for row in made])
+        columns = sorted(_Asked.asked)
+        plain = best_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
+        lines.append(f"| {name} | {mine:.1f} | {plain:.0f} | {plain / mine:.0f} |")
+        print(lines[-1], file=sys.stderr)
+    return lines
+
+
+def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
+    """About `turns` turns: a table of 10,000 over and over, under new ids. Texts repeat, as in a real batch."""
+    table, side = synthetic.tables(synthetic.rows(25, GROUP, TURNS, equal_length=True))
+
+    def copy(part: pa.Table, number: int) -> pa.Table:
+        for place, name in enumerate(("group_id", "rollout_id")):
+            ids = pa.array([f"{number:04d}-{text}" for text in part[name].to_pylist()])
+            part = part.set_column(place, name, ids)
+        return part
+
+    numbers = range(turns // table.num_rows)
+    whole = pa.concat_tables([copy(table, number) for number in numbers])
+    return whole, {name: pa.concat_tables([copy(part, number) for number in numbers]) for name, part in side.items()}
+
+
+def one_size(turns: int) -> dict[str, float]:
+    """Milliseconds of each method at this size, and the process's peak memory in MB; run in a process of its own."""
+    table, side = repeated(turns)
+    times = 3 if turns <= 100_000 else 1
+    found = {
+        name: best_ms(lambda method=method: compute(table, method, side), times) for name, method in METHODS.items()
+    }
+    found["peak memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def scaling() -> list[str]:
+    made = {}
+    for size in SIZES:
+        command = [sys.executable, "-m", "benchmarks.credit.run", "--only-size", str(size)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        made[size] = json.loads(done.stdout)
+    lines = ["| method, ms at | " + " | ".join(f"{size:,}" for size in SIZES) + " | 1 M / 100 k |"]
+    lines.append("|---|" + "---:|" * (len(SIZES) + 1))
+    for name in made[SIZES[0]]:
+        cells = [made[size][name] for size in SIZES]
+        ratio = "" if name.startswith("peak") else f"{cells[2] / cells[1]:.1f}"
+        lines.append(f"| {name} | " + " | ".join(f"{cell:,.0f}" for cell in cells) + f" | {ratio} |")
+    return lines
+
+
+def main(
+    scaling_too: bool = typer.Option(True, "--scaling/--no-scaling"),
+    only_size: int = typer.Option(0, "--only-size", hidden=True),
+) -> None:
+    """Print the tables."""
+    if only_size:
+        print(json.dumps(one_size(only_size)))
+        return
+    print(f"{platform.machine()}, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}\n")
+    print(f"{ROLLOUTS} rollouts x {TURNS} turns\n")
+    print("\n".join(against_loops()))
+    if scaling_too:
+        print("\nGrowth with the number of turns\n")
+        print("\n".join(scaling()))
+
+
+if __name__ == "__main__":
+    typer.run(main)
