@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit.errors import UserError
-from turncredit.judges import client
+from turncredit.judges import client, crew
 from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import costs, label_turns
 
@@ -167,7 +167,7 @@ def test_pauses_grow_where_the_server_names_none() -> None:
     assert longest[0] <= 0.5 < longest[1] < longest[2] <= 20
 
 
-original_wait = client._WAIT
+original_wait = crew._WAIT
 
 
 def test_no_more_requests_than_allowed_are_in_flight(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
@@ -292,6 +292,54 @@ def test_two_processes_at_once_pay_for_each_window_once(server: ChatServer, llm:
     assert [job.returncode for job in jobs] == [0, 0]
     assert len(server.requests) == 60
     assert sum(paid) == 60 * 500
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A helper for every two requests in flight, two processes in all."""
+    monkeypatch.setattr(client, "_PER_PROCESS", 2)
+    monkeypatch.setattr(client, "_WORTH_HELP", 10)
+    monkeypatch.setattr(client.os, "cpu_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("helped")
+def test_a_helper_shares_the_work_and_nothing_is_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = lambda handler, *_: slow(0.05)(handler)
+    labels = label_turns(turns_table(15, 10), llm(concurrency=4), cache=tmp_path)
+    assert roles(labels) == ["E"] * 150
+    assert len(server.requests) == 150
+    assert server.most_in_flight == 4  # two each: the helper has worked as well, and no more than allowed
+    assert costs(labels)["cached"] == 0
+    assert costs(labels)["tokens_in"] == 150 * 500
+
+
+@pytest.mark.usefixtures("helped")
+def test_a_helper_that_dies_loses_nothing(
+    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "__name__", "no.such.module")
+    labels = label_turns(turns_table(3, 10), llm(concurrency=4), cache=tmp_path)
+    assert roles(labels) == ["E"] * 30
+    assert len(server.requests) == 30
+    assert "the work goes on without" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("helped")
+def test_a_refusal_ends_helpers_and_all(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    refused = "action: go to shelf 709\n"
+
+    def behave(handler: Handler, _: int, body: dict) -> None:
+        under_review = body["messages"][1]["content"].partition("TURN UNDER REVIEW")[2].partition("TURNS AFTER")[0]
+        handler.error(401, "no") if refused in under_review else slow(0.1)(handler)
+
+    server.behave = behave
+    # The helper begins in the middle, at rollout 7 of 14, and meets the refusal long before the others would.
+    with pytest.raises(UserError, match="refuses \\(401\\)"):
+        label_turns(turns_table(14, 10), llm(concurrency=4), cache=tmp_path)
+    asked = len(server.requests)
+    assert asked < 140
+    time.sleep(0.5)
+    assert len(server.requests) == asked
 
 
 def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:

@@ -1,59 +1,31 @@
-"""Questions to a language model over the OpenAI chat protocol: many at once, retried, each answer kept as it comes.
+"""Many questions to a language model: what the cache knows is not asked again, and helpers are called where it pays.
 
-What a failing server can do to one request ends in a missing label with a reason. What no later request can mend
-(a refused key, an unknown model or address) ends the job at once, and so does a share of missing labels beyond the
-configured one.
+One Python process spends about a millisecond of computing on a request, whatever the server does, so 32 requests at
+once to a quick server fill a core. Above that, helper processes (`python -m turncredit.judges.client`) ask too: all
+go through the same questions from different places, and meet by way of the cache's claims, so that work is shared
+out by itself and a helper that dies loses nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import time
-from collections import deque
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-import openai
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from contextlib import suppress
+from pathlib import Path
 
 from turncredit.errors import UserError
-from turncredit.judges.cache import Answer, Cache, Question
+from turncredit.judges import tether
+from turncredit.judges.cache import Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
-from turncredit.judges.rubric import Verdict, answer_schema, instructions, read_answer
+from turncredit.judges.crew import Crew, Reply
 
-_WAIT = wait_random_exponential(multiplier=0.5, max=20)
-_LONGEST_WAIT = 60.0
-"""Seconds; a server that asks for more by Retry-After is asked again after this."""
-_PEEK = 0.05
-"""Seconds between looks for an answer that another job is waiting for."""
-
-
-class Reply(NamedTuple):
-    """An answer, from the cache or just paid for; or None and the reason."""
-
-    answer: Answer | None
-    cached: bool
-    reason: str | None = None
-
-
-def verdict(reply: Reply, ask: Ask) -> Verdict:
-    """The label in a reply, or the reason why there is none."""
-    if reply.answer is None:
-        return Verdict(reason=reply.reason)
-    return read_answer(reply.answer.answer, ask, reply.answer.finish_reason)
-
-
-class _AskAgain(Exception):
-    """A failure that may be gone at the next try; `after` is the server's wish in seconds."""
-
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-class _NoAnswer(Exception):
-    """A failure of this one question."""
+_PER_PROCESS = 32
+"""Requests in flight that one process keeps up with, at 50 ms a request."""
+_WORTH_HELP = 2000
+"""Questions below which a helper is still starting when all is done."""
 
 
 def ask_all(
@@ -64,7 +36,7 @@ def ask_all(
     allowed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, Reply]:
-    """A reply for each key of `questions`; what the cache knows is not asked again.
+    """A reply for each key of `questions`.
 
     allowed    how many replies may give no label
     progress   called with the number of replies so far
@@ -73,202 +45,103 @@ def ask_all(
     cache.load(questions)
     replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
     progress(len(replies))
-    if len(replies) < len(questions):
-        missing = {key: question for key, question in questions.items() if key not in replies}
-        crew = _Crew(missing, config, ask, cache, allowed, lambda done: progress(len(questions) - len(missing) + done))
-        replies.update(asyncio.run(crew.work()))
+    missing = {key: question for key, question in questions.items() if key not in replies}
+    if missing:
+        known = len(replies)
+        processes = min(os.cpu_count() or 1, -(-config.concurrency // _PER_PROCESS))
+        if len(missing) < _WORTH_HELP:
+            processes = 1
+        told = _ask_together(missing, config, ask, cache, allowed, lambda done: progress(known + done), processes)
+        replies.update(asyncio.run(told))
     return replies
 
 
-class _Crew:
-    """Workers who share a queue of questions, one connection pool and one count of failures."""
-
-    def __init__(
-        self,
-        questions: Mapping[str, Question],
-        config: JudgeConfig,
-        ask: Ask,
-        cache: Cache,
-        allowed: int,
-        progress: Callable[[int], None],
-    ) -> None:
-        self.questions, self.config, self.ask, self.cache = questions, config, ask, cache
-        self.allowed, self.progress = allowed, progress
-        self.queue = deque(questions)
-        self.replies: dict[str, Reply] = {}
-        self.failed = 0
-        # With thinking on, a grammar from the first token on would forbid the thinking on most servers.
-        self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
-        self.secret = os.environ.get(config.api_key_env, "")
-
-    async def work(self) -> dict[str, Reply]:
-        """Ask everything in the queue."""
-        async with openai.AsyncOpenAI(
-            base_url=self.config.base_url,
-            api_key=self.secret or "none",  # a server of one's own needs no key, the client does
-            max_retries=0,
-            timeout=None,  # each try has one for the whole answer
-            http_client=openai.DefaultAioHttpClient(),
-        ) as self.client:
-            workers = min(self.config.concurrency, len(self.queue))
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(workers):
-                        group.create_task(self._worker())
-            except BaseExceptionGroup as errors:
-                raise _first_error(errors) from None
-        return self.replies
-
-    async def _worker(self) -> None:
-        while self.queue:
-            key = self.queue.popleft()
-            if self.cache.get(key) is None and not self.cache.claim(key):
-                # Another job is asking this very question: look again later, do something else until then.
-                self.queue.append(key)
-                await asyncio.sleep(_PEEK)
-                self.cache.refresh()
-                continue
-            try:
-                reply = await self._reply(key)
-            finally:
-                self.cache.release(key)
-            self.replies[key] = reply
-            self.progress(len(self.replies))
-            self._count_failure(reply)
-
-    async def _reply(self, key: str) -> Reply:
-        self.cache.refresh()
-        known = self.cache.get(key)
-        if known is not None:
-            return Reply(known, cached=True)
-        question = self.questions[key]
-        try:
-            answer = await self._ask_until_answered(question)
-        except (_AskAgain, _NoAnswer) as error:
-            return Reply(None, cached=False, reason=self._clean(str(error)))
-        self.cache.put(key, question, answer)
-        return Reply(answer, cached=False)
-
-    async def _ask_until_answered(self, question: Question) -> Answer:
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self.config.attempts),
-            wait=_pause,
-            retry=retry_if_exception_type(_AskAgain),
-            reraise=True,
+async def _ask_together(
+    questions: Mapping[str, Question],
+    config: JudgeConfig,
+    ask: Ask,
+    cache: Cache,
+    allowed: int,
+    progress: Callable[[int], None],
+    processes: int,
+) -> dict[str, Reply]:
+    """Ask with this process and `processes - 1` helpers, who share out `config.concurrency` among them."""
+    shares = [config.concurrency // processes + (at < config.concurrency % processes) for at in range(processes)]
+    configs = [config.model_copy(update={"concurrency": share}) for share in shares]
+    crew = Crew(questions, configs[0], ask, cache, allowed, progress)
+    helpers = [
+        asyncio.ensure_future(
+            _helper(questions, configs[at], ask, cache.folder, allowed, at * len(questions) // processes)
         )
-        return await retrying(self._ask_once, question)
-
-    async def _ask_once(self, question: Question) -> Answer:
-        with_schema = self.structured
-        started = time.perf_counter()
-        try:
-            async with asyncio.timeout(self.config.timeout):
-                data = await self.client.post(
-                    "/chat/completions", cast_to=object, body=self._body(question, with_schema)
-                )
-        except TimeoutError:
-            raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            cause = _root(error)
-            raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
-        except openai.APIStatusError as error:
-            if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
-                self.structured = False  # a server without it; from now on the answers are read tolerantly
-                return await self._ask_once(question)
-            raise self._status_error(error) from None
-        except ValueError as error:
-            raise _AskAgain(f"the reply is not JSON: {error}") from None
-        return _read_completion(data, time.perf_counter() - started)
-
-    def _body(self, question: Question, with_schema: bool) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": self.config.model,
-            "messages": [
-                {"role": "system", "content": instructions(self.ask)},
-                {"role": "user", "content": question.prompt},
-            ],
-            "temperature": self.config.temperature,
-            "max_tokens": self.config.max_tokens,
-        }
-        if self.config.thinking is not None:
-            body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
-        if with_schema:
-            schema = {"name": f"turn_{self.ask}", "schema": answer_schema(self.ask), "strict": True}
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return body
-
-    def _status_error(self, error: openai.APIStatusError) -> Exception:
-        body = error.body
-        said = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
-        code, said = error.status_code, self._clean(" ".join(str(said).split())[:300])
-        if code in (408, 409, 425, 429) or code >= 500:
-            return _AskAgain(f"HTTP {code}: {said}", _retry_after(error))
-        if code in (401, 403):
-            have = "holds a key it does not accept" if self.secret else "is not set"
-            return UserError(
-                f"the judge's server {self.config.base_url} refuses ({code}); "
-                f"the environment variable {self.config.api_key_env} {have}"
-            )
-        if code == 404:
-            return UserError(
-                f"the judge's server {self.config.base_url} knows no chat model '{self.config.model}' (404: {said}); "
-                "check base_url (it usually ends in /v1) and model"
-            )
-        return _NoAnswer(f"HTTP {code}: {said}")
-
-    def _count_failure(self, reply: Reply) -> None:
-        reason = verdict(reply, self.ask).reason
-        self.failed += reason is not None
-        if self.failed > self.allowed:
-            raise UserError(
-                f"the judge {self.config.model} at {self.config.base_url}: {self.failed} of {len(self.replies)} "
-                f"replies so far give no label, more than max_missing allows; the last reason: {reason}"
-            )
-
-    def _clean(self, text: str) -> str:
-        """`text` without the API key, which some servers repeat in their messages."""
-        return text.replace(self.secret, "***") if self.secret else text
-
-
-def _pause(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    after = error.after if isinstance(error, _AskAgain) else None
-    return _WAIT(state) if after is None else min(after, _LONGEST_WAIT)
-
-
-def _retry_after(error: openai.APIStatusError) -> float | None:
+        for at in range(1, processes)
+    ]
+    own = asyncio.ensure_future(crew.work())
     try:
-        return max(0.0, float(error.response.headers.get("retry-after", "")))
-    except ValueError:  # absent, or a date
-        return None
+        # A helper that gives up (a refused key, too many failures) ends the whole; one that is done early does not.
+        waiting = {own, *helpers}
+        while own in waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        paid = {key for helper in helpers for key in await helper}
+    finally:
+        for task in (own, *helpers):
+            task.cancel()
+        await asyncio.gather(own, *helpers, return_exceptions=True)
+    return {key: reply._replace(cached=reply.cached and key not in paid) for key, reply in own.result().items()}
 
 
-def _read_completion(data: Any, seconds: float) -> Answer:
+async def _helper(
+    questions: Mapping[str, Question], config: JudgeConfig, ask: Ask, folder: Path, allowed: int, start: int
+) -> list[str]:
+    """Run a helper to its end; returns the keys that it paid for. Nothing where it died: the others do its part."""
+    job = {"config": config.model_dump(mode="json"), "ask": ask, "folder": str(folder), "allowed": allowed}
+    job |= {"start": start, "questions": questions}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     try:
-        choice = data["choices"][0]
-        text = choice["message"]["content"]
-        usage = data.get("usage") or {}
-        if not isinstance(text, str | None):
-            raise TypeError
-        return Answer(
-            text or "",
-            choice.get("finish_reason"),
-            usage.get("prompt_tokens"),
-            usage.get("completion_tokens"),
-            round(seconds, 4),
+        said, _ = await process.communicate(json.dumps(job).encode())
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        print(
+            f"a helper of the judge ended with status {process.returncode}; the work goes on without", file=sys.stderr
         )
-    except (KeyError, IndexError, TypeError, AttributeError):
-        raise _AskAgain("the reply is not a chat completion") from None
+        return []
+    told = json.loads(said)
+    if told["error"] is not None:
+        raise UserError(told["error"])
+    return told["paid"]
 
 
-def _root(error: BaseException) -> BaseException:
-    """What an exception was raised for in the end; the client calls every loss of a connection a timeout."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
+def main() -> None:
+    """A helper: one job as JSON on stdin, what became of it as JSON on stdout. The answers go to the cache."""
+    tether.tie()
+    job = json.load(sys.stdin)
+    questions = {key: Question(*parts) for key, parts in job["questions"].items()}
+    error, replies = None, {}
+    with Cache(job["folder"]) as cache:
+        cache.refresh()  # the table's answers were left out by whoever called
+        crew = Crew(
+            questions,
+            JudgeConfig.model_validate(job["config"]),
+            job["ask"],
+            cache,
+            job["allowed"],
+            lambda _: None,
+            job["start"],
+        )
+        try:
+            replies = asyncio.run(crew.work())
+        except UserError as refusal:
+            error = str(refusal)
+    paid = [key for key, reply in replies.items() if reply.answer is not None and not reply.cached]
+    print(json.dumps({"paid": paid, "error": error}))
 
 
-def _first_error(errors: BaseExceptionGroup) -> BaseException:
-    """The first error of a group that is not another group; one line for the user, not a tree."""
-    first = errors.exceptions[0]
-    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,8 @@
-"""Run a command that ends when the process that started it ends: `python -m turncredit.judges.tether COMMAND ...`.
+"""A process that ends when the one that started it ends, however that ends.
 
-Linux; elsewhere the command runs without the tether.
+    python -m turncredit.judges.tether COMMAND ...      runs a command that way
+
+Linux; elsewhere nothing is tied.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def main(command: list[str]) -> None:
-    """Become `command`, to be asked to stop (SIGTERM) when the parent dies, even if that is killed outright."""
+def tie() -> None:
+    """From now on this process is asked to stop (SIGTERM) when its parent dies, even if that is killed outright."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # it died before the line above
             sys.exit(1)
-    os.execvp(command[0], command)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    tie()
+    os.execvp(sys.argv[1], sys.argv[1:])

@@ -1,0 +1,257 @@
+"""One process's part in asking a language model over the OpenAI chat protocol: workers, retries, what failures mean.
+
+What a failing server can do to one request ends in a missing label with a reason. What no later request can mend
+(a refused key, an unknown model or address) ends the job at once, and so does a share of missing labels beyond the
+configured one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import openai
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from turncredit.errors import UserError
+from turncredit.judges.cache import Answer, Cache, Question
+from turncredit.judges.config import Ask, JudgeConfig
+from turncredit.judges.rubric import Verdict, answer_schema, instructions, read_answer
+
+_WAIT = wait_random_exponential(multiplier=0.5, max=20)
+_LONGEST_WAIT = 60.0
+"""Seconds; a server that asks for more by Retry-After is asked again after this."""
+_PEEK = 0.05
+"""Seconds between looks for an answer that another job is waiting for."""
+
+
+class Reply(NamedTuple):
+    """An answer, from the cache or just paid for; or None and the reason."""
+
+    answer: Answer | None
+    cached: bool
+    reason: str | None = None
+
+
+def verdict(reply: Reply, ask: Ask) -> Verdict:
+    """The label in a reply, or the reason why there is none."""
+    if reply.answer is None:
+        return Verdict(reason=reply.reason)
+    return read_answer(reply.answer.answer, ask, reply.answer.finish_reason)
+
+
+class _AskAgain(Exception):
+    """A failure that may be gone at the next try; `after` is the server's wish in seconds."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class _NoAnswer(Exception):
+    """A failure of this one question."""
+
+
+class Crew:
+    """Workers who share a queue of questions, one connection pool and one count of failures.
+
+    allowed    how many replies may give no label before UserError is raised
+    progress   called with the number of replies so far
+    start      where in the questions to begin; crews of other processes begin elsewhere and meet by way of the cache
+    """
+
+    def __init__(
+        self,
+        questions: Mapping[str, Question],
+        config: JudgeConfig,
+        ask: Ask,
+        cache: Cache,
+        allowed: int,
+        progress: Callable[[int], None],
+        start: int = 0,
+    ) -> None:
+        self.questions, self.config, self.ask, self.cache = questions, config, ask, cache
+        self.allowed, self.progress = allowed, progress
+        self.queue = deque(questions)
+        self.queue.rotate(-start)
+        self.replies: dict[str, Reply] = {}
+        self.failed = 0
+        # With thinking on, a grammar from the first token on would forbid the thinking on most servers.
+        self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
+        self.secret = os.environ.get(config.api_key_env, "")
+
+    async def work(self) -> dict[str, Reply]:
+        """Ask everything in the queue."""
+        async with openai.AsyncOpenAI(
+            base_url=self.config.base_url,
+            api_key=self.secret or "none",  # a server of one's own needs no key, the client does
+            max_retries=0,
+            timeout=None,  # each try has one for the whole answer
+            http_client=openai.DefaultAioHttpClient(),
+        ) as self.client:
+            workers = min(self.config.concurrency, len(self.queue))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(workers):
+                        group.create_task(self._worker())
+            except BaseExceptionGroup as errors:
+                raise _first_error(errors) from None
+        return self.replies
+
+    async def _worker(self) -> None:
+        while self.queue:
+            key = self.queue.popleft()
+            if self.cache.get(key) is None and not self.cache.claim(key):
+                # Another job is asking this very question: look again later, do something else until then.
+                self.queue.append(key)
+                await asyncio.sleep(_PEEK)
+                self.cache.refresh()
+                continue
+            try:
+                reply = await self._reply(key)
+            finally:
+                self.cache.release(key)
+            self.replies[key] = reply
+            self.progress(len(self.replies))
+            self._count_failure(reply)
+
+    async def _reply(self, key: str) -> Reply:
+        self.cache.refresh()
+        known = self.cache.get(key)
+        if known is not None:
+            return Reply(known, cached=True)
+        question = self.questions[key]
+        try:
+            answer = await self._ask_until_answered(question)
+        except (_AskAgain, _NoAnswer) as error:
+            return Reply(None, cached=False, reason=self._clean(str(error)))
+        self.cache.put(key, question, answer)
+        return Reply(answer, cached=False)
+
+    async def _ask_until_answered(self, question: Question) -> Answer:
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(self.config.attempts),
+            wait=_pause,
+            retry=retry_if_exception_type(_AskAgain),
+            reraise=True,
+        )
+        return await retrying(self._ask_once, question)
+
+    async def _ask_once(self, question: Question) -> Answer:
+        with_schema = self.structured
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                data = await self.client.post(
+                    "/chat/completions", cast_to=object, body=self._body(question, with_schema)
+                )
+        except TimeoutError:
+            raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
+        except openai.APIConnectionError as error:
+            cause = _root(error)
+            raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
+        except openai.APIStatusError as error:
+            if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
+                self.structured = False  # a server without it; from now on the answers are read tolerantly
+                return await self._ask_once(question)
+            raise self._status_error(error) from None
+        except ValueError as error:
+            raise _AskAgain(f"the reply is not JSON: {error}") from None
+        return _read_completion(data, time.perf_counter() - started)
+
+    def _body(self, question: Question, with_schema: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.config.model,
+            "messages": [
+                {"role": "system", "content": instructions(self.ask)},
+                {"role": "user", "content": question.prompt},
+            ],
+            "temperature": self.config.temperature,
+            "max_tokens": self.config.max_tokens,
+        }
+        if self.config.thinking is not None:
+            body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
+        if with_schema:
+            schema = {"name": f"turn_{self.ask}", "schema": answer_schema(self.ask), "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return body
+
+    def _status_error(self, error: openai.APIStatusError) -> Exception:
+        body = error.body
+        said = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
+        code, said = error.status_code, self._clean(" ".join(str(said).split())[:300])
+        if code in (408, 409, 425, 429) or code >= 500:
+            return _AskAgain(f"HTTP {code}: {said}", _retry_after(error))
+        if code in (401, 403):
+            have = "holds a key it does not accept" if self.secret else "is not set"
+            return UserError(
+                f"the judge's server {self.config.base_url} refuses ({code}); "
+                f"the environment variable {self.config.api_key_env} {have}"
+            )
+        if code == 404:
+            return UserError(
+                f"the judge's server {self.config.base_url} knows no chat model '{self.config.model}' (404: {said}); "
+                "check base_url (it usually ends in /v1) and model"
+            )
+        return _NoAnswer(f"HTTP {code}: {said}")
+
+    def _count_failure(self, reply: Reply) -> None:
+        reason = verdict(reply, self.ask).reason
+        self.failed += reason is not None
+        if self.failed > self.allowed:
+            raise UserError(
+                f"the judge {self.config.model} at {self.config.base_url}: {self.failed} of {len(self.replies)} "
+                f"replies so far give no label, more than max_missing allows; the last reason: {reason}"
+            )
+
+    def _clean(self, text: str) -> str:
+        """`text` without the API key, which some servers repeat in their messages."""
+        return text.replace(self.secret, "***") if self.secret else text
+
+
+def _pause(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    after = error.after if isinstance(error, _AskAgain) else None
+    return _WAIT(state) if after is None else min(after, _LONGEST_WAIT)
+
+
+def _retry_after(error: openai.APIStatusError) -> float | None:
+    try:
+        return max(0.0, float(error.response.headers.get("retry-after", "")))
+    except ValueError:  # absent, or a date
+        return None
+
+
+def _read_completion(data: Any, seconds: float) -> Answer:
+    try:
+        choice = data["choices"][0]
+        text = choice["message"]["content"]
+        usage = data.get("usage") or {}
+        if not isinstance(text, str | None):
+            raise TypeError
+        return Answer(
+            text or "",
+            choice.get("finish_reason"),
+            usage.get("prompt_tokens"),
+            usage.get("completion_tokens"),
+            round(seconds, 4),
+        )
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise _AskAgain("the reply is not a chat completion") from None
+
+
+def _root(error: BaseException) -> BaseException:
+    """What an exception was raised for in the end; the client calls every loss of a connection a timeout."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_error(errors: BaseExceptionGroup) -> BaseException:
+    """The first error of a group that is not another group; one line for the user, not a tree."""
+    first = errors.exceptions[0]
+    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
