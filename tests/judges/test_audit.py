@@ -127,5 +127,5 @@ def test_the_rule_judge_agrees_with_the_hand_labels_as_reported() -> None:
     """The numbers of docs/judges.md; a change of the rules must change them there."""
     gold = calibration()
     found = audit(label_turns(gold, JudgeConfig()), gold)
-    assert (found.turns, found.disagreements.num_rows) == (241, 4)
-    assert found.kappa == pytest.approx(0.976, abs=5e-4)
+    assert (found.turns, found.disagreements.num_rows) == (357, 4)
+    assert found.kappa == pytest.approx(0.9845, abs=5e-4)

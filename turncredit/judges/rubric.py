@@ -99,7 +99,11 @@ def prompt_version(ask: Ask) -> str:
 
 
 def answer_schema(ask: Ask) -> dict[str, Any]:
-    """The JSON schema of an answer, for servers that can decode under one. Evidence first: it is to be the reason."""
+    """The JSON schema of an answer, for servers that can decode under one.
+
+    Evidence comes first: it is to be the reason, not an excuse. Its length is bounded, or a weak model would write
+    on until the answer is cut off.
+    """
     if ask == "role":
         value: dict[str, Any] = {"role": {"type": "string", "enum": list(ROLES)}}
     else:
@@ -107,7 +111,7 @@ def answer_schema(ask: Ask) -> dict[str, Any]:
         value = {"score": {"type": "number", "minimum": low, "maximum": high}}
     return {
         "type": "object",
-        "properties": {"evidence": {"type": "string"}, **value},
+        "properties": {"evidence": {"type": "string", "maxLength": 300}, **value},
         "required": ["evidence", *value],
         "additionalProperties": False,
     }
