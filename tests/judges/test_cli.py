@@ -144,7 +144,7 @@ def test_the_page_has_the_roles_of_each_method_and_round(tmp_path: Path) -> None
     results_tree(tmp_path)
     judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
     page = (tmp_path / "roles.html").read_text()
-    assert "exp, judge rule" in page
+    assert "<small>exp, judge rule</small>" in page
     assert "http" not in page  # nothing is fetched
     shares = {(row["method"], row["round"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
     row = shares["triage", 2, "success"]

@@ -142,7 +142,7 @@ def roles(
     from turncredit.judges.page import write_page
 
     shares = write_page(results, out)
-    typer.echo(f"{out}: roles of {shares.num_rows} sets of labels")
+    typer.echo(f"{out}: {shares.num_rows} rows, by environment, method, round and outcome")
 
 
 def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:

@@ -16,41 +16,52 @@ from turncredit.judges.rubric import ROLE_NAMES, ROLES
 #: of a labels file in a results folder, from the experiment's name on
 _PLACE = re.compile(
     r"(?P<experiment>[^/]+)/(?:sft/rollouts/[^/]+/seed\d+|runs/(?P<method>[^/]+)/seed\d+/round(?P<round>\d\d)/rollouts)"
-    r"/labels/[^/]+\.parquet$"
+    r"/labels/[^/]+-role\.parquet$"
 )
 _BY = ["experiment", "env", "judge", "method", "round", "outcome"]
 # Okabe-Ito, which colour-blind readers can tell apart; the letters stand in the bars as well.
-_COLOURS = {"D": "#009E73", "E": "#56B4E9", "N": "#BBBBBB", "R": "#D55E00", "-": "#FFFFFF"}
+_COLOURS = {"D": "#009E73", "E": "#56B4E9", "N": "#BBBBBB", "R": "#D55E00", "-": "#F0E442"}
 
 _PAGE = jinja2.Template(
     """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Roles of turns</title>
 <style>
-  body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222;
-         background: #fff }
-  table { border-collapse: collapse; width: 100% }
-  td, th { padding: .2rem .6rem; text-align: left; border-bottom: 1px solid #e5e5e5; white-space: nowrap }
-  td.bar { width: 55% }
-  .bar div { display: flex; height: 1.3rem; border: 1px solid #888 }
-  .bar span { overflow: hidden; text-align: center; font-size: .8rem; line-height: 1.3rem; color: #000 }
-  .key span { padding: 0 .5rem; margin-right: .8rem; border: 1px solid #888; color: #000 }
-  .number { text-align: right }
+  :root { color-scheme: light dark; --paper: #fff; --ink: #1f2328; --muted: #59636e; --rule: #d8dee4 }
+  @media (prefers-color-scheme: dark) {
+    :root { --paper: #12161b; --ink: #e6e9ec; --muted: #9aa5b1; --rule: #303842 }
+  }
+  body { font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; max-width: 66rem; margin: 0 auto;
+         padding: 2rem 1.4rem 4rem; color: var(--ink); background: var(--paper) }
+  h2 { font-size: 1.15rem; margin: 2.4rem 0 .5rem }
+  small, p { color: var(--muted) }
+  .scroll { overflow-x: auto }
+  table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .93rem }
+  td, th { padding: .25rem .7rem; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap }
+  td.number, th.number { text-align: right }
+  td.bar { width: 60%; min-width: 20rem }
+  td.bar div { display: flex; height: 1.3rem }
+  td.bar span { overflow: hidden; text-align: center; font-size: .8rem; line-height: 1.3rem; color: #000 }
+  .key span { color: #000; padding: 0 .5rem; margin-right: .4rem }
 </style>
 <h1>Roles of turns</h1>
-<p class="key">{% for role, name in names.items() %}
-<span style="background:{{ colours[role] }}">{{ role }}</span>{{ name }} &ensp;{% endfor %}
-<span>-</span>no label</p>
-<p>Round 1 of all methods reads the rollouts of the SFT policy, shown as <i>sft</i>. Rollouts of all seeds together;
-  the outcome is the rollout's.</p>
+<p class="key">{% for role in order %}
+<span style="background:{{ colours[role] }}">{{ role }}</span>{{ names[role] }} &ensp;
+{% endfor %}</p>
+<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. Round 1 of all
+methods reads the SFT policy's rollouts, shown as <i>sft</i>.</p>
 {% for (experiment, env, judge), rows in sections %}
-<h2>{{ env }} <small>({{ experiment }}, judge {{ judge }})</small></h2>
-<table><tr><th>method<th>round<th>outcome<th class="number">turns<th>share of each role</tr>
-{% for row in rows %}<tr><td>{{ row.method }}<td>{{ row.round }}<td>{{ row.outcome }}<td class="number">{{ row.turns }}
-<td class="bar"><div>{% for role in order %}{% if row[role] > 0 %}<span title="{{ names.get(role, 'no label') }}
- {{ '%.1f' % (100 * row[role]) }}%" style="width:{{ 100 * row[role] }}%;background:{{ colours[role] }}">{{ role
- }}{% if row[role] >= 0.08 %} {{ '%.0f' % (100 * row[role]) }}%{% endif %}</span>{% endif %}{% endfor %}</div></tr>
-{% endfor %}</table>
+<h2>{{ env }} <small>{{ experiment }}, judge {{ judge }}</small></h2>
+<div class="scroll"><table>
+<tr><th>method<th>round<th>outcome<th class="number">turns<th>share of each role</tr>
+{% for row in rows -%}
+<tr><td>{{ row.method }}<td>{{ row.round }}<td>{{ row.outcome }}<td class="number">{{ row.turns }}<td class="bar"><div>
+{%- for role in order if row[role] > 0 -%}
+<span title="{{ names[role] }}: {{ '%.1f' % (100 * row[role]) }}%"
+ style="width:{{ 100 * row[role] }}%;background:{{ colours[role] }}">
+{%- if row[role] >= 0.06 %}{{ role }} {{ '%.0f' % (100 * row[role]) }}%{% endif %}</span>
+{%- endfor %}</div></tr>
+{% endfor %}</table></div>
 {% endfor %}
 </html>
 """,
@@ -81,14 +92,15 @@ def write_page(results: str | Path, out: str | Path) -> pa.Table:
     sections: dict[tuple[str, str, str], list[dict]] = {}
     for row in shares.to_pylist():
         sections.setdefault((row["experiment"], row["env"], row["judge"]), []).append(row)
-    page = _PAGE.render(sections=sections.items(), names=ROLE_NAMES, colours=_COLOURS, order=[*ROLES, "-"])
+    names = {**ROLE_NAMES, "-": "no label"}
+    page = _PAGE.render(sections=sections.items(), names=names, colours=_COLOURS, order=[*ROLES, "-"])
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     Path(out).write_text(page)
     return shares
 
 
 def _labelled(path: Path) -> pd.DataFrame | None:
-    """Roles with what the path and the turns beside them say; None for scores and for labels of something else."""
+    """Roles with what the path and the turns beside them say; None for labels that are no answer about roles."""
     found = _PLACE.search(path.resolve().as_posix())
     turns = path.parent.parent / "turns.parquet"
     if found is None or not turns.exists():
