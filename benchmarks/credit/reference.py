@@ -2,7 +2,9 @@
 
 Written from the equations, not from the library: nothing here is vectorised, nothing is shared with it but the seeds
 of the random draws. `rows` are dicts, one for each turn, in any order; each function returns the advantages (or what
-its name says) in that order.
+its name says) in that order. A row's number is computed from its definition, its rollout and its group being looked
+up; what could be carried along from row to row (running sums, counts) mostly is not, so that a mistake in the library's
+bookkeeping can't be made here too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from difflib import SequenceMatcher
+from functools import partial
 from statistics import NormalDist
 
 from turncredit.seeding import derive_seed
@@ -33,6 +37,12 @@ def groups(rows: Rows) -> dict[object, list[list[int]]]:
     for (group, _), places in rollouts(rows).items():
         found[group].append(places)
     return dict(found)
+
+
+def own_and_peers(rows: Rows) -> list[tuple[list[int], list[list[int]]]]:
+    """For each row: its rollout's places, and those of all rollouts of its group."""
+    members, mine = groups(rows), rollouts(rows)
+    return [(mine[row["group_id"], row["rollout_id"]], members[row["group_id"]]) for row in rows]
 
 
 def mean(values: list[float]) -> float:
@@ -98,26 +108,24 @@ def whiten(values: list[float]) -> list[float]:
 
 
 def reinforce_pp(rows: Rows) -> list[float]:
-    keys = list(rollouts(rows).items())
     centred = []
-    for (group, _), places in keys:
-        others = [returns(rows, other) for (its, _), other in keys if its == group]
-        centred.append(returns(rows, places) - mean(others) if len(others) > 1 else 0.0)
-    out = [0.0] * len(rows)
-    for value, (_, places) in zip(whiten(centred), keys, strict=True):
-        for place in places:
-            out[place] = value
-    return out
+    for own, peers in own_and_peers(rows):
+        others = [returns(rows, places) for places in peers]
+        centred.append(returns(rows, own) - mean(others) if len(others) > 1 else 0.0)
+    batch = [centred[places[0]] for places in rollouts(rows).values()]  # each rollout once
+    return [(value - mean(batch)) / math.sqrt(std(batch) ** 2 + 1e-8) for value in centred]
 
 
 def gae(rows: Rows, rewards: list[float], *, gamma: float, lam: float) -> list[float]:
     """A_t = sum over k of (gamma lam)^k d_{t+k}, as the sum it is defined by."""
-    out = [0.0] * len(rows)
-    for places in rollouts(rows).values():
-        values = [rows[place]["value"] for place in places] + [0.0]
-        delta = [rewards[place] + gamma * values[t + 1] - values[t] for t, place in enumerate(places)]
-        for turn, place in enumerate(places):
-            out[place] = sum((gamma * lam) ** k * later for k, later in enumerate(delta[turn:]))
+    out = []
+    for row, (own, _) in zip(rows, own_and_peers(rows), strict=True):
+        total = 0.0
+        for turn in range(row["turn"], len(own)):
+            after = rows[own[turn + 1]]["value"] if turn + 1 < len(own) else 0.0
+            delta = rewards[own[turn]] + gamma * after - rows[own[turn]]["value"]
+            total += (gamma * lam) ** (turn - row["turn"]) * delta
+        out.append(total)
     return out
 
 
@@ -149,11 +157,26 @@ def gigpo(
     singleton="zero",
     step_bonus: list | None = None,
     score_bonus: list | None = None,
+    anchor: Callable[[int], object] | None = None,
 ) -> list[float]:
     ahead = [value + (step_bonus[p] if step_bonus else 0.0) for p, value in enumerate(step_returns(rows, gamma))]
-    step = within(rows, ahead, lambda p: (rows[p]["group_id"], rows[p]["observation"]), norm=norm)
+    step = within(rows, ahead, anchor or (lambda p: (rows[p]["group_id"], rows[p]["observation"])), norm=norm)
     episode = flat_grpo(rows, norm=norm, weighting=weighting, singleton=singleton, bonus=score_bonus)
     return [e + omega * s for e, s in zip(episode, step, strict=True)]
+
+
+def gigpo_similar(rows: Rows) -> list[float]:
+    cluster: dict[int, tuple] = {}
+    for group, members in groups(rows).items():
+        firsts: list[str] = []
+        for place in (p for places in members for p in places):
+            text = rows[place]["observation"]
+            like = (k for k, first in enumerate(firsts) if SequenceMatcher(None, first, text).ratio() >= 0.95)
+            number = next(like, len(firsts))
+            if number == len(firsts):
+                firsts.append(text)
+            cluster[place] = (group, number)
+    return gigpo(rows, anchor=cluster.__getitem__)
 
 
 def step_grpo(rows: Rows, *, gamma=0.95, step_bonus: list | None = None) -> list[float]:
@@ -256,8 +279,9 @@ def random_credit(rows: Rows, seed: int = 0) -> list[float]:
 ROLE_CREDIT = {"D": 1.0, "E": 0.5, "N": -0.1, "R": -0.5}
 
 
-def triage(rows: Rows, *, lam=0.2) -> list[float]:
-    return whiten([a + lam * ROLE_CREDIT[row["role"]] for a, row in zip(flat_grpo(rows), rows, strict=True)])
+def triage(rows: Rows, *, lam=0.2, without: str = "") -> list[float]:
+    credit = [0.0 if row["role"] == without else ROLE_CREDIT[row["role"]] for row in rows]
+    return whiten([a + lam * c for a, c in zip(flat_grpo(rows), credit, strict=True)])
 
 
 def triage_scalar(rows: Rows, *, lam=0.2) -> list[float]:
@@ -275,49 +299,42 @@ def value_baseline(rows: Rows, *, lam=0.2, clip=0.5) -> list[float]:
 
 
 def mgr_reward(rows: Rows, *, beta=0.1, repetition=0.5, free=2, damping=1.0, gate="sampled", seed=0) -> list[float]:
-    valid = [
-        1.0 if row["valid"] and row["next_observation"].strip() not in {"", "Nothing happens."} else -1.0
-        for row in rows
-    ]
-    keys = list(rollouts(rows).items())
-    success = {key: float(any(rows[p]["success"] for p in places)) for key, places in keys}
-    completion, validity = mean(list(success.values())), mean([float(v > 0) for v in valid])
+    def valid(place: int) -> bool:
+        return rows[place]["valid"] and rows[place]["next_observation"].strip() not in {"", "Nothing happens."}
+
+    def success(places: list[int]) -> float:
+        return float(any(rows[place]["success"] for place in places))
+
+    completion = mean([success(places) for places in rollouts(rows).values()])
+    validity = mean([float(valid(place)) for place in range(len(rows))])
     keep = 0.1
     if validity < 0.4 or completion < 0.1:
         keep = 1.0
     elif completion < 0.6:
         keep = 1 - 1.5 * completion
-    out = [0.0] * len(rows)
-    for key, places in keys:
-        peers = [success[other] for other, _ in keys if other[0] == key[0]]
-        size = len(peers)
-        outcome = size / (size - 1) * (success[key] - mean(peers)) if size > 1 else 0.0
-        draw = derive_seed(seed, "mgr_gate", str(key[0]), str(key[1])) / 2.0**63
+    out = []
+    for place, (own, peers) in enumerate(own_and_peers(rows)):
+        row, size = rows[place], len(peers)
+        outcome = size / (size - 1) * (success(own) - mean([success(p) for p in peers])) if size > 1 else 0.0
+        local = 1.0 if valid(place) else -1.0
+        if row["turn"] > 0 and valid(own[row["turn"] - 1]) != valid(place):
+            local += beta * local
+        if valid(place):
+            count = sum(valid(p) and rows[p]["action"] == row["action"] for p in own[: row["turn"] + 1])
+            local -= repetition * max(count - free, 0)
+        draw = derive_seed(seed, "mgr_gate", str(row["group_id"]), str(row["rollout_id"])) / 2.0**63
         sign = 1.0 if gate == "keep" or draw < keep else -1.0
-        counts: dict[str, int] = defaultdict(int)
-        before = 0.0
-        for place in places:
-            v = valid[place]
-            local = v
-            if v > 0 and before < 0:
-                local += beta
-            if v < 0 and before > 0:
-                local -= beta
-            if v > 0:
-                counts[rows[place]["action"]] += 1
-                local -= repetition * max(counts[rows[place]["action"]] - free, 0)
-            before = v
-            if outcome > 0 and local < 0:
-                out[place] = damping * local * outcome
-            elif outcome < 0 and local > 0:
-                out[place] = damping * sign * local * abs(outcome)
-            else:
-                out[place] = local * abs(outcome)
+        if outcome > 0 and local < 0:
+            out.append(damping * local * outcome)
+        elif outcome < 0 and local > 0:
+            out.append(damping * sign * local * abs(outcome))
+        else:
+            out.append(local * abs(outcome))
     return out
 
 
-def mgr(rows: Rows) -> list[float]:
-    return whiten(gae(rows, mgr_reward(rows), gamma=1.0, lam=0.95))
+def mgr(rows: Rows, **options) -> list[float]:
+    return whiten(gae(rows, mgr_reward(rows, **options), gamma=1.0, lam=0.95))
 
 
 def invalid_bonus(rows: Rows, penalty=0.1) -> list[float]:
@@ -325,29 +342,27 @@ def invalid_bonus(rows: Rows, penalty=0.1) -> list[float]:
 
 
 def hipif_bonus(rows: Rows, *, penalty=0.1, plain: frozenset[str]) -> list[float]:
-    out = [0.0] * len(rows)
-    for places in rollouts(rows).values():
-        won = any(rows[p]["success"] for p in places)
-        known: set[str] = set()
-        seen: dict[tuple, int] = {}
-        for turn, place in enumerate(places):
-            row = rows[place]
-            new = turn == 0 or row["subgoal_index"] != rows[places[turn - 1]]["subgoal_index"]
-            if new:
-                seen = defaultdict(int)
-            known |= set(re.findall("[a-z]{3,}", row["observation"].lower()))
-            named = set(re.findall("[a-z]{3,}", row["subgoal"].lower())) - plain
-            if new and row["subgoal"].strip() and not named & known:
-                out[place] -= penalty
-            following = rows[places[turn + 1]] if turn + 1 < len(places) else None
-            ends = following is not None and following["subgoal_index"] != row["subgoal_index"]
-            if won and ends and "nothing happens" in row["next_observation"].lower():
-                out[place] -= penalty
-            seen[row["action"], row["next_observation"]] += 1
-            if seen[row["action"], row["next_observation"]] >= 3:
-                out[place] -= penalty
-            if not row["well_formed"]:
-                out[place] -= penalty
+    def words(text: str) -> set[str]:
+        return set(re.findall("[a-z]{3,}", text.lower()))
+
+    out = []
+    for row, (own, _) in zip(rows, own_and_peers(rows), strict=True):
+        turn = row["turn"]
+        fined = 0
+        if turn == 0 or row["subgoal_index"] != rows[own[turn - 1]]["subgoal_index"]:
+            known = words(" ".join(rows[place]["observation"] for place in own[: turn + 1]))
+            fined += bool(row["subgoal"].strip()) and not (words(row["subgoal"]) - plain) & known
+        ends = turn + 1 < len(own) and rows[own[turn + 1]]["subgoal_index"] != row["subgoal_index"]
+        if ends and any(rows[place]["success"] for place in own):
+            fined += "nothing happens" in row["next_observation"].lower()
+        begin = turn
+        while begin > 0 and rows[own[begin - 1]]["subgoal_index"] == row["subgoal_index"]:
+            begin -= 1
+        span = [rows[place] for place in own[begin : turn + 1]]
+        same = [r for r in span if (r["action"], r["next_observation"]) == (row["action"], row["next_observation"])]
+        fined += len(same) >= 3
+        fined += not row["well_formed"]
+        out.append(-penalty * fined)
     return out
 
 
@@ -440,8 +455,8 @@ def scpo_bonus(
     return out
 
 
-def scpo(rows: Rows) -> list[float]:
-    return gigpo(rows, step_bonus=scpo_bonus(rows, order="balanced"))
+def scpo(rows: Rows, **options) -> list[float]:
+    return gigpo(rows, step_bonus=scpo_bonus(rows, order="balanced", **options))
 
 
 def scpo_chronological(rows: Rows) -> list[float]:
@@ -465,13 +480,14 @@ def hipif_gigpo(rows: Rows) -> list[float]:
     return gigpo(rows, step_bonus=bonus, score_bonus=bonus)
 
 
-#: the named methods that have a row-by-row form
+#: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
     "rloo": rloo,
     "reinforce_pp": reinforce_pp,
     "ppo": ppo,
     "gigpo": gigpo,
+    "gigpo_similar": gigpo_similar,
     "hgpo": hgpo,
     "step_grpo": step_grpo,
     "empg": empg,
@@ -483,9 +499,15 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "scpo_grpo": scpo_grpo,
     "scpo_chronological": scpo_chronological,
     "triage": triage,
+    "scpo_repeat": partial(scpo, repeat=True),
+    "scpo_shortest": partial(scpo, shortest=True),
     "triage_scalar": triage_scalar,
+    "triage_no_regression": partial(triage, without="R"),
+    "triage_no_exploration": partial(triage, without="E"),
     "value_baseline": value_baseline,
     "mgr": mgr,
+    "mgr_no_gate": partial(mgr, gate="keep"),
+    "mgr_no_repetition": partial(mgr, repetition=0.0),
     "mgr_no_critic": mgr_reward,
     "turn_value": turn_value,
     "hipif": hipif,

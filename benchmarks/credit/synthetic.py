@@ -1,4 +1,7 @@
-"""Made-up turns in the manner of household games, for timings and for tests: texts repeat, actions fail, some win."""
+"""Made-up turns in the manner of household games, for timings and for tests.
+
+A place holds the same things in all rollouts of a group, so texts repeat; actions fail, some rollouts win.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import pyarrow as pa
 
 ROLES = ("D", "E", "N", "R")
 PLACES = [f"{name} {number}" for name in ("shelf", "desk", "drawer", "cabinet", "fridge") for number in range(1, 8)]
+THINGS = ("mug", "pen", "book", "apple", "cloth", "lamp", "keychain", "bowl")
 
 
 def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: bool = False) -> list[dict]:
@@ -14,6 +18,10 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
     rng = np.random.default_rng(seed)
     out = []
     for g in range(groups):
+        lies = {
+            place: [f"a {THINGS[k]} {rng.integers(1, 4)}" for k in np.flatnonzero(rng.random(8) < 0.25)]
+            for place in PLACES
+        }
         for i in range(size):
             length = turns if equal_length else int(rng.integers(1, turns + 1))
             won = bool(rng.random() < 0.4)
@@ -21,9 +29,8 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
             for t in range(length):
                 valid = bool(rng.random() > 0.2)
                 place = PLACES[rng.integers(len(PLACES))]
-                answer = (
-                    f"You arrive at {place}. On it, you see a mug {rng.integers(3)}." if valid else "Nothing happens."
-                )
+                sight = f"You arrive at {place}. On the {place}, you see {', '.join(lies[place]) or 'nothing'}."
+                answer = sight if valid else "Nothing happens."
                 out.append(
                     {
                         "group_id": f"g{g:05d}",

@@ -112,7 +112,7 @@ def damage(folder: Path, kind: str) -> None:
     elif kind == "nan":
         rows[0]["reward"] = float("nan")
     elif kind == "two groups":
-        rows[0]["group_id"] = "other"
+        next(row for row in rows if row["turn"] == 1)["group_id"] = "other"
     pq.write_table(pa.Table.from_pylist(rows), folder / "turns.parquet")
 
 

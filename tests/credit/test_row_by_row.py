@@ -19,13 +19,8 @@ def test_a_method_agrees_with_its_row_by_row_form(name: str, seed: int) -> None:
     np.testing.assert_allclose(got, reference.METHODS[name](shuffled), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["scpo_repeat", "scpo_shortest"])
-def test_scpos_ablations_agree_with_their_row_by_row_form(name: str) -> None:
-    made = synthetic.rows(groups=6, size=6, turns=15, seed=3)
-    table, side = synthetic.tables(made)
-    got = compute(table, METHODS[name], side)["step_bonus"].to_numpy()
-    options = {"repeat": name == "scpo_repeat", "shortest": name == "scpo_shortest"}
-    np.testing.assert_allclose(got, reference.scpo_bonus(made, order="balanced", **options), atol=1e-12)
+def test_every_named_method_has_a_row_by_row_form() -> None:
+    assert set(reference.METHODS) == set(METHODS)
 
 
 @pytest.mark.parametrize("norm", ["mean", "mean_std"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from turncredit.credit.anchors import exact_anchors_N, similar_anchors_N
 from turncredit.credit.conventions import (
     Ddof,
     NonNegative,
@@ -19,32 +18,6 @@ from turncredit.credit.conventions import (
     standardise,
 )
 from turncredit.turns import Turns
-
-
-def exact_anchors_N(turns: Turns, method: str) -> np.ndarray:
-    """Anchor number of each turn: equal in the same group for the same observation text."""
-    codes_N = turns.codes("observation", method)
-    return np.unique(turns.group_N * (int(codes_N.max()) + 1) + codes_N, return_inverse=True)[1]
-
-
-def similar_anchors_N(turns: Turns, threshold: float) -> np.ndarray:
-    """Anchor numbers by first fit: a text joins the first cluster of its group whose first member is similar.
-
-    Similar is difflib's ratio >= threshold. Like the reference this depends on the order in which texts come; here
-    that is rollout by rollout, turn by turn, in the order of their ids.
-    """
-    codes_N, values = turns.texts("observation", "gigpo")
-    alike = _Alike(values.to_pylist(), threshold)
-    anchor_N = np.empty(turns.n, dtype=np.int64)
-    made = 0
-    for start, end in pairwise(np.append(turns.first_R[turns.first_G], turns.n)):
-        codes, first_at, place = np.unique(codes_N[start:end], return_index=True, return_inverse=True)
-        by_time = np.argsort(first_at)
-        cluster = np.empty(len(codes), dtype=np.int64)
-        cluster[by_time] = alike.first_fit(codes[by_time].tolist())
-        anchor_N[start:end] = made + cluster[place]
-        made += int(cluster.max()) + 1
-    return anchor_N
 
 
 def gigpo(
@@ -91,39 +64,3 @@ def gigpo(
         "anchor_size": size_A[anchor_N],
         "advantage": episode_N.copy() if omega == 0 else episode_N + omega * step_N,
     }
-
-
-class _Alike:
-    """Which texts are similar, each pair compared once.
-
-    difflib's ratio is only computed where its upper bound, the letters the two texts share, allows the threshold.
-    """
-
-    def __init__(self, texts: list[str], threshold: float) -> None:
-        self.texts, self.threshold = texts, threshold
-        letters = {letter: place for place, letter in enumerate(sorted(set("".join(texts))))}
-        self.count = np.zeros((len(texts), len(letters)), dtype=np.int32)
-        for row, text in enumerate(texts):
-            np.add.at(self.count[row], [letters[letter] for letter in text], 1)
-        self.length = self.count.sum(axis=1)
-        self.known: dict[tuple[int, int], bool] = {}
-        self.matcher = SequenceMatcher(None)
-
-    def first_fit(self, codes: list[int]) -> list[int]:
-        """The cluster of each of these texts, which come in this order."""
-        clusters: list[int] = []
-        firsts: list[int] = []
-        for code in codes:
-            shared = np.minimum(self.count[firsts], self.count[code]).sum(axis=1)
-            possible = 2.0 * shared >= self.threshold * (self.length[firsts] + self.length[code]) - 1e-9
-            found = next((c for c in np.flatnonzero(possible).tolist() if self._similar(firsts[c], code)), len(firsts))
-            if found == len(firsts):
-                firsts.append(code)
-            clusters.append(found)
-        return clusters
-
-    def _similar(self, first: int, code: int) -> bool:
-        if (first, code) not in self.known:
-            self.matcher.set_seqs(self.texts[first], self.texts[code])
-            self.known[first, code] = self.matcher.ratio() >= self.threshold
-        return self.known[first, code]

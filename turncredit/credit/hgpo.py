@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from turncredit.credit.anchors import exact_anchors_N
 from turncredit.credit.conventions import Ddof, NonNegative, Norm, Share, standardise
-from turncredit.credit.gigpo import exact_anchors_N
 from turncredit.turns import Turns
 
 

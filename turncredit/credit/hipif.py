@@ -90,7 +90,9 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     named = [_words(text) - PLAIN for text in subgoals.to_pylist()]
     blank = [not text.strip() for text in subgoals.to_pylist()]
     seen_N, observations = turns.texts("observation", "hipif")
-    words_of = [_words(text) for text in observations.to_pylist()]
+    relevant = set().union(*named)
+    words_of = [_words(text) & relevant for text in observations.to_pylist()]
+    seen = seen_N.tolist()
     out_N = np.zeros(turns.n, dtype=bool)
     known: set[str] = set()
     done: set[int] = set()
@@ -98,9 +100,9 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     for row in np.flatnonzero(starts_N).tolist():
         if turns.turn_N[row] == 0:
             known, done, before = set(), set(), row
-        new = set(seen_N[before : row + 1].tolist()) - done
-        known = known.union(*(words_of[code] for code in new))
-        done |= new
+        for code in set(seen[before : row + 1]) - done:
+            known |= words_of[code]
+            done.add(code)
         before = row
         out_N[row] = not blank[subgoal_N[row]] and not named[subgoal_N[row]] & known
     return out_N

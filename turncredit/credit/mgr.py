@@ -107,7 +107,11 @@ def mgr_reward(
     gate_R = np.where(outcome_R < 0, 1.0, 0.0)
     if gate == "sampled":
         keep = retain_probability(float(success.mean()), float((valid_N > 0).mean()), decay=decay, floor=floor)
-        gate_R *= np.where(_uniform_R(turns, seed) < keep, 1.0, -1.0)
+        ids_R = turns.ids_R()
+        for rollout in np.flatnonzero(outcome_R < 0):
+            # The draw depends on the seed and the rollout's ids alone, not on what else is in the table.
+            draw = derive_seed(seed, "mgr_gate", *ids_R[rollout]) / 2.0**63
+            gate_R[rollout] = 1.0 if draw < keep else -1.0
     outcome_N, gate_N = outcome_R[turns.rollout_N], gate_R[turns.rollout_N]
     size_N = here_N * np.abs(outcome_N)
     reward_N = np.where(
@@ -162,8 +166,3 @@ def mgr(
     )
     advantage_N = gae_N(turns, made["reward_mgr"], value_N, gamma, lam)
     return {**made, "value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
-
-
-def _uniform_R(turns: Turns, seed: int) -> np.ndarray:
-    """One number in [0, 1) for each rollout, from the seed and its ids alone."""
-    return np.array([derive_seed(seed, "mgr_gate", group, rollout) for group, rollout in turns.ids_R()]) / 2.0**63
