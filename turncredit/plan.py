@@ -18,9 +18,6 @@ from turncredit.judges.rule import GRAMMARS
 from turncredit.learn.label import ask_of, decides, labels_name
 from turncredit.learn.model_settings import ModelSettings, model_settings
 
-#: Side tables that the pipeline makes; a method that needs another cannot be run in it (yet).
-SIDE_TABLES: tuple[str, ...] = ("labels", "values")
-
 
 def check(experiment: Experiment) -> None:
     """Raise UserError, one line, for what would only fail in a job: environment, its settings, methods."""
@@ -35,16 +32,9 @@ def check(experiment: Experiment) -> None:
             raise UserError(f"config: unknown key 'env.settings.{key}'{hint}") from None
         raise UserError(f"config: env.settings.{key}: {first['msg']}, got {first['input']!r}") from None
     for name, entry in experiment.define.items():
-        method(experiment, name)
-        if entry.model:
+        if "values" in method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
     for name, _ in experiment.runs():
-        missing = [table for table in method(experiment, name).needs if table not in SIDE_TABLES]
-        if missing:
-            raise UserError(
-                f"config: methods: '{name}' reads the table '{missing[0]}', which this pipeline does not make; "
-                f"use it offline with `turncredit credit --{missing[0]}`, or take another method"
-            )
         by_rule = "labels" in method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and experiment.env.name not in GRAMMARS:
             raise UserError(

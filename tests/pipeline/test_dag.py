@@ -72,7 +72,13 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
         ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
         ("env={name: househld}", "unknown environment 'househld' (did you mean 'household'?)"),
         ("env={settings: {horizn: 9}}", "unknown key 'env.settings.horizn' (did you mean 'horizon'?)"),
-        ("methods=[has_turnrd]", "'has_turnrd' reads the table 'values'"),
+        ("define={mine: {base: has_turnrd, model: {causl: true}}}", "(did you mean 'causal'?)"),
+        ("define={mine: {base: flat_grpo, model: {film: true}}}", "define.mine.model: this method has no learned"),
+        ("define={mine: {base: turn_value, model: {heads: 3}}}", "hidden (64) must be a multiple of heads (3)"),
+        (
+            "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
+            "its parts read the values of two models, turn_value and turnrd",
+        ),
         ("rounds=100", "rounds: input should be less than or equal to 99, got 100"),
     ],
 )
