@@ -29,7 +29,20 @@ from turncredit.audit.sources import (
 )
 from turncredit.audit.stats import LOWER, MIDDLE, UPPER, Estimate, Verdict
 
-STAGES = ["tasks", "demos", "base", "sft", "rollout", "label", "credit_model", "credit", "update", "eval"]
+STAGES = [
+    "tasks",
+    "demos",
+    "base",
+    "sft",
+    "rollout",
+    "label",
+    "hiddens",
+    "credit_model",
+    "values",
+    "credit",
+    "update",
+    "eval",
+]
 
 
 @dataclass(frozen=True)
