@@ -1,6 +1,8 @@
 # Labels lie beside the turns they belong to and are named after the judge and the question, so that all methods that
 # ask the same of the same turns share them. With judge.serve, the job starts the model's server on its own node.
 
+LABEL = "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.judge.serve else CORE
+
 
 rule label_sft:
     input:
@@ -10,6 +12,8 @@ rule label_sft:
         metrics=f"{SHARED_ROLLOUTS}/metrics/label-{{judge}}-{{ask}}.json",
     log:
         f"{LOGS}/label/sft-{{sampling}}-seed{{seed}}-{{judge}}-{{ask}}.log",
+    conda:
+        LABEL
     threads: EXPERIMENT.resource("label").threads
     resources:
         **ask("label"),
@@ -33,6 +37,8 @@ rule label:
         f"{LOGS}/label/{{method}}-seed{{seed}}-round{{round}}-{{judge}}-{{ask}}.log",
     wildcard_constraints:
         round=r"0[2-9]|[1-9]\d",
+    conda:
+        LABEL
     threads: EXPERIMENT.resource("label").threads
     resources:
         **ask("label"),
