@@ -84,10 +84,15 @@ class PolicyConfig(_Closed):
 
 
 class DemosConfig(_Closed):
-    """Expert demonstrations with noise. Noise actions are never imitated; `skip` episodes forget a step."""
+    """Expert demonstrations with faults.
+
+    Noise is never imitated: it shows the states that mistakes lead to, and how to go on from there. Slips and
+    forgotten steps are: they are what reinforcement learning then has to mend.
+    """
 
     count: int = Field(2000, ge=1)
     noise: float = Field(0.1, ge=0, lt=1, description="share of turns that act at random, masked in the loss")
+    slips: float = Field(0.0, ge=0, lt=1, description="share of turns with a random admissible action, imitated")
     skip: float = Field(0.0, ge=0, lt=1, description="share of demonstrations that forget to clean, heat or cool")
     seed: int = 0
 
@@ -97,8 +102,10 @@ class SftConfig(_Closed):
 
     epochs: float = Field(1.5, gt=0)
     successful_only: bool = Field(True, description="leave out demonstrations that did not reach their goal")
-    batch: int = Field(16, ge=1, description="demonstrations per optimiser step")
-    lr: float = Field(4e-3, gt=0)
+    batch: int = Field(8, ge=1, description="demonstrations per optimiser step")
+    optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon learns from scratch in half the time")
+    lr: float = Field(8e-3, gt=0, description="AdamW's; with muon, of what are not the blocks' matrices")
+    muon_lr: float = Field(0.02, gt=0)
     warmup_steps: int = Field(20, ge=0)
     final_lr: float = Field(0.05, ge=0, le=1, description="share of the learning rate left at the end")
     weight_decay: float = Field(0.01, ge=0)
@@ -120,7 +127,9 @@ class RolloutConfig(_Closed):
 class UpdateConfig(_Closed):
     """The clipped policy-gradient update that every method shares."""
 
-    lr: float = Field(7e-4, gt=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    lr: float = Field(7e-4, gt=0, description="AdamW's; with muon, of what are not the blocks' matrices")
+    muon_lr: float = Field(2e-3, gt=0)
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
     epochs: int = Field(1, ge=1)
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")

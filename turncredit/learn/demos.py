@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.config import Experiment
+from turncredit.config import DemosConfig, Experiment
 from turncredit.learn.tasks import Games
 from turncredit.seeding import generator
 
@@ -26,7 +26,7 @@ def make_demos(*, experiment: Experiment, tasks: str | Path, out: str | Path) ->
     for number in range(settings.count):
         task = games.rows[number % len(games)]
         rng = generator(settings.seed, "demos", number)
-        turns = _demonstrate(games, task, rng, noise=settings.noise, skip=bool(rng.random() < settings.skip))
+        turns = _demonstrate(games, task, rng, settings)
         won += turns[-1]["success"]
         for turn in turns:
             turn.update(
@@ -52,17 +52,21 @@ def make_demos(*, experiment: Experiment, tasks: str | Path, out: str | Path) ->
     }
 
 
-def _demonstrate(games: Games, task: dict, rng: np.random.Generator, *, noise: float, skip: bool) -> list[dict]:
-    """One demonstration's turns. Where noise acts, the expert's action is not shown: the turn is not imitated."""
+def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: DemosConfig) -> list[dict]:
+    """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown."""
     env = games.open(task)
     observation = env.reset()
-    expert = games.env.Expert(env, rng, skip=skip)
+    expert = games.env.Expert(env, rng, skip=bool(rng.random() < settings.skip))
     expert.observe(observation)
     turns = []
     while True:
-        wanted = expert.act()
-        noisy = bool(rng.random() < noise)
-        action = games.env.random_command(env, rng) if noisy else wanted
+        action = expert.act()
+        chance = rng.random()
+        noisy = bool(chance < settings.noise)
+        if noisy:
+            action = games.env.random_command(env, rng)
+        elif chance < settings.noise + settings.slips:
+            action = games.env.slip_command(env, rng)
         admissible = list(env.admissible())
         step = env.step(action)
         turns.append(

@@ -14,6 +14,7 @@ from turncredit.agents import Agent, agent_factory
 from turncredit.artifacts import new_folder
 from turncredit.config import Experiment
 from turncredit.errors import UserError
+from turncredit.learn.optimizers import make_optimizer
 from turncredit.learn.progress import progress
 from turncredit.learn.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.policy import models, tokenizer
@@ -44,13 +45,19 @@ def sft(
         model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))
     model.to(device()).train()
     torch.manual_seed(derive_seed(settings.seed, "sft dropout"))
-    parameters = list(models.trained_parameters(model).values())
-    optimizer = torch.optim.AdamW(parameters, lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay)
+    optimizer = make_optimizer(
+        models.trained_parameters(model),
+        settings.optimizer,
+        lr=settings.lr,
+        muon_lr=settings.muon_lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+    )
     order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
     rows = []
     for step, batch in enumerate(order):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, len(order), settings.lr, settings.warmup_steps, settings.final_lr)
+        share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
+        optimizer.set_rate(share)
         learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
         loss = 0.0
         for part in batches(batch, experiment.update.tokens_per_pass):
@@ -59,10 +66,8 @@ def sft(
             part_loss = -logprobs.sum() / max(learnt, 1)
             part_loss.backward()
             loss += float(part_loss.detach())
-        torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        rows.append({"step": step, "loss": loss, "lr": optimizer.param_groups[0]["lr"], "tokens": learnt})
+        optimizer.step(settings.max_grad_norm)
+        rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
         progress(step + 1, len(order))
     with new_folder(out) as folder:
         models.save_model(model, folder, base=base, final=out)
@@ -116,8 +121,8 @@ def minibatches(
         made += len(starts)
 
 
-def learning_rate(step: int, steps: int, peak: float, warmup: int, final: float) -> float:
-    """Linear warm-up to `peak`, then linear decay to `final` x `peak` at the last step."""
+def learning_rate(step: int, steps: int, warmup: int, final: float) -> float:
+    """The share of the peak learning rate: linear warm-up to 1, linear decay to `final` at the last step."""
     rise = min(1.0, (step + 1) / max(1, warmup))
     fall = 1.0 - (1.0 - final) * step / max(1, steps - 1)
-    return peak * rise * fall
+    return rise * fall

@@ -16,6 +16,7 @@ from turncredit.artifacts import new_folder
 from turncredit.config import Experiment, UpdateConfig
 from turncredit.errors import UserError
 from turncredit.learn.losses import adapted_coefficient, clipped, kl_penalty, token_weights
+from turncredit.learn.optimizers import Optimizers, make_optimizer
 from turncredit.learn.progress import progress
 from turncredit.learn.rollout import policy_id
 from turncredit.learn.sequences import TokenSequence, batches, cut, list_column, stack, token_logprobs
@@ -57,14 +58,14 @@ def update(
     steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
     rows = []
     for number, (epoch, batch) in enumerate(steps):
-        lr = settings.lr * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
-        for group in optimizer.param_groups:
-            group["lr"] = lr
+        share = min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
+        optimizer.set_rate(share)
         row = _step(
             model, optimizer, batch, advantage_N, reference_logprobs, settings, state.kl_coefficient, temperature
         )
         state.steps += 1
-        rows.append({"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch, "lr": lr, **row})
+        identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
+        rows.append({**identity, "lr": share * settings.lr, **row})
         progress(number + 1, len(steps))
     metrics = _summary(rows, sequences, state)
     if settings.kl_target and rows:
@@ -72,8 +73,8 @@ def update(
     with new_folder(out) as folder:
         models.save_model(model, folder, base=policy, final=out)
         state.save(folder)
-        if settings.keep_optimizer:
-            _save_moments(model, optimizer, folder)
+        if settings.keep_optimizer and rows:
+            save_file(optimizer.state(), folder / MOMENTS_FILE)
     made_by = tables.provenance(
         "update",
         config={"update": settings.model_dump(), "method": method, "round": round},
@@ -152,7 +153,7 @@ def _minibatches(
 
 def _step(
     model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizers,
     batch: Sequence[TokenSequence],
     advantage_N: np.ndarray,
     reference: dict[int, torch.Tensor] | None,
@@ -189,10 +190,7 @@ def _step(
             row["clip_fraction"] += float(outside.float().sum()) / total
             row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
             row["entropy"] += float(entropy.sum()) / total
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    norm = float(torch.nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm))
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
+    norm = optimizer.step(settings.max_grad_norm)
     if reference is None:
         row.pop("kl")
     return {**row, "grad_norm": norm, "tokens": total}
@@ -235,34 +233,20 @@ def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> Non
             model.enable_input_require_grads()
 
 
-def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Path) -> torch.optim.AdamW:
-    """AdamW, its moments taken over from the policy's folder where they were kept."""
-    named = models.trained_parameters(model)
-    optimizer = torch.optim.AdamW(
-        list(named.values()), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Path) -> Optimizers:
+    """The optimiser, its moments taken over from the policy's folder where they were kept."""
+    optimizer = make_optimizer(
+        models.trained_parameters(model),
+        settings.optimizer,
+        lr=settings.lr,
+        muon_lr=settings.muon_lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
     )
     file = Path(policy) / MOMENTS_FILE
     if settings.keep_optimizer and file.exists():
-        kept = load_file(file)
-        steps = kept["step"]
-        for name, parameter in named.items():
-            optimizer.state[parameter] = {
-                "step": steps.clone(),
-                "exp_avg": kept[f"{name}.exp_avg"].to(parameter.device),
-                "exp_avg_sq": kept[f"{name}.exp_avg_sq"].to(parameter.device),
-            }
+        optimizer.load_state(load_file(file))
     return optimizer
-
-
-def _save_moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    kept, step = {}, torch.tensor(0.0)
-    for name, parameter in models.trained_parameters(model).items():
-        state = optimizer.state.get(parameter)
-        if state:
-            step = state["step"].cpu()
-            kept.update({f"{name}.{key}": state[key].cpu().contiguous() for key in ("exp_avg", "exp_avg_sq")})
-    if kept:
-        save_file({"step": step, **kept}, folder / MOMENTS_FILE)
 
 
 def _summary(rows: Sequence[dict], sequences: Sequence[TokenSequence], state: _State) -> dict[str, float]:

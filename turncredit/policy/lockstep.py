@@ -103,10 +103,7 @@ class Lockstep:
         sizes = torch.tensor([len(chunk) for chunk in chunks])
         start = self._length[: len(seated)].clone()
         self._reserve(int((start + sizes).max()) + max_new)
-        ids = torch.zeros(len(chunks), int(sizes.max()), dtype=torch.long)
-        for row, chunk in enumerate(chunks):
-            ids[row, : len(chunk)] = torch.tensor(chunk)
-        logits = self._forward(ids, start[:, None] + torch.arange(ids.shape[1]), last=sizes - 1)
+        logits = self._read(chunks, sizes, start)
         uniforms = torch.from_numpy(np.stack([request.uniforms for request in seated]))
         tokens, logprobs, ends = self._draw_all(logits, start + sizes, temperature, uniforms, max_new)
         self._length[: len(seated)] = start + sizes + ends - 1
@@ -116,6 +113,26 @@ class Lockstep:
             self._pending[row] = all_tokens[row][end - 1]
             responses[i] = Response(all_tokens[row][:end], all_logprobs[row][:end])
         return responses  # type: ignore[return-value]
+
+    def _read(self, chunks: list[list[int]], sizes: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Logits (B, V) after each row's new tokens. A few long chunks (a help text) are read apart from the others,
+        so that these are not padded to their length.
+        """
+        common = sizes <= 2 * sizes.median()
+        logits: torch.Tensor | None = None
+        for which in (common, ~common):
+            rows = which.nonzero()[:, 0]
+            if not len(rows):
+                continue
+            ids = torch.zeros(len(rows), int(sizes[rows].max()), dtype=torch.long)
+            for i, row in enumerate(rows.tolist()):
+                ids[i, : len(chunks[row])] = torch.tensor(chunks[row])
+            position = start[rows][:, None] + torch.arange(ids.shape[1])
+            part = self._forward(ids, position, None if len(rows) == len(chunks) else rows, sizes[rows] - 1)
+            if logits is None:
+                logits = part.new_empty(len(chunks), part.shape[1])
+            logits[rows] = part
+        return logits  # type: ignore[return-value]
 
     def _draw_all(
         self, logits: torch.Tensor, position: torch.Tensor, temperature: float, uniforms: torch.Tensor, max_new: int

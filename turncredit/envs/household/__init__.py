@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from turncredit.envs.household.expert import Expert, random_command
+from turncredit.envs.household.expert import Expert, random_command, slip_command
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 
-__all__ = ["Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command"]
+__all__ = ["Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command, slip_command"]

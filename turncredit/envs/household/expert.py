@@ -242,6 +242,15 @@ class Expert:
 _VERBS = ("take", "open", "close", "use", "clean", "heat", "cool", "slice", "examine", "go to")
 
 
+_IDLE = ("examine", "help", "inventory", "look")
+
+
+def slip_command(env: Room, rng: Rng) -> str:
+    """A random admissible command that does something: the agent acts, but not towards its goal."""
+    acts = [command for command in env.admissible() if not command.startswith(_IDLE)]
+    return acts[int(rng.random() * len(acts))]
+
+
 def random_command(env: Room, rng: Rng) -> str:
     """A random command: in half the cases an admissible one, in the others plausible but mostly refused."""
 
