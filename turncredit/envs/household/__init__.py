@@ -6,4 +6,4 @@ from turncredit.envs.household.expert import Expert, random_command, slip_comman
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 
-__all__ = ["Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command, slip_command"]
+__all__ = ["Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command", "slip_command"]
