@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,37 +13,59 @@ ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ("Snakefile", "rules", "workflow_scripts", "config.yaml", "config", "profiles", "slurm", "envs_conda")
 
 
-def snakemake_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "snakemake", *arguments]
+class Pipeline:
+    """A copy of the pipeline and the library as they are when the tests begin.
+
+    Tables name the version of the code; a copy has one that no commit or edit changes while the tests run.
+    """
+
+    def __init__(self, source: Path):
+        self.source = source
+        self.environment = {**os.environ, "PYTHONPATH": str(source)}
+        ignore = shutil.ignore_patterns("__pycache__")
+        for name in (*PIPELINE, "turncredit"):
+            path = ROOT / name
+            shutil.copytree(path, source / name, ignore=ignore) if path.is_dir() else shutil.copy(path, source / name)
+
+    def link(self, folder: Path) -> Path:
+        """Make `folder` one in which the pipeline can be run, with results of its own."""
+        for name in PIPELINE:
+            (folder / name).symlink_to(self.source / name)
+        return folder
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command line of snakemake."""
+        return [sys.executable, "-m", "snakemake", *arguments]
+
+    def run(self, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run snakemake in `folder`; returns the finished process, its output as text."""
+        return self.python(folder, "-m", "snakemake", *arguments, **environment)
+
+    def python(self, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run this interpreter in `folder`."""
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=folder,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
 
 
-def link_pipeline(folder: Path) -> None:
-    """Make `folder` one in which the pipeline can be run, with results of its own."""
-    for name in PIPELINE:
-        (folder / name).symlink_to(ROOT / name)
-
-
-def run_snakemake(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run snakemake in `folder`; returns the finished process, its output as text."""
-    return subprocess.run(
-        snakemake_command(*arguments),
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+@pytest.fixture(scope="session")
+def pipeline(tmp_path_factory) -> Pipeline:
+    return Pipeline(tmp_path_factory.mktemp("pipeline"))
 
 
 @pytest.fixture
-def workdir(tmp_path: Path) -> Path:
+def workdir(pipeline: Pipeline, tmp_path: Path) -> Path:
     """A folder with the pipeline in it."""
-    link_pipeline(tmp_path)
-    return tmp_path
+    return pipeline.link(tmp_path)
 
 
 @pytest.fixture
-def snakemake(workdir: Path):
-    """`run_snakemake` in `workdir`."""
-    return lambda *arguments, **environment: run_snakemake(workdir, *arguments, **environment)
+def snakemake(pipeline: Pipeline, workdir: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Snakemake in `workdir`."""
+    return lambda *arguments, **environment: pipeline.run(workdir, *arguments, **environment)
