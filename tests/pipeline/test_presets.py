@@ -1,0 +1,32 @@
+"""The configurations that come with the project."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from turncredit import plan
+from turncredit.config import Experiment, load
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" not in path.name)
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_preset_laid_over_the_default_is_valid(path):
+    plan.check(load([ROOT / "config.yaml", path]))
+
+
+def test_the_default_is_valid_and_its_methods_are_flat_a_credit_method_and_the_upper_rail():
+    experiment = load([ROOT / "config.yaml"])
+    plan.check(experiment)
+    assert experiment.methods == ("flat_grpo", "has_progressive", "oracle_progress")
+
+
+def test_the_schema_in_the_repository_is_the_models():
+    text = (ROOT / "schemas" / "config.schema.json").read_text()
+    assert json.loads(text) == Experiment.model_json_schema(), (
+        "make it again: python -m turncredit.config > schemas/config.schema.json"
+    )
