@@ -76,6 +76,7 @@ class Turns:
     def __init__(self, table: Any, side: Mapping[str, Any] | None = None, where: str = "turns") -> None:
         self.where = where
         self.table = as_table(table, where)
+        self._known: dict[str, tuple[np.ndarray, pa.Array]] = {}
         if self.table.num_rows == 0:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
@@ -159,13 +160,13 @@ class Turns:
     def codes(self, name: str, method: str) -> np.ndarray:
         """Whole numbers 0..n-1 that are equal where the column's values are equal, in sorted order."""
         self._require(name, method)
-        return factorise(self.table.column(name))[0][self.order_N]
+        return self._factorised(name)[0]
 
     def texts(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
         """A text column as codes in sorted order, and the distinct texts they stand for: each text is held once."""
         self._require(name, method)
-        codes, values = factorise(_cast(self.table.column(name), pa.string(), self.where, name))
-        return codes[self.order_N], values
+        codes, values = self._factorised(name)
+        return codes, _cast(pa.chunked_array([values]), pa.string(), self.where, name).chunk(0)
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
         """A column in sorted order brought back to the input's row order."""
@@ -245,6 +246,13 @@ class Turns:
         return out_N
 
     # ------------------------------------------------------------------ checks
+
+    def _factorised(self, name: str) -> tuple[np.ndarray, pa.Array]:
+        """Codes in sorted order and distinct values of a column; several parts of a method may ask for the same."""
+        if name not in self._known:
+            codes, values = factorise(self.table.column(name))
+            self._known[name] = codes[self.order_N], values
+        return self._known[name]
 
     def _require(self, name: str, method: str) -> None:
         if name not in self.table.column_names:
