@@ -61,12 +61,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(checkpoint: Path) -> Iterator[JudgeConfig]:
     """A judge whose server runs."""
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    serve = ServeConfig(
-        python=str(PYTHON),
-        args=("--enforce-eager", "--dtype", "float32", "--max-model-len", "12288"),
-        health_timeout=600,
-    )
-    config = JudgeConfig(kind="llm", model=str(checkpoint), thinking=False, max_tokens=600, timeout=300, serve=serve)
+    arguments = [
+        *("--enforce-eager", "--dtype", "float32", "--max-model-len", "12288"),
+        # Blanks between JSON's tokens are where an untrained model stays for ever.
+        *("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}'),
+    ]
+    serve = ServeConfig(python=str(PYTHON), args=tuple(arguments), health_timeout=600)
+    config = JudgeConfig(kind="llm", model=str(checkpoint), thinking=False, max_tokens=2400, timeout=300, serve=serve)
     with serving(config) as running:
         yield running
 
