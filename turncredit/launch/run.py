@@ -219,8 +219,9 @@ def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console
                 console.print(line, markup=False, soft_wrap=True)
                 said = time.monotonic()
         if state.total and time.monotonic() - said > QUIET_FOR:
-            now = ", ".join(job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running)
-            note = f"... {len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}; now: {now}"
+            now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
+            note = f"... {len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
+            note += f"; now: {', '.join(now)}" if now else ""
             console.print(note, markup=False, soft_wrap=True)
             said = time.monotonic()
         time.sleep(0.2)
@@ -246,13 +247,15 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         f", of which {state.outside_share():.0%} was not stage work" if state.ended else " (nothing was left to do)"
     )
     results = Path(state.plan["results"])
-    if (results / "report" / "index.html").exists():
+    page = results / "report" / "index.html"
+    if page.exists():
         from turncredit.audit.report import print_table
 
         print_table(results)
     console.print(f"\nTook {took // 60:.0f} min {took % 60:.0f} s{outside}.", markup=False)
-    for what, path in (("report", results / "report" / "index.html"), ("artifacts", results)):
-        console.print(f"{what:<10} {path.resolve()}", markup=False, soft_wrap=True)
+    if page.exists():
+        console.print(f"report     {page.resolve()}", markup=False, soft_wrap=True)
+    console.print(f"artifacts  {results.resolve()}", markup=False, soft_wrap=True)
     return 0
 
 

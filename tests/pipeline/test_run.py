@@ -1,0 +1,120 @@
+"""What a person sees of a run: how far it is, how long it will take, how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+
+import pytest
+
+from turncredit.launch import run, watch
+
+STATS = """Building DAG of jobs...
+Job stats:
+job            count
+-----------  -------
+tasks              2
+sft                1
+update             3
+all                1
+total              7
+
+Select jobs to execute...
+"""
+
+
+def state(**options) -> run.State:
+    return run.State(cores=2, wanted=Counter(tasks=2, sft=1, update=4), plan={"runs": 2}, **options)
+
+
+def ended(rule: str, started: float, seconds: float, **facts) -> dict:
+    return {"rule": rule, "label": rule, "started": started, "ended": started + seconds, **facts}
+
+
+def test_the_jobs_wanted_are_read_from_snakemakes_table():
+    assert run.wanted_jobs(STATS) == {"tasks": 2, "sft": 1, "update": 3}
+    assert run.wanted_jobs(STATS[:60]) == {}
+    assert run.wanted_jobs("") == {}
+
+
+def test_nothing_is_said_about_the_time_left_before_the_plan_is_known():
+    assert run.State(cores=2).seconds_left() is None
+
+
+def test_the_time_left_follows_the_pace_of_the_jobs_that_have_ended():
+    usual = run.TYPICAL
+    expected = 2 * usual["tasks"] + usual["sft"] + 4 * usual["update"] / 2
+    assert state().seconds_left() == pytest.approx(expected)
+    slow = state(ended=[ended("tasks", 0, 3 * usual["tasks"]), ended("tasks", 0, 3 * usual["tasks"])])
+    assert slow.seconds_left() == pytest.approx(3 * (usual["sft"] + 4 * usual["update"] / 2))
+
+
+def test_a_running_job_counts_for_what_it_has_done():
+    whole = state().seconds_left()
+    running = {"rule": "sft", "label": "sft", "started": time.time(), "share": 0.5}
+    assert state(running=[running]).seconds_left() == pytest.approx(whole - run.TYPICAL["sft"] / 2)
+
+
+def test_time_in_which_no_stage_ran_is_told_apart_also_where_stages_overlap():
+    begun = time.time() - 10
+    jobs = [ended("tasks", begun + 1, 3), ended("tasks", begun + 2, 4), ended("sft", begun + 8, 1)]
+    assert state(begun=begun, ended=jobs).outside_share() == pytest.approx(0.4, abs=0.02)
+
+
+def test_a_job_is_seen_while_it_runs_and_when_it_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv(watch.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
+    (tmp_path / "output").write_text(STATS)
+    seen = run.State(cores=1)
+    with watch.announced("sft", "sft") as tell:
+        with open(os.environ["TURNCREDIT_PROGRESS"], "w") as file:
+            json.dump({"done": 3, "total": 4}, file)
+        assert run.look(tmp_path, seen) == []
+        assert [(job["label"], job["share"]) for job in seen.running] == [("sft", 0.75)]
+        tell(metrics={"loss": 1.0})
+    new = run.look(tmp_path, seen)
+    assert [(job["rule"], job["metrics"]) for job in new] == [("sft", {"loss": 1.0})]
+    assert seen.running == []
+    assert run.look(tmp_path, seen) == []
+    assert seen.total == 6
+
+
+def test_without_a_watcher_a_job_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv(watch.VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with watch.announced("sft", "sft") as tell:
+        tell(metrics={})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_says_its_success_and_a_failure_its_reason():
+    line = run.line_of(ended("eval", 0, 2, metrics={"success_sampled": 0.25}) | {"label": "eval rloo seed0 round02"})
+    assert line is not None
+    assert line.split() == ["rloo", "seed0", "round02", "success", "sampled", "0.250"]
+    assert run.line_of(ended("update", 0, 2, error="update: no such file")) == "failed: update: no such file"
+    assert run.line_of(ended("update", 0, 2)) is None
+
+
+def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):
+    done = pipeline.python(workdir, "-m", "turncredit.launch.run", "--cores", "1", "--config", "roudns=3")
+    assert done.returncode == 2
+    assert done.stdout == "turncredit: config: unknown key 'roudns' (did you mean 'rounds'?)\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_its_reason(pipeline, workdir):
+    options = ("-m", "turncredit.launch.run", "--cores", "2")
+    target = "results/tiny/tasks/train.parquet"
+    config = ("--configfile", "config/test/tiny.yaml")
+    done = pipeline.python(workdir, *options, target, *config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\ntasks train " in f"\n{done.stdout}"
+    assert str(workdir / "results/tiny") in done.stdout
+    (workdir / target).write_bytes(b"PAR1")
+    failed = pipeline.python(workdir, *options, "results/tiny/demos/demos.parquet", *config)
+    assert failed.returncode == 1
+    assert f"failed: demos: {target}: not a readable Parquet file" in failed.stdout
+    assert "Traceback" not in failed.stdout
