@@ -3,7 +3,7 @@
 # make test     the tests (compiles the reference engine once); make lint: style
 # make test-vllm  the judge against a real vLLM server on the CPU (an environment of its own, 3.5 GB)
 # make rails    the experiment that shows whether a comparison can be trusted
-# make bench    the measurements in benchmarks/; make report: the last experiment's page again
+# make bench    the measurements in benchmarks/; make report: the newest results' page again
 # make mlflow   MLflow's page of all runs; make lock: the lock files; make clean: remove environment and results
 #
 # PYTHON        the interpreter to make the environment with (3.11 or later)
@@ -21,8 +21,9 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 TORCH := torch==2.13.0
 CORES ?= all
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
 READY := .venv/.ready
+LINT_READY := .venv/.ready-lint
 TEST_READY := .venv/.ready-test
 COMPILERS := g++ cmake make libffi-dev python3-dev
 
@@ -39,16 +40,19 @@ $(READY): requirements.lock pyproject.toml
 	echo "Ready: .venv/bin/turncredit and .venv/bin/snakemake"
 
 demo: setup
-	$(BIN)/python -m turncredit.launch.run --cores $(CORES)
+	$(BIN)/turncredit run --cores $(CORES)
 
 rails: setup
-	$(BIN)/python -m turncredit.launch.run --cores $(CORES) --configfile config/rails.yaml
+	$(BIN)/turncredit run --cores $(CORES) --configfile config/rails.yaml
+
+$(LINT_READY): $(READY) requirements-test.lock
+	$(PIP) --no-deps -r requirements-test.lock
+	touch $@
 
 test-environment: $(TEST_READY)
 
-$(TEST_READY): $(READY) requirements-test.lock requirements-reference.lock
+$(TEST_READY): $(LINT_READY) requirements-reference.lock
 	.ci/need-packages $(COMPILERS)
-	$(PIP) --no-deps -r requirements-test.lock
 	echo "Compiling the reference engine (minutes, once) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
 	touch $@
@@ -67,7 +71,7 @@ test-vllm: $(TEST_READY) .venv-vllm/.ready
 	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
-lint: $(TEST_READY)
+lint: $(LINT_READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile rules
@@ -77,7 +81,7 @@ bench: $(TEST_READY)
 	for script in benchmarks/*/run.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 report: setup
-	$(BIN)/python -m turncredit.launch.run --cores $(CORES) --forcerun report
+	$(BIN)/turncredit report "$$(dirname "$$(ls -t results/*/config.json | head -1)")"
 
 mlflow: setup
 	$(BIN)/python -c 'import mlflow.server, flask' 2>/dev/null || {
@@ -90,6 +94,7 @@ mlflow: setup
 
 # The versions of everything but torch (its build depends on the machine), for Python 3.11 to 3.13 on Linux.
 lock:
+	$(BIN)/python -c 'import uv' 2>/dev/null || $(PIP) uv
 	compile() { $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
 	    --excludes <(echo torch) --constraints <($(BIN)/python -m pip list --format freeze | grep -v '^torch==') "$$@"; }
 	torch=$$($(BIN)/python -c 'from importlib.metadata import requires

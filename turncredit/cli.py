@@ -14,6 +14,7 @@ from turncredit.errors import UserError
 
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("turncredit.launch.cli:app", "Run the pipeline (snakemake) with live progress."),
     "credit": ("turncredit.credit.cli:credit", "Credit the turns of any Parquet table with any method."),
     "methods": ("turncredit.credit.cli:methods", "List the methods, their parameters and what they read."),
     "show": ("turncredit.audit.cli:show", "One rollout in the terminal, turn by turn, with its credit."),

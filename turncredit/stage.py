@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> No
         if snakemake is not None:
             write_json(_job_file(job.log), asdict(job))
     with _logged(job.log) as say, watch.announced(job.rule, job.label) as tell:
+        _clear_leftovers(job.output.values())
         started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
         try:
             metrics = dict(main(job))
@@ -155,6 +157,13 @@ def _logged(log: str | None):
         for target, saved in enumerate(kept, start=1):
             os.dup2(saved, target)
             os.close(saved)
+
+
+def _clear_leftovers(outputs: Iterable[str]) -> None:
+    """Remove what a killed job left of these outputs: files and folders under temporary names."""
+    for output in map(Path, outputs):
+        for left in (*output.parent.glob(f".{output.name}.*.part"), *output.parent.glob(f".{output.name}.*.old")):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _cpu_seconds() -> float:

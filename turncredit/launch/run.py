@@ -1,4 +1,4 @@
-"""`python -m turncredit.launch.run [SNAKEMAKE OPTIONS]`: Snakemake with progress that a person can follow.
+"""`turncredit run [SNAKEMAKE OPTIONS]`: Snakemake with progress that a person can follow.
 
 On a terminal: a bar over all jobs with the time that is left, the jobs that run now and how far they are, and a line
 for each finished evaluation. Elsewhere: plain lines. At the end the report's table, and where the artifacts lie.
@@ -97,7 +97,9 @@ class State:
 
 
 def main(arguments: list[str]) -> int:
-    """Run Snakemake with `arguments` and show how far it is; its exit status."""
+    """Run Snakemake with `arguments` and show how far it is; its exit status. A dry run is Snakemake's own."""
+    if {"-n", "--dry-run", "--dryrun"} & set(arguments):
+        return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
         with (folder / "output").open("w") as output:
