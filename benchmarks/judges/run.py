@@ -31,7 +31,7 @@ from turncredit.envs.household import Settings
 from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 
-SECONDS, CONCURRENCY, TURNS = 0.05, 64, 10_000
+CONCURRENCY, TURNS = 64, 10_000
 
 
 def distinct_turns(count: int, seed: int) -> pa.Table:
@@ -75,8 +75,8 @@ class Asked(NamedTuple):
     requests_again: float
 
 
-def client_speed(table: pa.Table) -> Asked:
-    """Label `table` twice with the same cache."""
+def client_speed(table: pa.Table, seconds: float) -> Asked:
+    """Label `table` twice with the same cache; the server takes `seconds` for an answer."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -85,7 +85,7 @@ def client_speed(table: pa.Table) -> Asked:
         kind="llm", model="bench", base_url=f"http://127.0.0.1:{port}/v1", thinking=False, concurrency=CONCURRENCY
     )
     with (
-        subprocess.Popen([sys.executable, str(script), str(port), str(SECONDS)], stdout=subprocess.PIPE) as server,
+        subprocess.Popen([sys.executable, str(script), str(port), str(seconds)], stdout=subprocess.PIPE) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
         try:
@@ -111,11 +111,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.05, help="what the server takes for an answer")
     given = parser.parse_args()
     plain = rollouts(given.turns // 10, given.seed, Settings(horizon=30))
     rule, rule_cpu = rule_speed(plain, repeats=3)
-    asked = client_speed(distinct_turns(given.turns, given.seed))
-    ideal = CONCURRENCY / SECONDS
+    asked = client_speed(distinct_turns(given.turns, given.seed), given.seconds)
+    ideal = CONCURRENCY / given.seconds
     print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print("| measure | target | measured |\n|---|---|---|")
     print(f"| rule judge, {plain.num_rows:,} turns | 20,000/s | {rule:,.0f}/s ({rule_cpu:,.0f} a CPU second) |")
@@ -124,7 +125,9 @@ def main() -> None:
         f"{asked.again:.2f} s, {asked.requests_again:.0f} requests |"
     )
     rates = f"{asked.rate:,.0f}/s; {asked.rate_overall:,.0f}/s with start and end; at most {asked.most} at once"
-    print(f"| {CONCURRENCY} at once, 50 ms server | 90% of {ideal:,.0f}/s | {asked.rate / ideal:.1%} ({rates}) |")
+    print(
+        f"| {CONCURRENCY} at once, {1000 * given.seconds:.0f} ms server | 90% of {ideal:,.0f}/s | {asked.rate / ideal:.1%} ({rates}) |"
+    )
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Handler(BaseHTTPRequestHandler):
             number = len(self.server.requests)
             self.server.requests.append(body)
             self.server.headers.append({name.title(): value for name, value in self.headers.items()})
+            self.server.callers.add(self.client_address)
             self.server.in_flight += 1
             self.server.most_in_flight = max(self.server.most_in_flight, self.server.in_flight)
         try:
@@ -114,6 +115,7 @@ class ChatServer(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.in_flight = self.most_in_flight = 0
+        self.callers: set[tuple[str, int]] = set()  # one for each connection
         self.behave: Behaviour = lambda handler, *_: handler.say(answer())
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 

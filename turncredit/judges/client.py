@@ -65,43 +65,55 @@ async def _ask_together(
     progress: Callable[[int], None],
     processes: int,
 ) -> dict[str, Reply]:
-    """Ask with this process and `processes - 1` helpers, who share out `config.concurrency` among them."""
-    shares = [config.concurrency // processes + (at < config.concurrency % processes) for at in range(processes)]
-    configs = [config.model_copy(update={"concurrency": share}) for share in shares]
-    crew = Crew(questions, configs[0], ask, cache, allowed, progress)
-    helpers = [
-        asyncio.ensure_future(
-            _helper(questions, configs[at], ask, cache.folder, allowed, at * len(questions) // processes)
-        )
-        for at in range(1, processes)
-    ]
+    """Ask with this process and `processes - 1` helpers, never with more than `config.concurrency` requests at once.
+
+    This process begins with all of them and hands a helper its share when that has started.
+    """
+    crew = Crew(questions, config, ask, cache, allowed, progress)
+    share = config.concurrency // processes
+    at_work: set[int] = set()
+    helpers = {
+        start: asyncio.ensure_future(_helper(crew, share, cache.folder, start, at_work))
+        for start in (len(questions) * at // processes for at in range(1, processes))
+    }
     own = asyncio.ensure_future(crew.work())
     try:
         # A helper that gives up (a refused key, too many failures) ends the whole; one that is done early does not.
-        waiting = {own, *helpers}
+        waiting = {own, *helpers.values()}
         while own in waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        paid = {key for helper in helpers for key in await helper}
+        # Those that are only starting are not needed any more; the others are with their last question.
+        paid = {key for start in at_work for key in await helpers[start]}
     finally:
-        for task in (own, *helpers):
+        for task in (own, *helpers.values()):
             task.cancel()
-        await asyncio.gather(own, *helpers, return_exceptions=True)
+        await asyncio.gather(own, *helpers.values(), return_exceptions=True)
     return {key: reply._replace(cached=reply.cached and key not in paid) for key, reply in own.result().items()}
 
 
-async def _helper(
-    questions: Mapping[str, Question], config: JudgeConfig, ask: Ask, folder: Path, allowed: int, start: int
-) -> list[str]:
+async def _helper(crew: Crew, workers: int, folder: Path, start: int, at_work: set[int]) -> list[str]:
     """Run a helper to its end; returns the keys that it paid for. Nothing where it died: the others do its part."""
-    job = {"config": config.model_dump(mode="json"), "ask": ask, "folder": str(folder), "allowed": allowed}
-    job |= {"start": start, "questions": questions}
+    config = crew.config.model_copy(update={"concurrency": workers})
+    job = {"config": config.model_dump(mode="json"), "ask": crew.ask, "folder": str(folder), "start": start}
+    job |= {"allowed": crew.allowed, "questions": crew.questions}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
+    assert process.stdin is not None
+    assert process.stdout is not None
     try:
-        said, _ = await process.communicate(json.dumps(job).encode())
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died; its status tells
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            await process.stdin.drain()
+            if await process.stdout.readline() == b"ready\n":
+                await crew.give_up(workers)
+                at_work.add(start)
+                process.stdin.write(b"go\n")
+                await process.stdin.drain()
+        said = await process.stdout.read()
+        await process.wait()
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -119,22 +131,21 @@ async def _helper(
 
 
 def main() -> None:
-    """A helper: one job as JSON on stdin, what became of it as JSON on stdout. The answers go to the cache."""
+    """A helper: reads one job as a line of JSON, says that it is ready, waits for "go", tells what became of it.
+
+    The answers go to the cache.
+    """
     tether.tie()
-    job = json.load(sys.stdin)
+    job = json.loads(sys.stdin.readline())
     questions = {key: Question(*parts) for key, parts in job["questions"].items()}
+    config = JudgeConfig.model_validate(job["config"])
     error, replies = None, {}
     with Cache(job["folder"]) as cache:
-        cache.refresh()  # the table's answers were left out by whoever called
-        crew = Crew(
-            questions,
-            JudgeConfig.model_validate(job["config"]),
-            job["ask"],
-            cache,
-            job["allowed"],
-            lambda _: None,
-            job["start"],
-        )
+        crew = Crew(questions, config, job["ask"], cache, job["allowed"], lambda _: None, job["start"])
+        print("ready", flush=True)
+        if sys.stdin.readline() != "go\n":
+            return
+        cache.refresh()  # what the table knows was left out by whoever called
         try:
             replies = asyncio.run(crew.work())
         except UserError as refusal:

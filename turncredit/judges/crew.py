@@ -80,6 +80,8 @@ class Crew:
         self.queue.rotate(-start)
         self.replies: dict[str, Reply] = {}
         self.failed = 0
+        self.limit = min(config.concurrency, len(questions))
+        self.active = 0
         # With thinking on, a grammar from the first token on would forbid the thinking on most servers.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
         self.secret = os.environ.get(config.api_key_env, "")
@@ -93,17 +95,29 @@ class Crew:
             timeout=None,  # each try has one for the whole answer
             http_client=openai.DefaultAioHttpClient(),
         ) as self.client:
-            workers = min(self.config.concurrency, len(self.queue))
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(workers):
+                    for _ in range(self.limit):
                         group.create_task(self._worker())
             except BaseExceptionGroup as errors:
                 raise _first_error(errors) from None
         return self.replies
 
+    async def give_up(self, workers: int) -> None:
+        """Go on with so many workers fewer; returns when they have ended."""
+        self.limit -= workers
+        while self.active > self.limit:
+            await asyncio.sleep(_PEEK / 5)
+
     async def _worker(self) -> None:
-        while self.queue:
+        self.active += 1
+        try:
+            await self._work_off_the_queue()
+        finally:
+            self.active -= 1
+
+    async def _work_off_the_queue(self) -> None:
+        while self.queue and self.active <= self.limit:
             key = self.queue.popleft()
             if self.cache.get(key) is None and not self.cache.claim(key):
                 # Another job is asking this very question: look again later, do something else until then.
