@@ -118,3 +118,17 @@ def test_empg_estimates_entropy_from_the_sampled_tokens() -> None:
     assert numbers(compute(turns, METHODS["empg"]), "entropy").tolist() == [1, 3, 2, 1, 3]
     same = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
     np.testing.assert_array_equal(numbers(compute(turns, METHODS["empg"])), numbers(compute(same, METHODS["empg"])))
+
+
+def test_the_invalid_penalty_is_part_of_ppos_reward_and_passed_on_by_gae() -> None:
+    turns = {**TWO, "valid": [True, False, True, True, True]}
+    plain = numbers(compute(turns, method("ppo", normaliser=None), VALUES))
+    fined = numbers(compute(turns, method("ppo", normaliser=None, shapers=["invalid_penalty"]), VALUES))
+    np.testing.assert_allclose(fined - plain, [-0.1, -0.1, 0, 0, 0], atol=1e-12)
+
+
+def test_rloos_bonus_shifts_its_own_turn_against_the_other_rollouts() -> None:
+    turns = {**TWO, "valid": [True, False, True, True, True]}
+    got = numbers(compute(turns, method("rloo", shapers=["invalid_penalty"])))
+    # Rollout 0 scores 1 and .9 against 0; rollout 1 scores 0 against the mean .95.
+    assert got == pytest.approx([1, 0.9, -0.95, -0.95, -0.95])

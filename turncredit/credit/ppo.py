@@ -34,8 +34,12 @@ def trained_values_N(turns: Turns, method: str) -> np.ndarray:
     return value_N
 
 
-def ppo(turns: Turns, *, gamma: Share = 1.0, lam: Share = 1.0) -> dict[str, np.ndarray]:
+def ppo(
+    turns: Turns, *, score_bonus_N: np.ndarray | None = None, gamma: Share = 1.0, lam: Share = 1.0
+) -> dict[str, np.ndarray]:
     """GAE(gamma, lam) over turns, on V(h_t) read before turn t's action.
+
+    A shaper's score bonus (the invalid-action penalty) is added to the turn's reward, as in verl-agent.
 
     Source: Schulman et al. 2016, eq. 16; 2017. gamma = lam = 1 are verl 0.9.1's defaults. As in verl the advantages
     are whitened for the policy (the normaliser of the named method), and the critic's targets are not.
@@ -45,5 +49,6 @@ def ppo(turns: Turns, *, gamma: Share = 1.0, lam: Share = 1.0) -> dict[str, np.n
     Returns `value`, `value_target` (A + V, what the critic is trained on) and `advantage` (each N).
     """
     value_N = trained_values_N(turns, "ppo")
-    advantage_N = gae_N(turns, turns.reward_N, value_N, gamma, lam)
+    reward_N = turns.reward_N if score_bonus_N is None else turns.reward_N + score_bonus_N
+    advantage_N = gae_N(turns, reward_N, value_N, gamma, lam)
     return {"value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}

@@ -18,12 +18,21 @@ def leave_one_out_R(turns: Turns, return_R: np.ndarray, singleton: Singleton) ->
     return out_R
 
 
-def rloo(turns: Turns, *, singleton: Singleton = "zero") -> dict[str, np.ndarray]:
+def rloo(
+    turns: Turns, *, score_bonus_N: np.ndarray | None = None, singleton: Singleton = "zero"
+) -> dict[str, np.ndarray]:
     """A(i, t) = n/(n-1) (R_i - mean_g R) for a group of n rollouts, the same for every turn.
 
     Source: Kool et al. 2019; Ahmadian et al. 2024, eq. 6; numbers agree with verl 0.9.1.
     Departures: a group of one has no others to compare with and gets 0 (`singleton="raw"`: its score, as in verl).
 
+    A shaper's score bonus shifts its own turn; the others' mean is then that of their rollouts' mean scores.
+
     Returns `advantage` (N).
     """
-    return {"advantage": leave_one_out_R(turns, turns.return_R, singleton)[turns.rollout_N]}
+    if score_bonus_N is None:
+        return {"advantage": leave_one_out_R(turns, turns.return_R, singleton)[turns.rollout_N]}
+    score_R = turns.return_R + turns.mean_R(score_bonus_N)
+    own_N = score_bonus_N - turns.mean_R(score_bonus_N)[turns.rollout_N]  # what sets a turn apart in its rollout
+    own_N[turns.size_G[turns.group_N] == 1] = 0.0
+    return {"advantage": leave_one_out_R(turns, score_R, singleton)[turns.rollout_N] + own_N}
