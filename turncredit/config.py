@@ -131,6 +131,7 @@ class UpdateConfig(_Closed):
     lr: float = Field(7e-4, gt=0, description="AdamW's; with muon, of what are not the blocks' matrices")
     muon_lr: float = Field(2e-3, gt=0)
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
+    final_lr: float = Field(1.0, ge=0, le=1, description="share of the rate in the last round; linear decay to it")
     epochs: int = Field(1, ge=1)
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
     tokens_per_pass: int = Field(

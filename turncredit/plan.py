@@ -121,11 +121,10 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage == "label":
         return decides(experiment.judge)
     if stage == "update":
-        return {
-            "update": experiment.section_for(method, "update").model_dump(mode="json"),
-            "lora": policy["lora"],
-            "dtype": policy["dtype"],
-        }
+        section = experiment.section_for(method, "update").model_dump(mode="json")
+        # A learning rate that decays over the rounds depends on how many there are; a constant one does not.
+        rounds = {"rounds": whole["rounds"]} if section["final_lr"] < 1 else {}
+        return {"update": section, "lora": policy["lora"], "dtype": policy["dtype"], **rounds}
     if stage == "eval":
         # Which slice of the held-out games is the round's, not how many rounds there are: more rounds change nothing.
         rounds = experiment.eval_rounds()

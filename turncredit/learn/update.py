@@ -56,9 +56,10 @@ def update(
     )
     torch.manual_seed(derive_seed(seed, "update dropout", round))
     steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
+    decay = 1 - (1 - settings.final_lr) * (round - 1) / max(1, experiment.rounds - 1)
     rows = []
     for number, (epoch, batch) in enumerate(steps):
-        share = min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
+        share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
         optimizer.set_rate(share)
         row = _step(
             model, optimizer, batch, advantage_N, reference_logprobs, settings, state.kl_coefficient, temperature
