@@ -1,0 +1,58 @@
+"""The methods' pages say what the code does: every method has a page, every column and parameter stands on it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.credit import synthetic
+from turncredit.credit import METHODS, compute
+from turncredit.credit.conventions import CONVENTIONS
+
+PAGES = Path(__file__).parents[2] / "docs" / "methods"
+
+
+def pages_of() -> dict[str, str]:
+    """method -> the page that the index gives it."""
+    found = {}
+    for line in (PAGES / "README.md").read_text().splitlines():
+        row = re.match(r"\| (`.+?) \| \[\w+\]\((\w+\.md)\)", line)
+        if row:
+            found.update(dict.fromkeys(re.findall(r"`(\w+)`", row[1]), row[2]))
+    return found
+
+
+def text_of(name: str) -> str:
+    """The method's page, and those of the estimator and shapers that it is made of."""
+    index, method = pages_of(), METHODS[name]
+    family = next(page for known, page in index.items() if name == known or name.startswith(known))
+    names = {family} | {index[part.name] for part in method.parts if part.name in index}
+    return "\n".join((PAGES / page).read_text() for page in names)
+
+
+def test_the_index_names_every_method_or_its_family_and_links_pages_that_exist() -> None:
+    index = pages_of()
+    for name in METHODS:
+        assert any(name == known or name.startswith(f"{known}_") for known in index), name
+    for page in index.values():
+        assert (PAGES / page).is_file()
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_column_that_a_method_writes_is_explained(name: str) -> None:
+    table, side = synthetic.tables(synthetic.rows(2, 3, 5, seed=0))
+    text = text_of(name)
+    for column in compute(table, METHODS[name], side).column_names[4:]:
+        assert f"`{re.sub('_[123]$', '_1', column)}`" in text, column
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_parameter_of_a_method_stands_on_its_page(name: str) -> None:
+    text = text_of(name)
+    for part in METHODS[name].parts:
+        if part.kind == "normaliser":
+            continue
+        for parameter in set(part.settable()) - set(CONVENTIONS):
+            assert f"`{parameter}`" in text, f"{part.name}.{parameter}"
