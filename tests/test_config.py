@@ -1,0 +1,99 @@
+"""The configuration: closed, and a mistake is one line that names the key and the nearest valid one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from turncredit import config, plan
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed, generator
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"rollot": {}}, "config: unknown key 'rollot' (did you mean 'rollout'?)"),
+        ({"rollout": {"group_sise": 4}}, "config: unknown key 'rollout.group_sise' (did you mean 'group_size'?)"),
+        (
+            {"rollout": {"group_size": 0}},
+            "config: rollout.group_size: input should be greater than or equal to 1, got 0",
+        ),
+        ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
+        ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient go together"),
+        ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),
+        ({"methods": ["flat_grpo", "flat_grpo"]}, "config: methods and seeds must not repeat"),
+        ({"rollout": {"tasks": 99}, "tasks": {"train": 9}}, "config: rollout.tasks is 99, but tasks.train has only 9"),
+        ({"eval": {"games": 500}, "tasks": {"eval": 600}}, "config: eval needs 6000 held-out games"),
+        ({"define": {"mine": {}}}, "config: define.mine: give either base (a built-in method) or credit"),
+        ({"define": {"mine": {"base": "rloo", "update": {"lrr": 1}}}}, "unknown key 'define.mine.update.lrr'"),
+        ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_the_key(data, message):
+    with pytest.raises(UserError) as caught:
+        config.from_mapping(data)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_preset_is_valid_on_top_of_the_default(path):
+    experiment = config.load([ROOT / "config.yaml", path])
+    plan.check(experiment)
+    assert experiment.experiment != "household", "a preset keeps its results apart from the default's"
+
+
+def test_the_schema_on_disk_is_the_models():
+    made = subprocess.run([sys.executable, "-m", "turncredit.config"], capture_output=True, text=True, check=True)
+    assert json.loads((ROOT / "schemas" / "config.schema.json").read_text()) == json.loads(made.stdout)
+
+
+def test_files_are_merged_key_by_key(tmp_path):
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"rounds": 4, "rollout": {"tasks": 3, "group_size": 2}}))
+    (tmp_path / "b.yaml").write_text(yaml.safe_dump({"rollout": {"tasks": 5}}))
+    experiment = config.load([tmp_path / "a.yaml", tmp_path / "b.yaml"])
+    assert (experiment.rounds, experiment.rollout.tasks, experiment.rollout.group_size) == (4, 5, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a: [1", "not valid YAML"), ("- 1", "holds keys and values, not a list"), (None, "cannot read")],
+)
+def test_a_file_that_is_no_configuration_is_named(tmp_path, text, message):
+    path = tmp_path / "c.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        config.load([path])
+    assert str(path) in str(caught.value)
+
+
+def test_the_last_three_rounds_are_always_evaluated():
+    experiment = config.from_mapping({"rounds": 12, "eval": {"every": 5}})
+    assert experiment.eval_rounds() == [5, 10, 11, 12]
+    assert config.from_mapping({"rounds": 2}).eval_rounds() == [1, 2]
+
+
+def test_a_method_overrides_its_own_rollouts_only():
+    experiment = config.from_mapping({"define": {"small": {"base": "rloo", "rollout": {"group_size": 4}}}})
+    assert experiment.section_for("small", "rollout").group_size == 4
+    assert experiment.section_for("flat_grpo", "rollout").group_size == 8
+
+
+def test_nearest_offers_nothing_where_nothing_is_close():
+    assert nearest("zzz", ["alpha"]) == ""
+    assert nearest("alpah", ["alpha", "beta"]) == " (did you mean 'alpha'?)"
+
+
+def test_purposes_have_generators_of_their_own():
+    assert derive_seed(0, "a") != derive_seed("0", "a") != derive_seed(0, "b")
+    assert derive_seed(0, "a") == derive_seed(0, "a") < 2**63
+    assert generator(1, "x").random() == generator(1, "x").random() != generator(1, "y").random()
