@@ -114,11 +114,8 @@ def credit_model(
         given = credits if kind == "critic" else [None] * len(rounds)
         parts = [replay.load(*paths)[1] for paths in zip(turns, hiddens, given, strict=True)]
         metrics = train(model, parts, seed=seed, round=round)
-    inputs = {
-        f"{name}_{number:02d}": path
-        for name, paths in (("turns", turns), ("hiddens", hiddens))
-        for number, path in zip(rounds, paths, strict=False)
-    }
+    read = {"turns": turns, "hiddens": hiddens, "credits": credits, "previous": [previous] if previous else []}
+    inputs = {f"{name}_{number}": path for name, paths in read.items() for number, path in enumerate(paths)}
     made_by = tables.provenance(
         "credit_model", config={"model": settings.model_dump(), "round": round}, inputs=inputs, seed=seed
     )

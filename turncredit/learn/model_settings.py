@@ -98,7 +98,7 @@ class CriticSettings(ModelSettings):
     max_turns: int = Field(50, ge=1)
     lr: float = Field(2e-3, gt=0)
     epochs: int = Field(5, ge=1)
-    batch: int = Field(64, ge=1, description="rollouts per optimiser step")
+    batch: int = Field(16, ge=1, description="rollouts per optimiser step")
     value_clip: float = Field(0.5, gt=0)
 
 

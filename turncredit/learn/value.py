@@ -93,14 +93,14 @@ def observe_scale(model: TurnValue, replay: Rollouts) -> None:
 def turn_value_losses(model: TurnValue, batch: Rollouts, settings: TurnValueSettings) -> dict[str, torch.Tensor]:
     """Binary cross-entropy of every turn's value with the rollout's return (as a share of `scale`), over all turns.
 
-    The sum over an ensemble's members; each turn counts once, so long rollouts count more.
+    The mean over an ensemble's members; each turn counts once, so long rollouts count more.
     """
     del settings
     share_BT = (batch.returns / model.scale)[:, None].expand(batch.present.shape)[batch.present]
     parts = [
         functional.binary_cross_entropy_with_logits(member(batch)[batch.present], share_BT) for member in model.members
     ]
-    return {"outcome": torch.stack(parts).sum()}
+    return {"outcome": torch.stack(parts).mean()}
 
 
 class Critic(nn.Module):
