@@ -28,19 +28,25 @@ from turncredit.launch import watch
 #: Seconds a job takes in the default experiment on one core; only their ratios matter, until jobs have ended.
 TYPICAL = {
     "resolved_config": 0.1,
-    "tasks": 2.0,
-    "demos": 4.0,
+    "tasks": 4.0,
+    "demos": 3.0,
     "base": 2.0,
     "sft": 40.0,
-    "rollout_sft": 2.5,
-    "rollout": 2.5,
-    "credit": 0.1,
-    "update": 2.0,
-    "eval_sft": 2.0,
-    "eval": 2.0,
-    "report": 4.0,
-    "track": 6.0,
+    "rollout_sft": 4.0,
+    "rollout": 4.0,
+    "label": 1.0,
+    "hiddens": 2.0,
+    "credit_model": 2.0,
+    "values": 0.5,
+    "credit": 0.2,
+    "update": 1.2,
+    "eval_sft": 5.0,
+    "eval": 5.0,
+    "report": 3.0,
+    "track": 3.0,
 }
+#: Seconds of jobs after which what they took counts as much as `TYPICAL`.
+PATIENCE = 10.0
 #: One after another, whatever the number of cores.
 ALONE = ("tasks", "demos", "base", "sft")
 #: Seconds between plain lines where there is no terminal.
@@ -72,7 +78,8 @@ class State:
             ended[job["rule"]] += 1
             took[job["rule"]] += job["ended"] - job["started"]
         usual = sum(TYPICAL.get(rule, 1.0) * count for rule, count in ended.items())
-        pace = sum(took.values()) / usual if usual else 1.0
+        # A few short jobs say little of the pace of long ones.
+        pace = (sum(took.values()) + PATIENCE) / (usual + PATIENCE)
         each = {
             rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, 1.0) * pace for rule in self.wanted
         }
