@@ -95,16 +95,17 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     seen = seen_N.tolist()
     out_N = np.zeros(turns.n, dtype=bool)
     known: set[str] = set()
-    done: set[int] = set()
     before = 0
     for row in np.flatnonzero(starts_N).tolist():
         if turns.turn_N[row] == 0:
-            known, done, before = set(), set(), row
-        for code in set(seen[before : row + 1]) - done:
+            known, before = set(), row
+        words = named[subgoal_N[row]]
+        if blank[subgoal_N[row]] or words & known:
+            continue
+        for code in set(seen[before : row + 1]):
             known |= words_of[code]
-            done.add(code)
-        before = row
-        out_N[row] = not blank[subgoal_N[row]] and not named[subgoal_N[row]] & known
+        before = row + 1
+        out_N[row] = not words & known
     return out_N
 
 
