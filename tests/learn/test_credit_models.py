@@ -525,6 +525,11 @@ def test_a_damaged_or_foreign_model_is_one_clear_line(tmp_path, rounds):
     given = {"method": "mine", "seed": 0, "round": 1, "turns": turns, "hiddens": hiddens, "out": tmp_path / "v.parquet"}
     with pytest.raises(UserError, match=r"made with other settings \(ensemble\)"):
         credit_models.values(experiment=experiment(ensemble=2), model=folder, **given)
+    weights = (folder / credit_models.WEIGHTS).read_bytes()
+    (folder / credit_models.WEIGHTS).write_bytes(weights[:100])
+    with pytest.raises(UserError, match="not a readable credit model"):
+        credit_models.load(folder)
+    (folder / credit_models.WEIGHTS).write_bytes(weights)
     record = json.loads((folder / credit_models.RECORD).read_text())
     (folder / credit_models.RECORD).write_text(json.dumps({**record, "width": 7}))
     with pytest.raises(UserError, match="not a readable credit model"):

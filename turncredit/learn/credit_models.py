@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -309,7 +310,7 @@ def load(folder: str | Path) -> CreditModel:
         model.steps = record["steps"]
     except FileNotFoundError as error:
         raise UserError(f"{folder}: no credit model here ({Path(error.filename or WEIGHTS).name} is missing)") from None
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, RuntimeError, SafetensorError) as error:
         line = str(error).splitlines()[0]
         raise UserError(f"{folder}: not a readable credit model ({line}); delete it and run again") from None
     return model
