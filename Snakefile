@@ -2,6 +2,7 @@ configfile: "config.yaml"
 
 
 include: "rules/common.smk"
+include: "rules/models.smk"
 include: "rules/config.smk"
 include: "rules/tasks.smk"
 include: "rules/demos.smk"

@@ -2,21 +2,6 @@
 # at the same point (`hiddens.parquet` after the observation, `hiddens_action.parquet` after the action).
 
 
-def read_policy(wildcards):
-    """The policy whose hidden states the method's model reads: the frozen SFT policy, or the one that sampled."""
-    _, model = plan.credit_model(EXPERIMENT, wildcards.method)
-    return (
-        policy_before(wildcards) if model.read == "current" else f"{RESULTS}/sft/policy"
-    )
-
-
-def hiddens_of(wildcards):
-    """The hidden states that the method's model reads in a round."""
-    _, model = plan.credit_model(EXPERIMENT, wildcards.method)
-    point = "" if model.point == "observation" else f"_{model.point}"
-    return f"{Path(turns_of(wildcards)).parent}/hiddens{point}.parquet"
-
-
 rule hiddens_sft:
     input:
         policy=f"{RESULTS}/sft/policy",
