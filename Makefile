@@ -61,7 +61,7 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py
 
 # vLLM goes with an older transformers; its torchvision, torchaudio and torchcodec do not go with its torch.
 .venv-vllm/.ready:

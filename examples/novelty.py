@@ -1,0 +1,25 @@
+"""A method of one's own: flat GRPO, plus a little for turns that show something the rollout had not seen before.
+
+Run it beside flat GRPO:   .venv/bin/snakemake --cores all --configfile config/novelty.yaml
+Or on any table of turns:  .venv/bin/turncredit credit --method examples/novelty.py --turns turns.parquet --out credits.parquet
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.credit.flat_grpo import flat_grpo
+from turncredit.turns import Turns
+
+
+def novelty(turns: Turns, *, weight: float = 0.2) -> dict[str, np.ndarray]:
+    """A = A_grpo + weight (new - mean of new over the rollout); `new` is 1 where the next observation is the first
+    of its text in the rollout. Every array has one number for each turn (N), sorted by rollout and turn.
+    """
+    grpo_N = flat_grpo(turns)["advantage"]
+    text_N, texts = turns.texts("next_observation", "novelty")
+    _, first = np.unique(turns.rollout_N * len(texts) + text_N, return_index=True)
+    new_N = np.zeros(turns.n)
+    new_N[first] = 1.0
+    centred_N = new_N - turns.mean_R(new_N)[turns.rollout_N]
+    return {"advantage_rollout": grpo_N, "novelty": new_N, "advantage": grpo_N + weight * centred_N}

@@ -1,0 +1,85 @@
+"""The vLLM engine on the CPU, in the environment that `make test-vllm` makes: what it says of a token's probability is
+what the trained model says, with and without an adapter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from turncredit.config import LoraConfig
+from turncredit.errors import UserError
+from turncredit.policy import models, tokenizer
+from turncredit.policy.sampling import sampler
+
+ROOT = Path(__file__).parents[2]
+PYTHON = Path(os.environ.get("TURNCREDIT_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
+
+SCRIPT = """
+import json, sys
+import numpy as np
+
+def main():
+    from turncredit.policy.sampling import Request
+    from turncredit.policy.vllm_engine import Vllm
+
+    folder, prompts, eos = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+    engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos)
+    contexts, logprobs = [[] for _ in prompts], [[] for _ in prompts]
+    for turn in range(2):
+        draws = np.random.default_rng(turn).random((len(prompts), 6))
+        requests = [Request(i, ids, turn == 0, draws[i]) for i, ids in enumerate(prompts)]
+        for i, response in enumerate(engine.sample(requests, 1.0, 6)):
+            contexts[i] += prompts[i] + response.ids
+            logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
+    print("RESULT" + json.dumps([contexts, logprobs]))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason=f"no vLLM environment at {PYTHON}; make it with `make test-vllm`")
+@pytest.mark.parametrize("adapted", [False, True])
+def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapted):
+    folder = world.path("sft")
+    if adapted:
+        model = models.add_lora(models.load_model(folder, dtype="float32"), LoraConfig(rank=8, alpha=16), 0)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.2)
+        models.save_model(model, tmp_path / "adapter", base=folder, final=tmp_path / "adapter")
+        folder = tmp_path / "adapter"
+    encoder = tokenizer.load(world.path("sft"))
+    prompts = [
+        encoder.encode(text) for text in ("<|task|> put a mug in shelf.<|act|>", "<|obs|> Nothing happens.<|act|>")
+    ]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    command = [str(PYTHON), str(script), str(folder), json.dumps(prompts), str(encoder.eos_id)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert "RESULT" in done.stdout, done.stderr[-3000:]
+    contexts, logprobs = json.loads(done.stdout.split("RESULT")[1])
+    trained = models.load_model(folder, dtype="float32").eval()
+    for ids, recorded in zip(contexts, logprobs, strict=True):
+        with torch.no_grad():
+            expected = trained(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        expected = expected.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
+        sampled = np.array(recorded[1:]) != 0
+        assert sampled.sum() >= 2
+        np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=2e-3)
+
+
+def test_without_vllm_the_error_says_what_to_do(world):
+    if __import__("importlib").util.find_spec("vllm"):
+        pytest.skip("vllm is installed here")
+    with pytest.raises(UserError, match=r"needs the package vllm.*gpu-rollout\.yaml"):
+        sampler("vllm", str(world.path("sft")), slots=1, dtype="float32", eos_id=1)

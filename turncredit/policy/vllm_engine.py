@@ -1,0 +1,89 @@
+"""Sample with vLLM: whole contexts as token ids, what they share with earlier turns taken from its prefix cache.
+
+vLLM is not in the core environment (envs_conda/gpu-rollout.yaml has it). It draws its own random numbers, seeded from
+the rollout's: the same seed repeats a run on the same build and batch, but not token for token on another engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from turncredit.errors import UserError
+from turncredit.policy.sampling import Request, Response
+from turncredit.policy.weights import base_folder, read_config
+
+
+class Vllm:
+    """One vLLM engine in this process; an adapter is served as an adapter, its base stays as it is."""
+
+    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
+        try:
+            from vllm import LLM
+            from vllm.lora.request import LoRARequest
+        except ImportError as error:
+            raise UserError(
+                f"policy.engine 'vllm' needs the package vllm, which does not import here ({error}); use the "
+                "environment envs_conda/gpu-rollout.yaml, or set policy.engine to 'lockstep' or 'transformers'"
+            ) from None
+        self.slots, self.eos_id = slots, eos_id
+        base = base_folder(folder)
+        adapted = base != Path(folder)
+        self._lora = LoRARequest("policy", 1, str(Path(folder).resolve())) if adapted else None
+        self._contexts: list[list[int]] = [[] for _ in range(slots)]
+        self._llm = LLM(
+            str(base),
+            dtype=dtype,
+            max_num_seqs=slots,
+            max_model_len=read_config(folder)["max_position_embeddings"],
+            enable_prefix_caching=True,
+            enable_lora=adapted,
+            max_lora_rank=_rank(folder) if adapted else 16,
+            skip_tokenizer_init=True,
+            # Of the distribution that is sampled from, temperature applied.
+            logprobs_mode="processed_logprobs",
+            enforce_eager=not _has_gpu(),
+        )
+
+    def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
+        """One response for each request, all in one call of the engine."""
+        from vllm import SamplingParams
+
+        for request in requests:
+            kept = [] if request.reset else self._contexts[request.slot]
+            self._contexts[request.slot] = kept + request.ids
+        settings = [
+            SamplingParams(
+                temperature=temperature,
+                max_tokens=max_new,
+                stop_token_ids=[self.eos_id],
+                logprobs=0,
+                seed=int(request.uniforms[0] * 2**53) if temperature > 0 else None,
+                detokenize=False,
+            )
+            for request in requests
+        ]
+        prompts = [{"prompt_token_ids": self._contexts[request.slot]} for request in requests]
+        outputs = self._llm.generate(prompts, settings, lora_request=self._lora, use_tqdm=False)
+        responses = []
+        for request, output in zip(requests, outputs, strict=True):
+            made = output.outputs[0]
+            ids = list(made.token_ids)
+            self._contexts[request.slot] = self._contexts[request.slot] + ids
+            chosen = [step[token].logprob for token, step in zip(ids, made.logprobs, strict=True)]
+            responses.append(Response(ids, chosen))
+        return responses
+
+
+def _rank(folder: str) -> int:
+    """The adapter's rank, rounded up to one that vLLM takes."""
+    import json
+
+    rank = json.loads((Path(folder) / "adapter_config.json").read_text())["r"]
+    return next(size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank)
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
