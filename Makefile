@@ -86,13 +86,13 @@ report: setup
 	$(BIN)/turncredit report "$$(dirname "$$newest")"
 
 mlflow: setup
+	newest=$$(ls -t results/*/mlflow.db 2>/dev/null | head -1) || true
+	database=$${MLFLOW_TRACKING_URI:-$${newest:+sqlite:///$$newest}}
+	[ -n "$$database" ] || { echo "make: there are no results yet; make demo makes some" >&2; exit 1; }
 	$(BIN)/python -c 'import mlflow.server, flask' 2>/dev/null || {
 	    echo "Installing MLflow's server (about 1 GB, once) ..."
 	    $(PIP) "mlflow==$$($(BIN)/python -c 'import mlflow; print(mlflow.__version__)')"
 	}
-	newest=$$(ls -t results/*/mlflow.db 2>/dev/null | head -1) || true
-	database=$${MLFLOW_TRACKING_URI:-$${newest:+sqlite:///$$newest}}
-	[ -n "$$database" ] || { echo "make: there are no results yet; make demo makes some" >&2; exit 1; }
 	echo "http://127.0.0.1:5000 shows $$database"
 	$(BIN)/mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri "$$database"
 
