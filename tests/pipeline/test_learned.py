@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.conftest import link_pipeline, run_snakemake
 from tests.pipeline.test_dag import TINY, counts
 from turncredit import tables
 
@@ -31,14 +30,13 @@ def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory):
+def learned(pipeline, tmp_path_factory):
     """Every learned method's first round and the model that is trained on it; second rounds of two methods."""
-    folder = tmp_path_factory.mktemp("learned")
-    link_pipeline(folder)
+    folder = pipeline.link(tmp_path_factory.mktemp("learned"))
     first = [f"{RUN}/{method}/seed0/{name}" for method in LEARNED for name in ("round01/credits.parquet", NEXT_MODEL)]
     second = [f"{RUN}/{method}/seed0/round02/credits.parquet" for method in ("turn_value", "mine")]
     define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
-    run = run_snakemake(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *second)
+    run = pipeline.run(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *second)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
