@@ -116,6 +116,10 @@ def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
         ),
         ("def mine(turns):\n    return turns.reward_N * np.nan\n", "column 'advantage' is nan at group 'g00000'"),
         ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "none is called 'advantage'"),
+        (
+            "def mine(turns):\n    return {'turn': turns.turn_N, 'advantage': turns.reward_N}\n",
+            "a column can't be called 'turn'",
+        ),
         ("def mine(turns):\n    return ['x'] * turns.n\n", "holds something that is not a number"),
         ("def other(turns):\n    return turns.reward_N\n", "has no function 'mine'"),
         ("def mine(turns:\n", "cannot be imported: SyntaxError"),

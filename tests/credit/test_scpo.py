@@ -61,10 +61,11 @@ def test_the_order_of_visits_decides_who_gets_the_place() -> None:
 
 
 def test_next_is_the_failure_table_of_knuth_morris_and_pratt() -> None:
-    # Reference a b a b c: the table of the textbook, with -1 for no prefix.
-    letters = np.array(list("ababc"))
-    own = (letters[:, None] == letters[None, :]).astype(float)
-    assert next_table(own, 0.6).tolist() == [-1, -1, 0, 1, -1]
+    # The table of the textbook, with -1 for no prefix; in the second word the last place falls back twice.
+    for word, want in (("ababc", [-1, -1, 0, 1, -1]), ("aabaaa", [-1, 0, -1, 0, 1, 1])):
+        letters = np.array(list(word))
+        own = (letters[:, None] == letters[None, :]).astype(float)
+        assert next_table(own, 0.6).tolist() == want
 
 
 def test_falling_back_goes_to_the_longest_prefix_that_still_fits() -> None:

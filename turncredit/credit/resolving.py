@@ -16,7 +16,7 @@ from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import CONVENTIONS, PRESETS
 from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
 from turncredit.errors import UserError, nearest
-from turncredit.turns import Turns
+from turncredit.turns import KEYS, Turns
 
 SLOTS: dict[str, dict[str, Part]] = {
     "shapers": SHAPERS,
@@ -159,6 +159,11 @@ def _guarded(function: Callable, where: str) -> Callable:
         columns = dict(made) if isinstance(made, Mapping) else {"advantage": made}
         if "advantage" not in columns:
             raise UserError(f"{where}: returned columns {sorted(columns)}, but none is called 'advantage'")
+        taken = sorted({*KEYS, "method"} & set(columns))
+        if taken:
+            raise UserError(
+                f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already"
+            )
         for name, column in columns.items():
             try:
                 columns[name] = np.asarray(column, dtype=np.float64)
