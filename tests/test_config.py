@@ -51,6 +51,14 @@ def test_every_preset_is_valid_on_top_of_the_default(path):
     assert experiment.experiment != "household", "a preset keeps its results apart from the default's"
 
 
+@pytest.mark.parametrize("path", [*(ROOT / "config" / "paper").glob("*.yaml"), ROOT / "config" / "qwen2.5-1.5b.yaml"])
+def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(path):
+    experiment = config.load([ROOT / "config.yaml", path])
+    assert experiment.demos.slips == 0
+    assert experiment.sft.optimizer == experiment.update.optimizer == "adamw"
+    assert (experiment.update.warmup_steps, experiment.update.final_lr) == (0, 1.0)
+
+
 def test_the_schema_on_disk_is_the_models():
     made = subprocess.run([sys.executable, "-m", "turncredit.config"], capture_output=True, text=True, check=True)
     assert json.loads((ROOT / "schemas" / "config.schema.json").read_text()) == json.loads(made.stdout)
