@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
@@ -77,6 +77,7 @@ def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -
     assert turns.sum_G(turns.return_R).tolist() == [1, 2]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e3, 1e3)), min_size=1, max_size=30), st.integers(0, 1))
 def test_cell_statistics_are_numpys(pairs: list[tuple[int, float]], ddof: int) -> None:
     cell, x = np.array([c for c, _ in pairs]), np.array([v for _, v in pairs])
@@ -88,6 +89,7 @@ def test_cell_statistics_are_numpys(pairs: list[tuple[int, float]], ddof: int) -
         assert stats.std_C[c] == pytest.approx(mine.std(ddof=ddof) if len(mine) > ddof else 0.0, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.integers(2, 9))
 def test_a_cell_of_equal_values_deviates_by_exactly_nothing(value: float, count: int) -> None:
     stats = cell_stats(np.full(count, value), np.zeros(count, dtype=int), 1)
