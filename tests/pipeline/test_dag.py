@@ -5,9 +5,16 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import yaml
 
+from turncredit import plan
+from turncredit.config import from_mapping, merge
+from turncredit.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--configfile", "config/test/tiny.yaml")
 
 
@@ -65,7 +72,7 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
     ("mistake", "line"),
     [
         ("roudns=3", "unknown key 'roudns' (did you mean 'rounds'?)"),
-        ("update={lr: -1}", "update.lr: input should be greater than 0, got '-1'"),
+        ("update={lr: -1}", "update.lr: input should be greater than 0, got -1"),
         ("methods=[flat_gpro]", "unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
         ("define={mine: {base: flat_grpo, params: {nrom: none}}}", "has no parameter 'nrom' (did you mean 'norm'?)"),
         ("define={mine: {credit: no_such.py}}", "no_such.py: no such file"),
@@ -82,12 +89,22 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
         ("rounds=100", "rounds: input should be less than or equal to 99, got 100"),
     ],
 )
-def test_a_mistake_in_the_configuration_is_one_line_before_any_job(snakemake, workdir, mistake, line):
+def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, line):
+    key, _, value = mistake.partition("=")
+    tiny = yaml.safe_load((ROOT / "config" / "test" / "tiny.yaml").read_text())
+    with pytest.raises(UserError) as error:
+        plan.check(from_mapping(merge(tiny, {key: yaml.safe_load(value)})))
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("mistake", ["roudns=3", "methods=[flat_gpro]"])
+def test_a_mistake_is_said_in_one_line_before_any_job(snakemake, workdir, mistake):
     run = snakemake("--cores", "1", *TINY, "--config", mistake)
     own = [text for text in run.stderr.splitlines() if text.startswith("turncredit: ")]
     assert run.returncode == 2
     assert len(own) == 1, run.stderr
-    assert line in own[0]
+    assert "did you mean" in own[0]
     assert "Traceback" not in run.stdout + run.stderr
     assert not (workdir / "results").exists()
 
