@@ -8,14 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.agents import agent_factory
 from turncredit.config import Experiment
-from turncredit.learn.play import Start, play
+from turncredit.learn.play import Player, Start
 from turncredit.learn.progress import progress
 from turncredit.learn.rollout import policy_id
 from turncredit.learn.tasks import Games
-from turncredit.policy import tokenizer
-from turncredit.policy.sampling import sampler
 from turncredit.seeding import derive_seed
 
 
@@ -37,16 +34,7 @@ def evaluate(
     settings = experiment.eval
     games = Games(experiment, tasks)
     rows = eval_tasks(experiment, round)
-    encoder = tokenizer.load(policy)
-    agent = experiment.agent
-    engine = sampler(
-        experiment.policy.engine,
-        str(policy),
-        slots=min(experiment.rollout.slots, len(rows)),
-        dtype=experiment.policy.dtype,
-        eos_id=encoder.eos_id,
-    )
-    factory = agent_factory(agent.name, encoder, history=agent.history, show_admissible=agent.show_admissible)
+    player = Player(experiment, policy, games, min(experiment.rollout.slots, len(rows)))
     results, metrics = [], {}
     for position, mode in enumerate(settings.modes):
         done_before = position * len(rows)
@@ -59,14 +47,9 @@ def evaluate(
             )
             for number in rows
         ]
-        played = play(
+        played = player.play(
             starts,
-            games=games,
-            factory=factory,
-            sampler=engine,
-            tokenizer=encoder,
             temperature=mode.temperature,
-            max_new=agent.max_response_tokens,
             on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(settings.modes)),
         )
         for rollout in played:
@@ -92,7 +75,7 @@ def evaluate(
         metrics[f"success_{mode.name}"] = float(np.mean([rollout.success for rollout in played]))
     made_by = tables.provenance(
         "eval",
-        config={"eval": settings.model_dump(), "agent": agent.model_dump(), "round": round},
+        config={"eval": settings.model_dump(), "agent": experiment.agent.model_dump(), "round": round},
         inputs={"policy": policy, "tasks": tasks},
         seed=seed,
     )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from turncredit.agents import Agent, Prompt
+from turncredit.agents import Agent, Prompt, agent_factory
+from turncredit.config import Experiment
 from turncredit.learn.tasks import Games
-from turncredit.policy.sampling import Request, Response, Sampler
-from turncredit.policy.tokenizer import Tokenizer
+from turncredit.policy import tokenizer as tokenizers
+from turncredit.policy.sampling import Request, Response, sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,42 +116,58 @@ class _Seat:
         return step.done
 
 
-def play(
-    starts: Iterable[Start],
-    *,
-    games: Games,
-    factory: Callable[[], Agent],
-    sampler: Sampler,
-    tokenizer: Tokenizer,
-    temperature: float,
-    max_new: int,
-    measure: bool = False,
-    keep_admissible: bool = False,
-    on_done: Callable[[int], None] | None = None,
-) -> list[Played]:
-    """Play every start to its end. Returns them in the order given, whatever order they ended in.
+class Player:
+    """A policy at the games of a table: tokenizer, agents and sampling engine as the experiment configures them."""
 
-    `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
-    own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic).
-    """
-    waiting = list(enumerate(starts))[::-1]
-    free = list(range(sampler.slots))[::-1]
-    seated: list[tuple[int, _Seat]] = []
-    ended: dict[int, Played] = {}
-    while waiting or seated:
-        while waiting and free:
-            number, start = waiting.pop()
-            seated.append((number, _Seat(free.pop(), start, games, factory(), measure)))
-        seated.sort(key=lambda pair: pair[1].slot)
-        responses = sampler.sample([seat.request(max_new) for _, seat in seated], temperature, max_new)
-        going = []
-        for (number, seat), response in zip(seated, responses, strict=True):
-            if seat.act(response, tokenizer.decode, keep_admissible):
-                ended[number] = seat.played
-                free.append(seat.slot)
-            else:
-                going.append((number, seat))
-        seated = going
-        if on_done:
+    def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int):
+        agent = experiment.agent
+        self._games = games
+        self._tokenizer = tokenizers.load(policy)
+        self._factory = agent_factory(
+            agent.name, self._tokenizer, history=agent.history, show_admissible=agent.show_admissible
+        )
+        self._max_new = agent.max_response_tokens
+        self._keep_admissible = agent.name == "window"
+        self._sampler = sampler(
+            experiment.policy.engine,
+            str(policy),
+            slots=slots,
+            dtype=experiment.policy.dtype,
+            eos_id=self._tokenizer.eos_id,
+        )
+
+    def play(
+        self,
+        starts: Sequence[Start],
+        *,
+        temperature: float,
+        measure: bool = False,
+        on_done: Callable[[int], None] = lambda _: None,
+    ) -> list[Played]:
+        """Play every start to its end. Returns them in the order given, whatever order they ended in.
+
+        `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
+        own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
+        is taken by the next start as soon as its rollout has ended; `on_done` hears how many have.
+        """
+        waiting = list(enumerate(starts))[::-1]
+        free = list(range(self._sampler.slots))[::-1]
+        seated: list[tuple[int, _Seat]] = []
+        ended: dict[int, Played] = {}
+        while waiting or seated:
+            while waiting and free:
+                number, start = waiting.pop()
+                seated.append((number, _Seat(free.pop(), start, self._games, self._factory(), measure)))
+            seated.sort(key=lambda pair: pair[1].slot)
+            requests = [seat.request(self._max_new) for _, seat in seated]
+            responses = self._sampler.sample(requests, temperature, self._max_new)
+            going = []
+            for (number, seat), response in zip(seated, responses, strict=True):
+                if seat.act(response, self._tokenizer.decode, self._keep_admissible):
+                    ended[number] = seat.played
+                    free.append(seat.slot)
+                else:
+                    going.append((number, seat))
+            seated = going
             on_done(len(ended))
-    return [ended[number] for number in sorted(ended)]
+        return [ended[number] for number in sorted(ended)]

@@ -9,13 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.agents import agent_factory
 from turncredit.config import Experiment
-from turncredit.learn.play import Played, Start, play
+from turncredit.learn.play import Played, Player, Start
 from turncredit.learn.progress import progress
 from turncredit.learn.tasks import Games
-from turncredit.policy import tokenizer
-from turncredit.policy.sampling import sampler
 from turncredit.seeding import derive_seed, generator
 
 
@@ -47,27 +44,14 @@ def rollout(
         for number in chosen
         for copy in range(settings.group_size)
     ]
-    encoder = tokenizer.load(policy)
-    engine = sampler(
-        experiment.policy.engine,
-        str(policy),
-        slots=min(settings.slots, len(starts)),
-        dtype=experiment.policy.dtype,
-        eos_id=encoder.eos_id,
-    )
-    agent = experiment.agent
-    played = play(
+    player = Player(experiment, policy, games, min(settings.slots, len(starts)))
+    played = player.play(
         starts,
-        games=games,
-        factory=agent_factory(agent.name, encoder, history=agent.history, show_admissible=agent.show_admissible),
-        sampler=engine,
-        tokenizer=encoder,
         temperature=settings.temperature,
-        max_new=agent.max_response_tokens,
         measure=True,
-        keep_admissible=agent.name == "window",
         on_done=lambda done: progress(done, len(starts)),
     )
+    agent = experiment.agent
     common = {
         "env": experiment.env.name,
         "policy_id": policy_id(method, seed, round - 1),
