@@ -55,8 +55,9 @@ def test_function_words_and_verbs_ground_nothing() -> None:
 def test_an_empty_subgoal_is_none_and_what_comes_into_sight_later_counts_later_only() -> None:
     assert hit(changed("subgoal", at0=""), "r_grounding") == []
     made = changed("subgoal", at0="find a spoon", at3="find a spoon")
-    made["observation"] = ["a mug", "a mug", "a spoon", "a mug", "a mug", "a mug", *["a mug"] * 6]
-    assert hit(made, "r_grounding") == [0]
+    for seen_at in (1, 2, 3):
+        made["observation"] = ["a spoon" if turn == seen_at else "a mug" for turn in range(12)]
+        assert hit(made, "r_grounding") == [0]
 
 
 def test_a_subgoal_that_ended_in_a_failure_is_fined_in_successes_only() -> None:

@@ -99,6 +99,13 @@ def test_the_longest_success_is_the_reference_and_no_ops_are_left_out() -> None:
     assert numbers(made, "scpo_order")[[3, 4, 5, 6]].tolist() == [0, -1, 1, 2]
 
 
+def test_of_two_longest_successes_the_first_by_id_is_the_reference() -> None:
+    made = table({"a": [[0, 1], [0, 1], [0, 0]]}, action=list("pqrspq"), next_observation=list("PQRSPQ"))
+    assert numbers(compute(made, scpo("scpo_grpo")), "scpo_credit").tolist() == [0, 0, 0, 0, 1, 1]
+    other = {**made, "rollout_id": ["z" if name == "a0" else name for name in made["rollout_id"]]}
+    assert not numbers(compute(other, scpo("scpo_grpo")), "scpo_credit").any()
+
+
 def test_the_shortest_success_may_be_the_reference() -> None:
     made = compute(GROUP, scpo(reference="shortest"))
     assert not numbers(made, "scpo_credit").any()  # a1 never does what a2 did
