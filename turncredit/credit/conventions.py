@@ -91,7 +91,7 @@ def turn_relative_N(turns: Turns, credit_N: np.ndarray, turn_norm: TurnNorm, *, 
 
     `position` (HAS, section 3.2): relative to the rollouts of the group that reached the same turn position. It is
     biased where the policy decides when a rollout ends, because those that reach a late position are a selection
-    (verl, issue 7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0, and so
+    (verl #7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0, and so
     does a turn without a credit (NaN), which is left out of the statistics.
     """
     known_N = np.flatnonzero(~np.isnan(credit_N))
