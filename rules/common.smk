@@ -136,16 +136,15 @@ if workflow.is_main_process:
 
 onstart:
     # Only where jobs run on this machine: never in a dry run, never for or on a cluster.
-    if (
-        EXPERIMENT.launcher == "warm"
-        and workflow.is_main_process
-        and workflow.local_exec
-        and not workflow.touch
-    ):
-        executable, reason = launch.start(
-            also=("snakemake.iocontainers", "snakemake.logging")
-        )
-        if executable is None:
-            logger.info(f"Jobs start as plain processes: {reason}.")
-        else:
-            shell.executable(executable)
+    if workflow.is_main_process and workflow.local_exec and not workflow.touch:
+        # The limit on jobs per second is for schedulers that others use. Here it costs: while jobs wait, each one
+        # that ends adds a timer that goes off every second from then on (hundreds a second in a long run).
+        workflow.scheduler.job_rate_limiter = None
+        if EXPERIMENT.launcher == "warm":
+            executable, reason = launch.start(
+                also=("snakemake.iocontainers", "snakemake.logging")
+            )
+            if executable is None:
+                logger.info(f"Jobs start as plain processes: {reason}.")
+            else:
+                shell.executable(executable)
