@@ -31,6 +31,7 @@ LIGHT = (
 )
 #: Imported by the heavy server as well; no model, no weights, no CUDA.
 HEAVY = (
+    "pyarrow.pandas_compat",  # which imports pandas, as pyarrow does when a column becomes NumPy's
     "transformers.models.qwen2.modeling_qwen2",
     "turncredit.policy.base",
     "turncredit.policy.lockstep",
