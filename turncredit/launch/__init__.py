@@ -23,6 +23,7 @@ from pathlib import Path
 
 #: Imported by both servers. All jobs of a run thus use the code as it was when the run began.
 LIGHT = (
+    "pandas",  # pyarrow imports it, half a second, as soon as a table is made of Python's values
     "pyarrow.parquet",
     "pyarrow.compute",
     "turncredit.stage",
@@ -31,8 +32,9 @@ LIGHT = (
 )
 #: Imported by the heavy server as well; no model, no weights, no CUDA.
 HEAVY = (
-    "pyarrow.pandas_compat",  # which imports pandas, as pyarrow does when a column becomes NumPy's
     "transformers.models.qwen2.modeling_qwen2",
+    "turncredit.agents.transcript",
+    "turncredit.agents.window",
     "turncredit.policy.base",
     "turncredit.policy.lockstep",
     "turncredit.learn.sft",
