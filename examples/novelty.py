@@ -1,7 +1,7 @@
 """A method of one's own: flat GRPO, plus a little for turns that show something the rollout had not seen before.
 
 Run it beside flat GRPO:   .venv/bin/snakemake --cores all --configfile config/novelty.yaml
-Or on any table of turns:  .venv/bin/turncredit credit --method examples/novelty.py --turns turns.parquet --out credits.parquet
+Or on any table of turns:  .venv/bin/turncredit credit --method examples/novelty.py --turns TURNS --out CREDITS
 """
 
 from __future__ import annotations

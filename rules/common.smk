@@ -78,6 +78,16 @@ def ask(stage):
     }
 
 
+def earlier_first(wildcards):
+    """Priority: all runs advance together, so that no core is idle while one run is left over at the end."""
+    return 100 - int(getattr(wildcards, "round", 1))
+
+
+def evaluation_later(wildcards):
+    """Priority: nobody waits for an evaluation, so it may lag behind the rounds that are being learned."""
+    return earlier_first(wildcards) - 2
+
+
 def policy_before(wildcards):
     """The policy that a round starts from: the SFT policy in round 1, the previous round's after that."""
     previous = int(wildcards.round) - 1

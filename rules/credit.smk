@@ -8,6 +8,7 @@ rule credit:
         metrics=f"{RUN}/metrics/credit.json",
     log:
         f"{LOGS}/credit/{{method}}-seed{{seed}}-round{{round}}.log",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("credit").threads

@@ -13,6 +13,7 @@ rule credit_model:
         metrics=f"{RUN}/metrics/credit_model.json",
     log:
         f"{LOGS}/credit_model/{{method}}-seed{{seed}}-round{{round}}.log",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("credit_model").threads

@@ -7,6 +7,7 @@ rule eval_sft:
         metrics=f"{RESULTS}/sft/evals/round{{round}}/metrics/eval.json",
     log:
         f"{LOGS}/eval/sft-round{{round}}.log",
+    priority: evaluation_later
     conda:
         PLAYING
     threads: EXPERIMENT.resource("eval").threads
@@ -30,6 +31,7 @@ rule eval:
         metrics=f"{RUN}/metrics/eval.json",
     log:
         f"{LOGS}/eval/{{method}}-seed{{seed}}-round{{round}}.log",
+    priority: evaluation_later
     conda:
         PLAYING
     threads: EXPERIMENT.resource("eval").threads

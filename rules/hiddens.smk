@@ -13,6 +13,7 @@ rule hiddens_sft:
         f"{LOGS}/hiddens/sft-{{sampling}}-seed{{seed}}{{point}}.log",
     wildcard_constraints:
         point="|_action",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("hiddens").threads
@@ -40,6 +41,7 @@ rule hiddens:
     wildcard_constraints:
         round=r"0[2-9]|[1-9]\d",
         point="|_action",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("hiddens").threads

@@ -12,6 +12,7 @@ rule label_sft:
         metrics=f"{SHARED_ROLLOUTS}/metrics/label-{{judge}}-{{ask}}.json",
     log:
         f"{LOGS}/label/sft-{{sampling}}-seed{{seed}}-{{judge}}-{{ask}}.log",
+    priority: earlier_first
     conda:
         LABEL
     threads: EXPERIMENT.resource("label").threads
@@ -37,6 +38,7 @@ rule label:
         f"{LOGS}/label/{{method}}-seed{{seed}}-round{{round}}-{{judge}}-{{ask}}.log",
     wildcard_constraints:
         round=r"0[2-9]|[1-9]\d",
+    priority: earlier_first
     conda:
         LABEL
     threads: EXPERIMENT.resource("label").threads

@@ -7,6 +7,7 @@ rule rollout_sft:
         metrics=f"{SHARED_ROLLOUTS}/metrics/rollout.json",
     log:
         f"{LOGS}/rollout/sft-{{sampling}}-seed{{seed}}.log",
+    priority: earlier_first
     conda:
         PLAYING
     threads: EXPERIMENT.resource("rollout").threads
@@ -34,6 +35,7 @@ rule rollout:
         f"{LOGS}/rollout/{{method}}-seed{{seed}}-round{{round}}.log",
     wildcard_constraints:
         round=r"0[2-9]|[1-9]\d",
+    priority: earlier_first
     conda:
         PLAYING
     threads: EXPERIMENT.resource("rollout").threads

@@ -14,6 +14,7 @@ rule update:
         metrics=f"{RUN}/metrics/update.json",
     log:
         f"{LOGS}/update/{{method}}-seed{{seed}}-round{{round}}.log",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("update").threads

@@ -8,6 +8,7 @@ rule values:
         metrics=f"{RUN}/metrics/values.json",
     log:
         f"{LOGS}/values/{{method}}-seed{{seed}}-round{{round}}.log",
+    priority: earlier_first
     conda:
         CORE
     threads: EXPERIMENT.resource("values").threads
