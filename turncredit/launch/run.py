@@ -49,6 +49,8 @@ TYPICAL = {
 PATIENCE = 10.0
 #: One after another, whatever the number of cores.
 ALONE = ("tasks", "demos", "base", "sft")
+#: Whose end is a line of its own; the jobs of the rounds are many, and their evaluations tell how they go.
+TOLD = (*ALONE, "rollout_sft", "report", "track")
 #: Seconds between plain lines where there is no terminal.
 QUIET_FOR = 20.0
 
@@ -182,9 +184,7 @@ def line_of(job: dict[str, Any]) -> str | None:
     if job["rule"] in {"eval", "eval_sft"}:
         shown = "  ".join(f"{name.removeprefix('success_')} {value:.3f}" for name, value in success.items())
         return f"{job['label'].removeprefix('eval '):<40} success  {shown}"
-    if job["rule"] in {"rollout", "credit", "update", "resolved_config"}:
-        return None
-    return f"{job['label']:<40} {seconds:.1f} s"
+    return f"{job['label']:<40} {seconds:.1f} s" if job["rule"] in TOLD else None
 
 
 def _clock(seconds: float | None) -> str:
