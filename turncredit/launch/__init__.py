@@ -97,7 +97,8 @@ def _serve(folder: Path, name: str, modules: tuple[str, ...]) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, (folder / f"{name}.log").open("wb") as log:
         listener.bind(str(folder / name))
         listener.listen(64)
-        command = [sys.executable, "-m", "turncredit.launch.server", str(folder), str(listener.fileno()), *modules]
+        numbers = [str(listener.fileno()), str(os.getpid())]
+        command = [sys.executable, "-m", "turncredit.launch.server", str(folder), *numbers, *modules]
         subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,7 +1,7 @@
 """A warm server: imports libraries once, forks one isolated child per job, and dies with Snakemake.
 
-Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER LISTENER MODULE...`. It has one
-thread of its own and never touches a model: what a child inherits is imported code.
+Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER LISTENER PARENT MODULE...`. It has
+one thread of its own and never touches a model: what a child inherits is imported code.
 """
 
 from __future__ import annotations
@@ -56,11 +56,13 @@ class Server:
     jobs: dict[int, Job] = field(default_factory=dict, repr=False)
 
 
-def main(folder: Path, listener: int, modules: list[str]) -> None:
-    """Serve until the parent ends. A forked child returns from `serve` with its job and runs it."""
-    environ = dict(os.environ)
-    parent = os.getppid()
-    server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), environ)
+def main(folder: Path, listener: int, parent: int, modules: list[str]) -> None:
+    """Serve until the process `parent`, which started this one, ends. A forked child returns from `serve` with its job and runs it."""
+    try:
+        server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), dict(os.environ))
+    except ProcessLookupError:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     # Orphans of a job become ours, so that none outlives it.
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     job = None
@@ -96,7 +98,8 @@ def serve(server: Server) -> Job | None:
     poll.register(server.parent, select.POLLIN)
     poll.register(server.listener, select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll():
+        # The listener comes last: a new job's descriptors may have numbers that ended jobs had in the same batch.
+        for descriptor in sorted((ready for ready, _ in poll.poll()), key=server.listener.fileno().__eq__):
             if descriptor == server.parent:
                 return None
             if descriptor == server.listener.fileno():
@@ -287,4 +290,4 @@ def _close(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
