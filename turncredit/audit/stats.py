@@ -290,7 +290,7 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
         return Verdict(False, not still_open, f"Not informative. {said} {tail}{gone}")
     if missing:
         gone = " and ".join(missing)
-        head = f"Open: {gone} {_has(missing)} no finished runs, or {MIDDLE} has none."
+        head = f"Open: {gone} {_has(missing)} no finished runs to compare with those of {MIDDLE}."
         return Verdict(None, False, f"{head} {said[:1].upper() + said[1:]}".strip())
     assert upper is not None
     assert lower is not None
