@@ -120,7 +120,7 @@ class RolloutConfig(_Closed):
     tasks: int = Field(32, ge=1)
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
-    slots: int = Field(256, ge=1, description="rollouts played side by side")
+    slots: int = Field(512, ge=1, description="rollouts played side by side")
     processes: int = Field(1, ge=1)
 
 
