@@ -57,7 +57,10 @@ class Server:
 
 
 def main(folder: Path, listener: int, parent: int, modules: list[str]) -> None:
-    """Serve until the process `parent`, which started this one, ends. A forked child returns from `serve` with its job and runs it."""
+    """Serve until the process `parent`, which started this one, ends.
+
+    A forked child returns from `serve` with its job and runs it.
+    """
     try:
         server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), dict(os.environ))
     except ProcessLookupError:
