@@ -75,7 +75,10 @@ def _run_warm(address: str, script: str) -> None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         return
-    kind, _, value = replies.readline().partition(" ")
+    try:
+        kind, _, value = replies.readline().partition(" ")
+    except OSError:
+        kind = value = ""
     if kind == "exit":
         os._exit(int(value))
     if kind == "signal":
