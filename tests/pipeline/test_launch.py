@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -261,6 +262,7 @@ def test_without_its_server_a_job_is_a_plain_process(tmp_path, monkeypatch):
         os.kill(pid, signal.SIGKILL)
     assert wait_for(lambda: not any(map(alive, servers)))
     assert run(path, command(write(tmp_path, WARM))).stdout == "plain\n"
+    shutil.rmtree(folder)  # killed, they could not do it themselves
 
 
 def test_where_it_cannot_work_it_says_why(monkeypatch, tmp_path):
