@@ -28,6 +28,11 @@ def shell():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "LIGHT", ("turncredit.stage",))
         patch.setattr(launch, "HEAVY", ())
+        # Libraries that other tests imported may have changed the environment (KMP_INIT_AT_FORK) since ENV was taken.
+        for name in [name for name in os.environ if name not in ENV]:
+            patch.delenv(name)
+        for name, value in ENV.items():
+            patch.setenv(name, value)
         path, reason = launch.start()
     assert path, reason
     yield path
