@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -37,7 +38,8 @@ def shell():
     assert path, reason
     yield path
     for pid in processes_with(str(Path(path).parent)):
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # ended meanwhile
+            os.kill(pid, signal.SIGTERM)
 
 
 def write(folder: Path, code: str, name: str = "tmpabcd.job.py") -> Path:
@@ -50,12 +52,20 @@ def command(script: Path) -> str:
     return f"{sys.executable} {script}"
 
 
+def ordinary_signals() -> None:
+    """As in a terminal. Whoever runs the tests (a background job, nohup) may have these ignored; all would inherit it."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def run(shell: str | None, line: str, **options) -> subprocess.CompletedProcess[str]:
     options = {"env": ENV, "executable": shell or "/bin/bash", "timeout": 60, **options}
+    options["preexec_fn"] = ordinary_signals
     return subprocess.run(line, check=False, shell=True, capture_output=True, text=True, **options)
 
 
 def begin(shell: str, script: Path, **options) -> subprocess.Popen:
+    options["preexec_fn"] = ordinary_signals
     return subprocess.Popen(command(script), shell=True, executable=shell, env=ENV, **options)
 
 
