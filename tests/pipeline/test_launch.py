@@ -53,7 +53,7 @@ def command(script: Path) -> str:
 
 
 def ordinary_signals() -> None:
-    """As in a terminal. Whoever runs the tests (a background job, nohup) may have these ignored; all would inherit it."""
+    """As in a terminal. Whoever runs the tests (a background job, nohup) may have these ignored, for all to inherit."""
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
