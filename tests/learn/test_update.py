@@ -189,6 +189,17 @@ def test_an_update_without_anything_to_learn_keeps_the_policy(world, tmp_path):
     assert same(weights, load_file(world.path("sft") / "model.safetensors"))
 
 
+def test_moments_pass_through_a_round_without_anything_to_learn(world, credits, tmp_path):
+    run(world, credits, tmp_path / "one")
+    turns = tables.read(world.path("turns.parquet"), "turns")
+    columns = {key: turns.column(key) for key in tables.KEYS}
+    table = pa.table({**columns, "method": ["zero"] * turns.num_rows, "advantage": np.zeros(turns.num_rows)})
+    tables.write(table, tmp_path / "zero.parquet", "credits", tables.provenance("test"))
+    run(world, tmp_path / "zero.parquet", tmp_path / "two", policy=tmp_path / "one" / "policy", round=2)
+    before, after = (load_file(tmp_path / name / "policy" / "optimizer.safetensors") for name in ("one", "two"))
+    assert same(before, after)
+
+
 def test_lora_trains_and_saves_the_adapter_alone(world, credits, tmp_path):
     from turncredit.config import LoraConfig
     from turncredit.policy import models

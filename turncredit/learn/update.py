@@ -74,8 +74,9 @@ def update(
     with new_folder(out) as folder:
         models.save_model(model, folder, base=policy, final=out)
         state.save(folder)
-        if settings.keep_optimizer and rows:
-            save_file(optimizer.state(), folder / MOMENTS_FILE)
+        moments = optimizer.state() if settings.keep_optimizer else {}
+        if moments:  # also of a round that had nothing to learn: the next one goes on with them
+            save_file(moments, folder / MOMENTS_FILE)
     made_by = tables.provenance(
         "update",
         config={"update": settings.model_dump(), "method": method, "round": round},
