@@ -2,8 +2,8 @@
 
 One Python process spends about a millisecond of computing on a request, whatever the server does, so 32 requests at
 once to a quick server fill a core. Above that, helper processes (`python -m turncredit.judges.client`) ask too: all
-go through the same questions from different places, and meet by way of the cache's claims, so that work is shared
-out by itself and a helper that dies loses nothing.
+go through the same questions from different places, two and two towards each other, and meet by way of the cache's
+claims, so that work is shared out by itself and a helper that dies loses nothing.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ async def _ask_together(
     share = config.concurrency // processes
     at_work: set[int] = set()
     helpers = {
-        start: asyncio.ensure_future(_helper(crew, share, cache.folder, start, at_work))
-        for start in (len(questions) * at // processes for at in range(1, processes))
+        at: asyncio.ensure_future(_helper(crew, share, cache.folder, (at, processes), at_work))
+        for at in range(1, processes)
     }
     own = asyncio.ensure_future(crew.work())
     try:
@@ -85,7 +85,7 @@ async def _ask_together(
             for task in done:
                 task.result()
         # Those that are only starting are not needed any more; the others are with their last question.
-        paid = {key for start in at_work for key in await helpers[start]}
+        paid = {key for at in at_work for key in await helpers[at]}
     finally:
         for task in (own, *helpers.values()):
             task.cancel()
@@ -93,10 +93,13 @@ async def _ask_together(
     return {key: reply._replace(cached=reply.cached and key not in paid) for key, reply in own.result().items()}
 
 
-async def _helper(crew: Crew, workers: int, folder: Path, start: int, at_work: set[int]) -> list[str]:
-    """Run a helper to its end; returns the keys that it paid for. Nothing where it died: the others do its part."""
+async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int], at_work: set[int]) -> list[str]:
+    """Run a helper to its end; returns the keys that it paid for. Nothing where it died: the others do its part.
+
+    part   which of how many processes it is
+    """
     config = crew.config.model_copy(update={"concurrency": workers})
-    job = {"config": config.model_dump(mode="json"), "ask": crew.ask, "folder": str(folder), "start": start}
+    job = {"config": config.model_dump(mode="json"), "ask": crew.ask, "folder": str(folder), "part": part}
     job |= {"allowed": crew.allowed, "questions": crew.questions}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -109,7 +112,7 @@ async def _helper(crew: Crew, workers: int, folder: Path, start: int, at_work: s
             await process.stdin.drain()
             if await process.stdout.readline() == b"ready\n":
                 await crew.give_up(workers)
-                at_work.add(start)
+                at_work.add(part[0])
                 process.stdin.write(b"go\n")
                 await process.stdin.drain()
         said = await process.stdout.read()
@@ -141,7 +144,7 @@ def main() -> None:
     config = JudgeConfig.model_validate(job["config"])
     error, replies = None, {}
     with Cache(job["folder"]) as cache:
-        crew = Crew(questions, config, job["ask"], cache, job["allowed"], lambda _: None, job["start"])
+        crew = Crew(questions, config, job["ask"], cache, job["allowed"], lambda _: None, tuple(job["part"]))
         print("ready", flush=True)
         if sys.stdin.readline() != "go\n":
             return
