@@ -204,6 +204,47 @@ class MethodConfig(_Closed):
         return self
 
 
+class BranchConfig(_Closed):
+    """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
+
+    turns: int = Field(96, ge=1, description="sampled turns of one round's rollouts")
+    min_continuations: int = Field(8, ge=2, description="from each state, before any is found too uncertain")
+    max_continuations: int = Field(64, ge=2)
+    target_se: float = Field(0.1, gt=0, description="standard error of an advantage that is small enough")
+    budget_turns: int = Field(200_000, ge=1, description="continuation turns after which no further ones are begun")
+    reference_noise: float = Field(0.2, ge=0, le=1, description="share of turns where the reference acts at random")
+    reference_continuations: int = Field(16, ge=0, description="of the reference policy from each state; 0: none")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> BranchConfig:
+        if self.min_continuations > self.max_continuations:
+            raise ValueError(
+                f"min_continuations ({self.min_continuations}) must not be above max_continuations "
+                f"({self.max_continuations})"
+            )
+        return self
+
+
+class GradientsConfig(_Closed):
+    """Signal and noise of the policy gradient: into how many random halves the rollouts are split."""
+
+    splits: int = Field(8, ge=1)
+
+
+class AuditConfig(_Closed):
+    """Which turn really mattered: the rounds of one run whose rollouts get ground truth and every method's credit."""
+
+    run: str = Field("flat_grpo", description="the method whose rollouts are audited; one of `methods`")
+    rounds: tuple[int, ...] = Field((), description="which rounds; none: no audit")
+    seeds: tuple[int, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
+    methods: tuple[str, ...] | None = Field(
+        None, description="whose credit is compared; null: the experiment's methods, flat GRPO and the two other rails"
+    )
+    branch: BranchConfig = BranchConfig()
+    gradients: GradientsConfig = GradientsConfig()
+    pages: int = Field(12, ge=0, description="rollouts that get a credit page")
+
+
 class TrackingConfig(_Closed):
     """MLflow. `uri` null means `sqlite` in the results folder; a server's address on a cluster."""
 
@@ -222,8 +263,12 @@ class ResourceConfig(_Closed):
 
 Stage = Literal[
     "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit", "update",
-    "eval", "report",
+    "eval", "branch", "audit_model", "fidelity", "gradients", "leaks", "invariants", "pages", "report",
 ]  # fmt: skip
+
+
+#: methods that belong to every comparison: the baseline, the lower rail and the upper one
+RAILS = ("flat_grpo", "random_credit", "oracle_progress")
 
 
 class Experiment(_Closed):
@@ -244,6 +289,7 @@ class Experiment(_Closed):
     update: UpdateConfig = UpdateConfig()
     eval: EvalConfig = EvalConfig()
     judge: JudgeConfig = JudgeConfig()
+    audit: AuditConfig = AuditConfig()
     tracking: TrackingConfig = TrackingConfig()
     resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
     keep_policies: Literal["all", "last"] = Field(
@@ -267,6 +313,37 @@ class Experiment(_Closed):
         if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
             raise ValueError("methods and seeds must not repeat")
         return self
+
+    @model_validator(mode="after")
+    def _audit_of_a_run(self) -> Experiment:
+        audit = self.audit
+        if not audit.rounds:
+            return self
+        if audit.run == "sft" or audit.run not in self.methods:
+            raise ValueError(
+                f"audit.run is '{audit.run}', which is not one of methods{nearest(audit.run, self.methods)}"
+            )
+        for name, wanted, there in (
+            ("rounds", audit.rounds, range(1, self.rounds + 1)),
+            ("seeds", audit.seeds or (), self.seeds),
+        ):
+            missing = [number for number in wanted if number not in there]
+            if missing:
+                raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
+            if len(set(wanted)) < len(wanted):
+                raise ValueError(f"audit.{name} must not repeat")
+        return self
+
+    def audited(self) -> list[tuple[int, int]]:
+        """Every (seed, round) of the run `audit.run` that is audited."""
+        seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
+        return [(seed, round) for seed in seeds for round in self.audit.rounds]
+
+    def audit_methods(self) -> tuple[str, ...]:
+        """The methods whose credit is compared on the audited rollouts, each once."""
+        if self.audit.methods is not None:
+            return tuple(dict.fromkeys(self.audit.methods))
+        return tuple(dict.fromkeys([*(name for name in self.methods if name != "sft"), *RAILS]))
 
     def eval_rounds(self) -> list[int]:
         """The rounds that are evaluated: every `eval.every`-th, and always the last three."""
