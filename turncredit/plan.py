@@ -43,6 +43,9 @@ def check(experiment: Experiment) -> None:
             )
         if "values" in method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
+    if experiment.audit.rounds:
+        for name in experiment.audit_methods():
+            method(experiment, name)
 
 
 def labels_file(experiment: Experiment, name: str) -> str:
@@ -133,6 +136,8 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
         at = rounds.index(round) if evaluation["fresh"] else 0
         kept = {key: evaluation[key] for key in ("games", "modes")}
         return {**playing, **kept, "slice": at, "slots": whole["rollout"]["slots"]}
+    if stage == "branch":
+        return {**playing, "branch": whole["audit"]["branch"], "slots": whole["rollout"]["slots"]}
     if stage == "report":
         return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
     raise KeyError(stage)

@@ -161,8 +161,22 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         False,
     ),
-    # One row per branched turn: ground truth for its advantage, with the standard error of the estimate.
-    "branches": (1, pa.schema([*_key_fields, *_fields(advantage_true=_f64, advantage_true_se=_f64)]), True),
+    # One row per branched turn: its true value before the action (v), after it (q) and their difference, for the policy
+    # that acted, with standard errors; `*_reference` the same for the noisy expert, `distance_change` the planner's.
+    "branches": (
+        1,
+        pa.schema(
+            [
+                *_key_fields,
+                *_fields(policy_id=_s, temperature=_f64, stratum=_s, v_true=_f64, v_se=_f64, q_true=_f64, q_se=_f64),
+                *_fields(advantage_true=_f64, advantage_true_se=_f64, continuations=_i32, turns_played=_i32),
+                *_fields(replayed=_b),
+                *_optional(distance_change=_f64, v_reference=_f64, q_reference=_f64),
+                *_optional(advantage_reference=_f64, advantage_reference_se=_f64),
+            ]
+        ),
+        True,
+    ),
 }
 
 
