@@ -3,6 +3,7 @@ configfile: "config.yaml"
 
 include: "rules/common.smk"
 include: "rules/models.smk"
+include: "rules/audited.smk"
 include: "rules/config.smk"
 include: "rules/tasks.smk"
 include: "rules/demos.smk"
@@ -16,12 +17,14 @@ include: "rules/values.smk"
 include: "rules/credit.smk"
 include: "rules/update.smk"
 include: "rules/eval.smk"
+include: "rules/audit.smk"
 include: "rules/report.smk"
 include: "rules/track.smk"
 
 
 localrules:
     all,
+    audit,
     resolved_config,
     report,
     track,
@@ -33,3 +36,9 @@ rule all:
         f"{RESULTS}/config.json",
         f"{RESULTS}/report/index.html",
         f"{RESULTS}/metrics/track.json" if EXPERIMENT.tracking.enabled else [],
+        audit_outputs(),
+
+
+rule audit:
+    input:
+        audit_outputs(),
