@@ -234,8 +234,8 @@ class GradientsConfig(_Closed):
 class AuditConfig(_Closed):
     """Which turn really mattered: the rounds of one run whose rollouts get ground truth and every method's credit."""
 
-    run: str = Field("flat_grpo", description="the method whose rollouts are audited; one of `methods`")
-    rounds: tuple[int, ...] = Field((), description="which rounds; none: no audit")
+    run: str | None = Field(None, description="the method whose rollouts are audited; null: the first of `methods`")
+    rounds: tuple[int | Literal["last"], ...] = Field((), description="which rounds, or 'last'; none: no audit")
     seeds: tuple[int, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
     methods: tuple[str, ...] | None = Field(
         None, description="whose credit is compared; null: the experiment's methods, flat GRPO and the two other rails"
@@ -316,15 +316,17 @@ class Experiment(_Closed):
 
     @model_validator(mode="after")
     def _audit_of_a_run(self) -> Experiment:
+        """The audit with its run and rounds named, whatever the configuration left to be filled in."""
+        runs = [name for name in self.methods if name != "sft"]
         audit = self.audit
-        if not audit.rounds:
-            return self
-        if audit.run == "sft" or audit.run not in self.methods:
-            raise ValueError(
-                f"audit.run is '{audit.run}', which is not one of methods{nearest(audit.run, self.methods)}"
-            )
+        if not audit.rounds or (audit.run is None and not runs):
+            return self.model_copy(update={"audit": audit.model_copy(update={"rounds": ()})})
+        run = runs[0] if audit.run is None else audit.run
+        rounds = sorted({self.rounds if round == "last" else round for round in audit.rounds})
+        if run not in runs:
+            raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
         for name, wanted, there in (
-            ("rounds", audit.rounds, range(1, self.rounds + 1)),
+            ("rounds", rounds, range(1, self.rounds + 1)),
             ("seeds", audit.seeds or (), self.seeds),
         ):
             missing = [number for number in wanted if number not in there]
@@ -332,7 +334,7 @@ class Experiment(_Closed):
                 raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
             if len(set(wanted)) < len(wanted):
                 raise ValueError(f"audit.{name} must not repeat")
-        return self
+        return self.model_copy(update={"audit": audit.model_copy(update={"run": run, "rounds": tuple(rounds)})})
 
     def audited(self) -> list[tuple[int, int]]:
         """Every (seed, round) of the run `audit.run` that is audited."""
