@@ -177,6 +177,25 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
+    # One row per measure of a learned credit model in one view of its inputs: does it know how a rollout ended from its
+    # length or its last turn (learn/leaks.py)? Null where the view or the round's rollouts leave nothing to measure.
+    "leaks": (
+        1,
+        pa.schema([*_fields(method=_s, view=_s, measure=_s), *_optional(value=_f64, low=_f64, high=_f64)]),
+        True,
+    ),
+    # One row per invariant and round: whether it holds, in how many things it was checked, and the worst deviation.
+    "invariants": (
+        1,
+        pa.schema(
+            [
+                *_fields(run=_s, seed=_i64, round=_i32, name=_s, holds=_b),
+                *_optional(worst=_f64),
+                *_fields(detail=_s, checked=_i64),
+            ]
+        ),
+        False,
+    ),
 }
 
 
