@@ -34,7 +34,7 @@ def check(experiment: Experiment) -> None:
     for name, entry in experiment.define.items():
         if "values" in method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
-    for name, _ in experiment.runs():
+    for name in _credited(experiment):
         by_rule = "labels" in method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and experiment.env.name not in GRAMMARS:
             raise UserError(
@@ -43,9 +43,12 @@ def check(experiment: Experiment) -> None:
             )
         if "values" in method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
-    if experiment.audit.rounds:
-        for name in experiment.audit_methods():
-            method(experiment, name)
+
+
+def _credited(experiment: Experiment) -> list[str]:
+    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
+    compared = experiment.audit_methods() if experiment.audit.rounds else ()
+    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
 
 def labels_file(experiment: Experiment, name: str) -> str:
@@ -78,7 +81,8 @@ def method(experiment: Experiment, name: str) -> Method:
     try:
         return resolve(_definition(entry), name) if entry else resolve(name)
     except UserError as error:
-        where = f"define.{name}" if entry else "methods"
+        compared_only = name in (experiment.audit.methods or ()) and name not in experiment.methods
+        where = f"define.{name}" if entry else "audit.methods" if compared_only else "methods"
         raise UserError(f"config: {where}: {error}") from None
 
 
