@@ -60,6 +60,9 @@ class Agent(Protocol):
     def target(self, action: str) -> str:
         """The response text that stands for `action` in a demonstration."""
 
+    def fork(self) -> Agent:
+        """An agent that has seen the same so far and goes on by itself."""
+
 
 def agent_factory(name: str, encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Agent]:
     """A function that makes a fresh agent for each rollout. Raises UserError for an unknown name."""

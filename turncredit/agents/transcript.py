@@ -42,6 +42,10 @@ class Transcript:
         """A leading space keeps entity tokens the same in actions and in observations."""
         return action if self._encoder.has_chat_template else f" {action}"
 
+    def fork(self) -> Transcript:
+        """Itself: what has been seen is in the model's context, not here."""
+        return self
+
 
 def factory(encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Transcript]:
     """Transcript agents for this tokenizer. `history` and `show_admissible` are the window agent's settings."""

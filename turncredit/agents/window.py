@@ -19,7 +19,8 @@ class Window:
 
     def __init__(self, encoder: Encoder, history: int, show_admissible: bool):
         self._encoder, self._history, self._show = encoder, history, show_admissible
-        self._goal, self._seen, self._turns = "", "", []
+        self._goal, self._seen = "", ""
+        self._turns: list[tuple[str, str]] = []
 
     def open(self, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt of a rollout."""
@@ -44,6 +45,12 @@ class Window:
     def target(self, action: str) -> str:
         """Demonstrations act without thinking aloud."""
         return f"<action>{action}</action>"
+
+    def fork(self) -> Window:
+        """Another window on the same goal and the same turns so far."""
+        other = Window(self._encoder, self._history, self._show)
+        other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
+        return other
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
         lines = [f"You play a household text game. Your task is to {self._goal}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,19 +10,36 @@ import numpy as np
 
 from turncredit.agents import Agent, Prompt, agent_factory
 from turncredit.config import Experiment
+from turncredit.envs.protocol import State
 from turncredit.learn.tasks import Games
 from turncredit.policy import tokenizer as tokenizers
 from turncredit.policy.sampling import Request, Response, sampler
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """A rollout before one of its turns: the environment's state, the agent, and all that the model has before it.
+
+    `context` holds the tokens since the last reset, the prompt of this turn included. The starts of one moment share
+    the list itself; an engine that sees the same list again need not read it again.
+    """
+
+    turn: int
+    observation: str
+    state: State
+    agent: Agent
+    context: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
-    """One rollout to be played: its game, and the seed of all its random numbers."""
+    """One rollout to be played: its game, and the seed of all its random numbers; from a `moment` on, if given."""
 
     group_id: str
     rollout_id: str
     task: dict
     seed: int
+    moment: Moment | None = None
 
 
 @dataclass(slots=True)
@@ -67,21 +84,33 @@ class Played:
 class _Seat:
     """A slot of the engine and the rollout that occupies it."""
 
-    def __init__(self, slot: int, start: Start, games: Games, agent: Agent, measure: bool):
-        self.slot, self.agent, self.measure = slot, agent, measure
+    def __init__(self, slot: int, start: Start, player: Player, measure: bool):
+        self.slot, self.max_new, self.measure = slot, player.max_new, measure
         self.played = Played(start)
-        self.env = games.open(start.task)
+        self.env = player.games.open(start.task)
         self.rng = np.random.Generator(np.random.Philox(start.seed))
-        self.observation = self.env.reset()
-        self.prompt = agent.open(self.env.goal, self.observation, self.env.admissible())
+        if start.moment is None:
+            self.agent = player.new_agent()
+            self.observation = self.env.reset()
+            self.prompt = self.agent.open(self.env.goal, self.observation, self.env.admissible())
+        else:
+            self._continue_from(start.moment)
         self.state = self._measured()
+
+    def _continue_from(self, moment: Moment) -> None:
+        """Take the place of the rollout before that turn. The turns that it has played have used up their numbers."""
+        self.env.restore(moment.state)
+        self.agent = moment.agent.fork()
+        self.observation = moment.observation
+        self.prompt = Prompt(moment.context, reset=True)
+        self.rng.random(moment.turn * self.max_new)
 
     def _measured(self) -> tuple[float, int | None]:
         return (self.env.progress(), self.env.distance()) if self.measure else (0.0, None)
 
-    def request(self, max_new: int) -> Request:
+    def request(self) -> Request:
         """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
-        return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(max_new))
+        return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
 
     def act(self, response: Response, decode: Callable[[list[int]], str], keep_admissible: bool) -> bool:
         """Play the sampled response; true when the episode has ended."""
@@ -121,12 +150,12 @@ class Player:
 
     def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int):
         agent = experiment.agent
-        self._games = games
+        self.games = games
         self._tokenizer = tokenizers.load(policy)
-        self._factory = agent_factory(
+        self.new_agent = agent_factory(
             agent.name, self._tokenizer, history=agent.history, show_admissible=agent.show_admissible
         )
-        self._max_new = agent.max_response_tokens
+        self.max_new = agent.max_response_tokens
         self._keep_admissible = agent.name == "window"
         self._sampler = sampler(
             experiment.policy.engine,
@@ -148,26 +177,34 @@ class Player:
 
         `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
         own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
-        is taken by the next start as soon as its rollout has ended; `on_done` hears how many have.
+        is taken by the next start as soon as its rollout has ended; `on_done` hears how many have. A start with a
+        `moment` is played from there on: its turns, and its random numbers, are those from that turn on.
         """
+        ended: dict[int, Played] = {}
+        for number, played in self.stream(starts, temperature=temperature, measure=measure):
+            ended[number] = played
+            on_done(len(ended))
+        return [ended[number] for number in sorted(ended)]
+
+    def stream(
+        self, starts: Sequence[Start], *, temperature: float, measure: bool = False
+    ) -> Iterator[tuple[int, Played]]:
+        """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
         waiting = list(enumerate(starts))[::-1]
         free = list(range(self._sampler.slots))[::-1]
         seated: list[tuple[int, _Seat]] = []
-        ended: dict[int, Played] = {}
         while waiting or seated:
             while waiting and free:
                 number, start = waiting.pop()
-                seated.append((number, _Seat(free.pop(), start, self._games, self._factory(), measure)))
+                seated.append((number, _Seat(free.pop(), start, self, measure)))
             seated.sort(key=lambda pair: pair[1].slot)
-            requests = [seat.request(self._max_new) for _, seat in seated]
-            responses = self._sampler.sample(requests, temperature, self._max_new)
+            requests = [seat.request() for _, seat in seated]
+            responses = self._sampler.sample(requests, temperature, self.max_new)
             going = []
             for (number, seat), response in zip(seated, responses, strict=True):
                 if seat.act(response, self._tokenizer.decode, self._keep_admissible):
-                    ended[number] = seat.played
                     free.append(seat.slot)
+                    yield number, seat.played
                 else:
                     going.append((number, seat))
             seated = going
-            on_done(len(ended))
-        return [ended[number] for number in sorted(ended)]

@@ -92,7 +92,10 @@ class Lockstep:
 
     @torch.inference_mode()
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
-        """One response for each request: read the new tokens, then draw until every row has ended."""
+        """One response for each request: read the new tokens, then draw until every row has ended.
+
+        Requests that reset to the very same list of tokens (many continuations of one context) read it once.
+        """
         self._bring_forward([request.slot for request in requests])
         order = sorted(range(len(requests)), key=lambda i: self._row_of[requests[i].slot])
         seated = [requests[i] for i in order]  # request i of these now sits in row i
@@ -100,10 +103,12 @@ class Lockstep:
             if request.reset:
                 self._length[row], self._pending[row] = 0, -1
         chunks = [self._new_tokens(row, request) for row, request in enumerate(seated)]
+        first: dict[int, int] = {}  # the first row of those that share a list
+        reader = [first.setdefault(id(r.ids), row) if r.reset else row for row, r in enumerate(seated)]
         sizes = torch.tensor([len(chunk) for chunk in chunks])
         start = self._length[: len(seated)].clone()
         self._reserve(int((start + sizes).max()) + max_new)
-        logits = self._read(chunks, sizes, start)
+        logits = self._read(chunks, sizes, start, torch.tensor(reader))
         uniforms = torch.from_numpy(np.stack([request.uniforms for request in seated]))
         tokens, logprobs, ends = self._draw_all(logits, start + sizes, temperature, uniforms, max_new)
         self._length[: len(seated)] = start + sizes + ends - 1
@@ -114,13 +119,16 @@ class Lockstep:
             responses[i] = Response(all_tokens[row][:end], all_logprobs[row][:end])
         return responses  # type: ignore[return-value]
 
-    def _read(self, chunks: list[list[int]], sizes: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    def _read(
+        self, chunks: list[list[int]], sizes: torch.Tensor, start: torch.Tensor, reader: torch.Tensor
+    ) -> torch.Tensor:
         """Logits (B, V) after each row's new tokens. A few long chunks (a help text) are read apart from the others,
-        so that these are not padded to their length.
+        so that these are not padded to their length. A row whose `reader` is another one takes that row's cache.
         """
-        common = sizes <= 2 * sizes.median()
+        reads = reader == torch.arange(len(chunks))
+        common = sizes <= 2 * sizes[reads].median()
         logits: torch.Tensor | None = None
-        for which in (common, ~common):
+        for which in (reads & common, reads & ~common):
             rows = which.nonzero()[:, 0]
             if not len(rows):
                 continue
@@ -132,7 +140,18 @@ class Lockstep:
             if logits is None:
                 logits = part.new_empty(len(chunks), part.shape[1])
             logits[rows] = part
-        return logits  # type: ignore[return-value]
+        if bool(reads.all()):
+            return logits  # type: ignore[return-value]
+        self._copy_caches(reader[~reads], (~reads).nonzero()[:, 0], int(sizes[~reads].max()))
+        return logits[reader.to(logits.device)]  # type: ignore[index]
+
+    def _copy_caches(self, source: torch.Tensor, target: torch.Tensor, positions: int) -> None:
+        """Copy the first `positions` keys and values of the rows `source` to the rows `target`."""
+        source, target = source.to(self._device), target.to(self._device)
+        for layer in self._layers:
+            for cache in (layer.keys, layer.values):
+                by_row = cache.view(self.slots, self._kv, *cache.shape[1:])
+                by_row[target, :, :positions] = by_row[source, :, :positions]
 
     def _draw_all(
         self, logits: torch.Tensor, position: torch.Tensor, temperature: float, uniforms: torch.Tensor, max_new: int
