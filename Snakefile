@@ -18,6 +18,7 @@ include: "rules/credit.smk"
 include: "rules/update.smk"
 include: "rules/eval.smk"
 include: "rules/audit.smk"
+include: "rules/branch.smk"
 include: "rules/report.smk"
 include: "rules/track.smk"
 

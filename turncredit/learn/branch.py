@@ -1,0 +1,335 @@
+"""Stage `branch`: ground truth for the credit of a turn.
+
+The policy that played a rollout goes on many times from the state before each of its turns. The mean return from there
+is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the true
+advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and how
+many continuations each state gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turncredit import tables
+from turncredit.agents import Agent
+from turncredit.config import BranchConfig, Experiment
+from turncredit.errors import UserError
+from turncredit.learn import restore
+from turncredit.learn.estimates import Continuation, Values, estimate
+from turncredit.learn.play import Moment, Played, Player, Start
+from turncredit.learn.progress import progress
+from turncredit.learn.reference import has_reference, reference_values
+from turncredit.learn.tasks import Games
+from turncredit.seeding import derive_seed, generator
+from turncredit.turns import Turns
+
+THIRDS = ("early", "middle", "late")
+_PER_ROLLOUT = ("group_id", "rollout_id", "task_id", "family", "success")
+_DISTANCES = ("distance_before", "distance")
+
+
+@dataclass(frozen=True)
+class Branched:
+    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored moments.
+
+    togo_T    recorded return from each turn on
+    """
+
+    task: dict
+    turns: list[dict[str, Any]]
+    moments: list[Moment]
+    replayed: list[bool]
+    togo_T: np.ndarray
+
+    @property
+    def rollout_id(self) -> str:
+        """The rollout's id in the turns table."""
+        return self.turns[0]["rollout_id"]
+
+
+def branch(
+    *,
+    experiment: Experiment,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    tasks: str | Path,
+    turns: str | Path,
+    out: str | Path,
+) -> dict[str, float]:
+    """Write a `branches` table for about `audit.branch.turns` turns of the rollouts `turns`, whole rollouts each.
+
+    `policy` must be the one that sampled them; it goes on at their temperature. Which turns are chosen and all random
+    numbers depend on the seed, the round and the turns.
+
+    Raises UserError for rollouts of several policies, of unknown games, or whose states can't be restored.
+    """
+    settings = experiment.audit.branch
+    table = tables.read(turns, "turns")
+    temperature = _only_value(table, "temperature", turns)
+    policy_id = _only_value(table, "policy_id", turns)
+    games = Games(experiment, tasks)
+    view = Turns(table, where=str(turns))
+    player = Player(experiment, policy, games, experiment.rollout.slots)
+    chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
+    by_id = {row["task_id"]: row for row in games.rows}
+    rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]
+    low, high = _range(view)
+
+    def play(starts: Sequence[Start]) -> Iterator[tuple[int, Played]]:
+        return player.stream(starts, temperature=temperature)
+
+    seeds = derive_seed(seed, "branch", round)
+    values = true_values(rollouts, play, settings, seed=seeds, low=low, high=high)
+    columns = advantages(rollouts, values)
+    columns.update(_reference(games, rollouts, settings, seeds, low, high))
+    common = {"policy_id": policy_id, "temperature": temperature}
+    made_by = tables.provenance(
+        "branch",
+        config={"branch": settings.model_dump(), "agent": experiment.agent.model_dump(), "round": round},
+        inputs={"policy": policy, "tasks": tasks, "turns": turns},
+        seed=seed,
+    )
+    tables.write(branch_table(rollouts, columns, common), out, "branches", made_by)
+    return _summary(rollouts, columns, settings)
+
+
+# ---------------------------------------------------------------- which turns
+
+
+def choose(view: Turns, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Rollouts (K), as numbers of `view`, that have about `count` turns together: whole ones until there are enough.
+
+    Whole rollouts, because credit is compared within a rollout and because neighbouring turns share a state. They are
+    taken in turn from the strata outcome x family, successes and failures alternating, at random within a stratum, and
+    from a group that has none yet where there is one. All turns of a rollout stand for all positions.
+    """
+    row_R = view.order_N[view.first_R]
+    rows = view.table.select(_PER_ROLLOUT).take(pa.array(row_R)).to_pydict()
+    strata: dict[tuple[bool, str], list[int]] = {}
+    for rollout in rng.permutation(view.rollouts):
+        strata.setdefault((rows["success"][rollout], rows["family"][rollout]), []).append(int(rollout))
+    queues = _alternating(strata, rng)
+    chosen: list[int] = []
+    groups: set[int] = set()
+    turns = 0
+    while turns < count and queues:
+        for queue in queues:
+            if turns >= count:
+                break
+            fresh = [rollout for rollout in queue if view.group_R[rollout] not in groups]
+            rollout = (fresh or queue)[0]
+            queue.remove(rollout)
+            chosen.append(rollout)
+            groups.add(view.group_R[rollout])
+            turns += int(view.length_R[rollout])
+        queues = [queue for queue in queues if queue]
+    return np.array(chosen, dtype=np.int64)
+
+
+def _alternating(strata: dict[tuple[bool, str], list[int]], rng: np.random.Generator) -> list[list[int]]:
+    """The strata's rollouts, families in random order, a success stratum and a failure stratum in turn."""
+    families = sorted({family for _, family in strata})
+    shuffled = [[families[i] for i in rng.permutation(len(families))] for _ in range(2)]
+    keys = [(success, family) for pair in zip(*shuffled, strict=True) for success, family in zip((True, False), pair)]
+    return [strata[key] for key in keys if key in strata]
+
+
+def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict], agent: Agent) -> Branched:
+    """Rollout number `rollout` of `view`, its states restored in the environment."""
+    first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
+    rows_T = view.order_N[first : first + length]
+    have = [name for name in _DISTANCES if name in view.table.column_names]
+    columns = list(dict.fromkeys([*_PER_ROLLOUT, "turn", *restore.COLUMNS, *have]))
+    turns = view.table.select(columns).take(pa.array(rows_T)).to_pylist()
+    where = f"{view.where}: {view.rollout_name(rollout)}"
+    task = by_id.get(turns[0]["task_id"])
+    if task is None:
+        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
+    moments, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
+    togo_T = np.cumsum(view.reward_N[first : first + length][::-1])[::-1]
+    return Branched(task, turns, moments, replayed, togo_T)
+
+
+# ---------------------------------------------------------------- their values
+
+
+def true_values(
+    rollouts: Sequence[Branched],
+    play: Callable[[Sequence[Start]], Iterator[tuple[int, Played]]],
+    settings: BranchConfig,
+    *,
+    seed: int,
+    low: float,
+    high: float,
+) -> Values:
+    """Values of the states before all turns of `rollouts`, one rollout after the other (S).
+
+    `play` continues from a start's moment to the end. A turn's advantage is the difference of two such values, so each
+    is aimed at `target_se` / sqrt 2; after the last turn nothing is uncertain.
+    """
+    states = [(rollout, moment) for rollout in rollouts for moment in rollout.moments]
+    last_S = np.array([moment.turn == len(rollout.turns) - 1 for rollout, moment in states])
+    target_S = settings.target_se * np.where(last_S, 1.0, np.sqrt(0.5))
+    # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
+    order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
+
+    def draw(first_S2: np.ndarray, more_S2: np.ndarray) -> Iterator[Continuation]:
+        starts, whose = [], []
+        for state in order:
+            rollout, moment = states[state]
+            for half in (0, 1):
+                for copy in range(first_S2[state, half], first_S2[state, half] + more_S2[state, half]):
+                    starts.append(_start(rollout, moment, derive_seed(seed, _key(rollout, moment), half, int(copy))))
+                    whose.append((state, half))
+        for done, (number, played) in enumerate(play(starts), start=1):
+            progress(done, len(starts))
+            total = float(sum(turn.reward for turn in played.turns))
+            yield Continuation(*whose[number], total, len(played.turns))
+
+    return estimate(
+        draw,
+        target_S,
+        least=settings.min_continuations,
+        most=settings.max_continuations,
+        budget=settings.budget_turns,
+        low=low,
+        high=high,
+    )
+
+
+def _key(rollout: Branched, moment: Moment) -> str:
+    return f"{rollout.rollout_id}:{moment.turn}"
+
+
+def _start(rollout: Branched, moment: Moment, seed: int) -> Start:
+    return Start(rollout.turns[0]["group_id"], rollout.rollout_id, rollout.task, seed, moment)
+
+
+def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
+    """Columns for each turn from the values of the states before them: V, Q and Q - V, with standard errors.
+
+    Q(s_t, a_t) = r_t + V(s_{t+1}); after a rollout's last turn it is the reward, exactly. Errors of neighbouring turns
+    are not independent: the error of the state between them enters one with a plus and the other with a minus.
+    """
+    q_S, q_error_S, q_half_S2 = (np.zeros_like(part) for part in (values.value_S, values.error_S, values.half_S2))
+    at = 0
+    for rollout in rollouts:
+        here, after = slice(at, at + len(rollout.turns) - 1), slice(at + 1, at + len(rollout.turns))
+        q_S[here], q_error_S[here], q_half_S2[here] = (
+            values.value_S[after], values.error_S[after], values.half_S2[after],
+        )  # fmt: skip
+        at += len(rollout.turns)
+    reward_S = np.array([turn["reward"] for rollout in rollouts for turn in rollout.turns])
+    half_S2 = reward_S[:, None] + q_half_S2 - values.half_S2
+    return {
+        "v_true": values.value_S,
+        "v_se": values.error_S,
+        "q_true": reward_S + q_S,
+        "q_se": q_error_S,
+        "advantage_true": reward_S + q_S - values.value_S,
+        "advantage_true_se": np.hypot(values.error_S, q_error_S),
+        "advantage_first_half": half_S2[:, 0],
+        "advantage_second_half": half_S2[:, 1],
+        "continuations": values.count_S,
+        "turns_played": values.turns_S,
+    }
+
+
+def _reference(
+    games: Games, rollouts: Sequence[Branched], settings: BranchConfig, seed: int, low: float, high: float
+) -> dict[str, np.ndarray]:
+    """The same under the noisy expert; nothing where the environment has none, or where it is not asked for."""
+    if not settings.reference_continuations or not has_reference(games):
+        return {}
+    parts: dict[str, list[np.ndarray]] = {}
+    for rollout in rollouts:
+        value_T, error_T = reference_values(
+            games,
+            rollout.task,
+            rollout.turns,
+            rollout.moments,
+            noise=settings.reference_noise,
+            count=settings.reference_continuations,
+            seed=derive_seed(seed, rollout.rollout_id),
+            low=low,
+            high=high,
+        )
+        reward_T = np.array([turn["reward"] for turn in rollout.turns])
+        q_T = reward_T + np.append(value_T[1:], 0.0)
+        found = {
+            "v_reference": value_T,
+            "q_reference": q_T,
+            "advantage_reference": q_T - value_T,
+            "advantage_reference_se": np.hypot(error_T, np.append(error_T[1:], 0.0)),
+        }
+        for name, part_T in found.items():
+            parts.setdefault(name, []).append(part_T)
+    return {name: np.concatenate(part) for name, part in parts.items()}
+
+
+# ---------------------------------------------------------------- the table
+
+
+def branch_table(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], common: dict[str, Any]) -> pa.Table:
+    """A `branches` table: keys, stratum, the planner's change of distance, and the columns already found."""
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    made: dict[str, Any] = {name: [turn[name] for turn in turns] for name in tables.KEYS}
+    made.update({name: [value] * len(turns) for name, value in common.items()})
+    made["stratum"] = [stratum(turn, len(rollout.turns)) for rollout in rollouts for turn in rollout.turns]
+    made["distance_change"] = [_distance_change(turn) for turn in turns]
+    made["replayed"] = [same for rollout in rollouts for same in rollout.replayed]
+    made.update(columns)
+    schema = tables.schema("branches")
+    absent = {name: [None] * len(turns) for name in schema.names if name not in made}
+    extra = [name for name in made if name not in schema.names]
+    typed = {field.name: pa.array({**absent, **made}[field.name], field.type) for field in schema}
+    return pa.table({**typed, **{name: pa.array(made[name], pa.float64()) for name in extra}})
+
+
+def stratum(turn: dict[str, Any], length: int) -> str:
+    """Outcome, family and third of the rollout, such as `failure:pick:early`."""
+    third = THIRDS[3 * turn["turn"] // length]
+    return f"{'success' if turn['success'] else 'failure'}:{turn['family']}:{third}"
+
+
+def _distance_change(turn: dict[str, Any]) -> float | None:
+    """By how much the turn brought the goal nearer; None where that is not known or the goal can't be reached."""
+    before, after = (turn.get(name) for name in _DISTANCES)
+    return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
+
+
+def _only_value(table: pa.Table, name: str, where: str | Path) -> Any:
+    found = pc.unique(table.column(name)).to_pylist()
+    if len(found) != 1:
+        raise UserError(
+            f"{where}: branching needs the rollouts of one policy; the column '{name}' has {len(found)} values"
+        )
+    return found[0]
+
+
+def _range(view: Turns) -> tuple[float, float]:
+    """Between which returns lie: 0 and 1, the protocol's, widened to the recorded ones."""
+    return min(0.0, float(view.return_R.min())), max(1.0, float(view.return_R.max()))
+
+
+def _summary(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], settings: BranchConfig) -> dict[str, float]:
+    error_S, advantage_S = columns["advantage_true_se"], columns["advantage_true"]
+    return {
+        "turns": float(len(error_S)),
+        "rollouts": float(len(rollouts)),
+        "not_replayed": float(sum(not same for rollout in rollouts for same in rollout.replayed)),
+        "continuations": float(columns["continuations"].sum()),
+        "turns_played": float(columns["turns_played"].sum()),
+        "advantage_se": float(np.sqrt(np.mean(error_S**2))),
+        "within_target": float(np.mean(error_S <= settings.target_se)),
+        # Of the variance of the estimates, what is not their own error.
+        "signal": max(0.0, 1.0 - float(np.mean(error_S**2) / max(float(np.var(advantage_S)), 1e-12))),
+    }

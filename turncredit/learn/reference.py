@@ -1,0 +1,73 @@
+"""Values under a reference policy: the environment's expert, which acts at random in a share of its turns.
+
+QVal (arXiv 2606.32034) scores credit against the Q of such a policy; what matters for learning is the acting policy's
+own. Having both shows how far they differ. No language model is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from turncredit.learn.estimates import mean_and_error
+from turncredit.learn.play import Moment
+from turncredit.learn.tasks import Games
+from turncredit.seeding import generator
+
+
+def has_reference(games: Games) -> bool:
+    """Whether the environment has an expert and a way to act at random."""
+    return all(hasattr(games.env, name) for name in ("Expert", "random_command"))
+
+
+def reference_values(
+    games: Games,
+    task: Mapping[str, Any],
+    turns: Sequence[Mapping[str, Any]],
+    moments: Sequence[Moment],
+    *,
+    noise: float,
+    count: int,
+    seed: int,
+    low: float,
+    high: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Value and standard error (T), (T) before each turn of one rollout, from `count` continuations each.
+
+    The expert has seen the rollout's recorded turns up to there and goes on with what it remembers of them.
+    """
+    value_T, error_T = np.zeros(len(moments)), np.zeros(len(moments))
+    for number, moment in enumerate(moments):
+        rng = generator(seed, "reference", number)
+        returns = [_play_on(games, task, turns[:number], moment, noise, rng) for _ in range(count)]
+        value_T[number], error_T[number] = mean_and_error(returns, low, high)
+    return value_T, error_T
+
+
+def _play_on(
+    games: Games,
+    task: Mapping[str, Any],
+    before: Sequence[Mapping[str, Any]],
+    moment: Moment,
+    noise: float,
+    rng: np.random.Generator,
+) -> float:
+    """The return of one continuation from `moment`, which the turns `before` led to."""
+    env = games.open(dict(task))
+    expert = games.env.Expert(env, rng)
+    expert.observe(before[0]["observation"] if before else moment.observation)
+    for turn in before:
+        expert.observe(turn["next_observation"], turn["action"])
+    env.restore(moment.state)
+    total = 0.0
+    while True:
+        action = expert.act()
+        if rng.random() < noise:
+            action = games.env.random_command(env, rng)
+        step = env.step(action)
+        total += step.reward
+        if step.done:
+            return total
+        expert.observe(step.observation, action)
