@@ -19,6 +19,7 @@ include: "rules/update.smk"
 include: "rules/eval.smk"
 include: "rules/audit.smk"
 include: "rules/branch.smk"
+include: "rules/leaks.smk"
 include: "rules/report.smk"
 include: "rules/track.smk"
 

@@ -82,6 +82,22 @@ def audit_hiddens_of(wildcards):
     return f"{AUDIT}/hiddens_{model.read}{point}.parquet".format(**wildcards)
 
 
+def of_methods(wildcards, names):
+    """The wildcards of each of these methods on the audited turns."""
+    return [
+        type(wildcards)(fromdict={**dict(wildcards.items()), "method": name})
+        for name in names
+    ]
+
+
+def learned_labels(wildcards):
+    """The labels of the audited turns that each learned method reads beside its values; nothing for most."""
+    return {
+        at.method: audit_side_tables(at).get("labels", "")
+        for at in of_methods(wildcards, audit_learned())
+    }
+
+
 def audit_rounds_before(wildcards):
     """The wildcards of the rounds that the method's model of a round learns from, oldest first."""
     kind, _ = plan.credit_model(EXPERIMENT, wildcards.method)

@@ -92,6 +92,11 @@ def method_file(experiment: Experiment, name: str) -> str | None:
     return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
 
 
+def learned(experiment: Experiment) -> list[str]:
+    """The methods of the audit that have a learned credit model."""
+    return [name for name in experiment.audit_methods() if "values" in method(experiment, name).needs]
+
+
 def _definition(entry: MethodConfig) -> dict[str, Any]:
     return entry.model_dump(include={"base", "credit", "params"})
 
@@ -125,6 +130,9 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage in {"credit_model", "values"}:
         kind, settings = credit_model(experiment, method)
         return {"model": kind, "settings": settings.model_dump()}
+    if stage == "leaks":
+        parts = ("credit", "credit_model")
+        return {name: {part: reads(experiment, part, method=name) for part in parts} for name in learned(experiment)}
     if stage == "label":
         return decides(experiment.judge)
     if stage == "update":
