@@ -37,16 +37,12 @@ _DISTANCES = ("distance_before", "distance")
 
 @dataclass(frozen=True)
 class Branched:
-    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored moments.
-
-    togo_T    recorded return from each turn on
-    """
+    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored moments."""
 
     task: dict
     turns: list[dict[str, Any]]
     moments: list[Moment]
     replayed: list[bool]
-    togo_T: np.ndarray
 
     @property
     def rollout_id(self) -> str:
@@ -138,7 +134,7 @@ def _alternating(strata: dict[tuple[bool, str], list[int]], rng: np.random.Gener
     """The strata's rollouts, families in random order, a success stratum and a failure stratum in turn."""
     families = sorted({family for _, family in strata})
     shuffled = [[families[i] for i in rng.permutation(len(families))] for _ in range(2)]
-    keys = [(success, family) for pair in zip(*shuffled, strict=True) for success, family in zip((True, False), pair)]
+    keys = [key for won, lost in zip(*shuffled, strict=True) for key in ((True, won), (False, lost))]
     return [strata[key] for key in keys if key in strata]
 
 
@@ -154,8 +150,7 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     if task is None:
         raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
     moments, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
-    togo_T = np.cumsum(view.reward_N[first : first + length][::-1])[::-1]
-    return Branched(task, turns, moments, replayed, togo_T)
+    return Branched(task, turns, moments, replayed)
 
 
 # ---------------------------------------------------------------- their values
@@ -173,11 +168,9 @@ def true_values(
     """Values of the states before all turns of `rollouts`, one rollout after the other (S).
 
     `play` continues from a start's moment to the end. A turn's advantage is the difference of two such values, so each
-    is aimed at `target_se` / sqrt 2; after the last turn nothing is uncertain.
+    is aimed at `target_se` / sqrt 2.
     """
     states = [(rollout, moment) for rollout in rollouts for moment in rollout.moments]
-    last_S = np.array([moment.turn == len(rollout.turns) - 1 for rollout, moment in states])
-    target_S = settings.target_se * np.where(last_S, 1.0, np.sqrt(0.5))
     # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
     order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
 
@@ -196,7 +189,7 @@ def true_values(
 
     return estimate(
         draw,
-        target_S,
+        np.full(len(states), settings.target_se * np.sqrt(0.5)),
         least=settings.min_continuations,
         most=settings.max_continuations,
         budget=settings.budget_turns,
