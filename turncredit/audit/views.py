@@ -1,13 +1,16 @@
 """DuckDB views over a results folder: one view per kind of table, across all experiments, methods, seeds and rounds.
 
-The columns `experiment`, `method`, `seed` and `round` come from a file's place in the folder (docs/sql.md), so a query
-is the same for one run and for a whole sweep. Views are made only for the tables that a query names.
+The columns `experiment`, `method`, `seed` and `round` (for what an audit makes also `run`) come from a file's place in
+the folder (docs/sql.md), so a query is the same for one run and for a whole sweep. Views are made only for the tables
+that a query names. Tables about turns join on `turn_id`, one number: seven columns of text took four times as long and
+three times the memory over ten million turns (benchmarks/sql).
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tempfile
 from pathlib import Path
 
 import duckdb
@@ -16,28 +19,49 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.errors import UserError
 
-#: view -> where its files lie below results/<experiment>. Side tables lie beside the turns they describe.
-_BESIDE_TURNS = ("sft/rollouts/*/seed*/{}", "runs/*/seed*/round[0-9][0-9]/rollouts/{}")
-PATTERNS: dict[str, tuple[str, ...]] = {
-    "turns": tuple(place.format("turns.parquet") for place in _BESIDE_TURNS),
-    "credits": ("runs/*/seed*/round[0-9][0-9]/credits.parquet",),
-    "evals": ("sft/evals/round[0-9][0-9].parquet", "runs/*/seed*/round[0-9][0-9]/evals.parquet"),
-    "updates": ("runs/*/seed*/round[0-9][0-9]/updates.parquet",),
-    "labels": tuple(place.format("labels/*.parquet") for place in _BESIDE_TURNS),
-    "hiddens": tuple(place.format("hiddens*.parquet") for place in _BESIDE_TURNS),
-    "values": ("runs/*/seed*/round[0-9][0-9]/values.parquet",),
-    "branches": tuple(place.format("branches.parquet") for place in _BESIDE_TURNS),
-    "tasks": ("tasks/*.parquet",),
-    "demos": ("demos/demos.parquet",),
-    "sft_log": ("sft/log.parquet",),
+#: view -> (its schema, where its files lie below results/<experiment>). Side tables lie beside the turns they describe.
+_TURNS = ("sft/rollouts/*/seed*/{}", "runs/*/seed*/round*/rollouts/{}")
+_AUDIT = "audit/*/seed*/round*/{}"
+PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "turns": ("turns", tuple(place.format("turns.parquet") for place in _TURNS)),
+    "credits": ("credits", ("runs/*/seed*/round*/credits.parquet",)),
+    "evals": ("evals", ("sft/evals/round*.parquet", "runs/*/seed*/round*/evals.parquet")),
+    "updates": ("updates", ("runs/*/seed*/round*/updates.parquet",)),
+    "labels": ("labels", tuple(place.format("labels/*.parquet") for place in _TURNS)),
+    "hiddens": (
+        "hiddens",
+        (*(place.format("hiddens*.parquet") for place in _TURNS), _AUDIT.format("hiddens*.parquet")),
+    ),
+    "values": ("values", ("runs/*/seed*/round*/values.parquet",)),
+    "branches": ("branches", (_AUDIT.format("branches.parquet"),)),
+    "audit_credits": ("credits", (_AUDIT.format("credits/*.parquet"),)),
+    "audit_values": ("values", (_AUDIT.format("values/*.parquet"),)),
+    "fidelity": ("fidelity", (_AUDIT.format("fidelity.parquet"),)),
+    "gradients": ("gradients", (_AUDIT.format("gradients.parquet"),)),
+    "leaks": ("leaks", (_AUDIT.format("leaks.parquet"),)),
+    "invariants": (
+        "invariants",
+        (
+            _AUDIT.format("invariants.parquet"),
+            "runs/*/seed*/invariants.parquet",
+            "runs/*/seed*/round*/invariants.parquet",
+        ),
+    ),
+    "tasks": ("tasks", ("tasks/*.parquet",)),
+    "demos": ("demos", ("demos/demos.parquet",)),
+    "sft_log": ("sft_log", ("sft/log.parquet",)),
+    "judge_cache": ("judge_cache", ("../judge_cache/*.parquet",)),
 }
 #: `metrics` is a table made from the stages' JSON files.
 VIEWS = (*PATTERNS, "metrics")
+#: What a query may take before it goes on in temporary files: audits run beside other work.
+MEMORY = "2GB"
 
 METRICS_SCHEMA = pa.schema(
     [
         ("experiment", pa.string()),
         ("method", pa.string()),
+        ("run", pa.string()),
         ("seed", pa.int64()),
         ("round", pa.int32()),
         ("stage", pa.string()),
@@ -67,16 +91,18 @@ def experiment_folders(results: str | Path) -> list[Path]:
 
 
 def place(path: Path, folder: Path) -> dict:
-    """(method, seed, round) of an artifact, by its path below the experiment's `folder`; None where it has none.
+    """(method, run, seed, round) of an artifact, by its path below the experiment's `folder`; None where it has none.
 
-    What belongs to the SFT policy has the method `sft`; its rollouts are those of round 1.
+    What belongs to the SFT policy has the method `sft`; its rollouts are those of round 1. `run` is the method whose
+    rollouts an audit looks at; what an audit makes belongs to no method by its place.
     """
     parts = path.relative_to(folder).parts
     text = "/".join(parts)
-    seed, round_ = re.search(r"/seed(\d+)/", text), re.search(r"/round(\d\d)(?=[/.])", text)
+    seed, round_ = re.search(r"/seed(\d+)/", text), re.search(r"/round(\d+)(?=[/.])", text)
     shared = parts[:2] == ("sft", "rollouts")
     return {
         "method": parts[1] if parts[0] == "runs" else "sft" if parts[0] == "sft" else None,
+        "run": parts[1] if parts[0] == "audit" else None,
         "seed": int(seed.group(1)) if seed else None,
         "round": int(round_.group(1)) if round_ else 1 if shared else None,
     }
@@ -84,52 +110,94 @@ def place(path: Path, folder: Path) -> dict:
 
 def files(view: str, folders: list[Path]) -> list[Path]:
     """The Parquet files behind a view, in sorted order."""
-    return sorted({path for folder in folders for pattern in PATTERNS[view] for path in folder.glob(pattern)})
+    found = (path for folder in folders for pattern in PATTERNS[view][1] for path in folder.glob(pattern))
+    return sorted({path.resolve() if ".." in path.parts else path for path in found})
 
 
 def connect(results: str | Path, query: str) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results."""
     folders = [folder.resolve() for folder in experiment_folders(results)]
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir()})
     words = set(re.findall(r"[a-z_]+", query.lower()))
     for view in PATTERNS:
         if view in words:
-            _create_view(connection, view, files(view, folders))
+            _create_view(connection, view, folders)
     if "metrics" in words:
         connection.register("metrics", metrics_table(folders))
     return connection
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, view: str, paths: list[Path]) -> None:
-    schema = tables.schema(view)
-    own = set(schema.names)
-    if not paths:
-        # No file yet: a view without rows, so that a query says "0 rows" and not "no such table".
-        names = ", ".join(
-            f'NULL::{_sql_type(field.type)} AS "{field.name}"' for field in schema if field.name not in _PLACE
-        )
-        connection.execute(f"CREATE VIEW {view} AS SELECT {_EMPTY_PLACE}, {names}, NULL::VARCHAR AS path WHERE false")
-        return
+def _create_view(connection: duckdb.DuckDBPyConnection, view: str, folders: list[Path]) -> None:
+    """A view over all files of its kind. Without a file it has no rows, so that a query says "0 rows" and not that
+    there is no such table."""
+    schema = tables.schema(PATTERNS[view][0])
+    if view == "judge_cache":
+        # One cache for all experiments: it has no place.
+        parts = [_select(paths, "")] if (paths := files(view, folders)) else []
+        empty = ""
+    else:
+        parts = [_select(paths, _place_sql(view, folder)) for folder in folders if (paths := files(view, [folder]))]
+        names = ["experiment VARCHAR", "method VARCHAR", *(["run VARCHAR"] if _audited(view) else [])]
+        names += ["seed BIGINT", "round INTEGER", *(["turn_id UBIGINT"] if _by_turn(schema) else [])]
+        empty = "".join(f"NULL::{kind} AS {name}, " for name, kind in (each.split() for each in names))
+    if not parts:
+        own = (f'NULL::{_sql_type(field.type)} AS "{field.name}"' for field in schema if field.name not in _PLACE)
+        parts = [f"SELECT {empty}{', '.join(own)}, NULL::VARCHAR AS path WHERE false"]
+    connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
+
+
+def _select(paths: list[Path], place: str) -> str:
+    """One experiment's files with `place` before their own columns."""
     listed = ", ".join(_quote(str(path)) for path in paths)
-    # What the path does not say (an evaluation's seed, say) is taken from the table, where the table has it.
-    columns = [f"{f'coalesce({sql}, {name})' if name in own else sql} AS {name}" for name, sql in _PLACE.items()]
-    drop = sorted({"filename", *(own & set(_PLACE))})
-    connection.execute(
-        f"CREATE VIEW {view} AS SELECT {', '.join(columns)}, * EXCLUDE ({', '.join(drop)}), filename AS path "
-        f"FROM read_parquet([{listed}], filename = true, union_by_name = true)"
+    taken = ", ".join(
+        _quote(name) for name in ("filename", "turn_id", *_PLACE) if name == "filename" or f" AS {name}," in place
+    )
+    return (
+        f"SELECT {place}COLUMNS(lambda name: name NOT IN ({taken})), filename AS path "
+        f"FROM read_parquet([{listed}], filename = true, union_by_name = true) AS own"
     )
 
 
-#: What a file's path says, as SQL over DuckDB's `filename`. The functions run once per file, not once per row.
+#: What a file's path below its experiment says, as SQL over `rel`.
 _PLACE = {
-    "experiment": r"regexp_extract(filename, '([^/]+)/(?:sft|runs|tasks|demos)/', 1)",
-    "method": r"CASE WHEN filename LIKE '%/runs/%' THEN regexp_extract(filename, '/runs/([^/]+)/seed', 1) "
-    r"WHEN filename LIKE '%/sft/%' THEN 'sft' END",
-    "seed": r"TRY_CAST(regexp_extract(filename, '/seed([0-9]+)/', 1) AS BIGINT)",
-    "round": r"coalesce(TRY_CAST(regexp_extract(filename, '/round([0-9][0-9])[/.]', 1) AS INTEGER), "
-    r"CASE WHEN filename LIKE '%/sft/rollouts/%' THEN 1 END)",
+    "method": r"CASE WHEN {rel} LIKE 'runs/%' THEN regexp_extract({rel}, '^runs/([^/]+)/', 1) "
+    r"WHEN {rel} LIKE 'sft/%' THEN 'sft' END",
+    "run": r"CASE WHEN {rel} LIKE 'audit/%' THEN regexp_extract({rel}, '^audit/([^/]+)/', 1) END",
+    "seed": r"TRY_CAST(regexp_extract({rel}, '/seed([0-9]+)/', 1) AS BIGINT)",
+    "round": r"coalesce(TRY_CAST(regexp_extract({rel}, '/round([0-9]+)[/.]', 1) AS INTEGER), "
+    r"CASE WHEN {rel} LIKE 'sft/rollouts/%' THEN 1 END)",
 }
-_EMPTY_PLACE = "NULL::VARCHAR AS experiment, NULL::VARCHAR AS method, NULL::BIGINT AS seed, NULL::INTEGER AS round"
+
+
+def _audited(view: str) -> bool:
+    return any(pattern.startswith("audit/") for pattern in PATTERNS[view][1])
+
+
+def _by_turn(schema: pa.Schema) -> bool:
+    return set(tables.KEYS) <= set(schema.names)
+
+
+def _place_sql(view: str, folder: Path) -> str:
+    """The columns that begin every view: where a row is from, and `turn_id`, which joins all tables about turns.
+
+    What the path does not say (an evaluation's seed, say) is taken from the table, where the table has it.
+    """
+    schema = tables.schema(PATTERNS[view][0])
+    rel = f"substr(filename, {len(str(folder)) + 2})"
+    sql = {name: text.format(rel=rel) for name, text in _PLACE.items()}
+    owner = f"CASE WHEN {sql['round']} = 1 THEN 'sft' ELSE coalesce({sql['run']}, {sql['method']}) END"
+    if not _audited(view):
+        del sql["run"]
+    elif "method" not in schema.names:
+        # Ground truth, hidden states: they belong to the run whose rollouts they are about.
+        sql["method"] = f"coalesce({sql['method']}, {sql['run']})"
+    columns = [f"{_quote(folder.name)} AS experiment"]
+    for name, text in sql.items():
+        columns.append(f"{f'coalesce({text}, own.{name})' if name in schema.names else text} AS {name}")
+    if _by_turn(schema):
+        who = f"{_quote(folder.name)}, {owner}, {sql['seed']}, {sql['round']}"
+        columns.append(f"hash({who}, {', '.join(f'own.{key}' for key in tables.KEYS)}) AS turn_id")
+    return "".join(f"{column}, " for column in columns)
 
 
 def _quote(text: str) -> str:
