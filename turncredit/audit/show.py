@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -22,11 +22,12 @@ BAR = 12  # cells on each side of zero
 
 @dataclass(frozen=True)
 class Found:
-    """The turns to show, the credits tables and the labels tables that belong to them."""
+    """The turns to show, and the tables that belong to them: credits (also an audit's), labels, ground truth."""
 
     turns: Path
     credits: list[Path]
     labels: list[Path]
+    branches: list[Path]
 
 
 def run(
@@ -46,17 +47,21 @@ def run(
         _list(screen, turns, found.turns)
         return
     rows = pick(turns, rollout, found.turns)
-    credits = [_credits(path, rows) for path in (credit_files or found.credits)]
-    labels = [_labels(path, rows) for path in found.labels]
+    about = About(
+        credits=_distinct([_credits(path, rows) for path in (credit_files or found.credits)]),
+        labels=[_labels(path, rows) for path in found.labels],
+        truth=_truth(found.branches, rows),
+    )
     if turn is None:
         _head(screen, rows)
+        _agreement(screen, about)
         for row in rows.to_dict("records"):
-            _turn(screen, row, credits, labels, components)
+            _turn(screen, row, about, components)
         return
     if turn not in set(rows["turn"]):
         raise UserError(f"{found.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
     _head(screen, rows)
-    _turn_in_full(screen, rows[rows["turn"] == turn].iloc[0].to_dict(), credits, labels)
+    _turn_in_full(screen, rows[rows["turn"] == turn].iloc[0].to_dict(), about)
 
 
 # Finding -------------------------------------------------------------------------------------------------------------
@@ -86,38 +91,56 @@ def find(what: str, results: Path) -> Found:
 
 
 def _in_folder(folder: Path) -> Found:
-    """A round's folder: its own rollouts, or in round 1 the SFT policy's that its method reads."""
+    """A round's folder: its own rollouts, or in round 1 the SFT policy's that its method reads. An audit folder stands
+    for the round that it audits."""
     for own in (folder / "turns.parquet", folder / "rollouts" / "turns.parquet"):
         if own.exists():
             return _beside(own)
     place = folder.resolve()
+    root, method, seed = place.parents[3], place.parents[1].name, place.parent.name
+    if place.parents[2].name == "audit" and place.name != "round01":
+        return _in_folder(root / "runs" / method / seed / place.name)
     if place.name != "round01":
         raise UserError(f"{folder}: no turns here (no rollouts/turns.parquet); give a Parquet file or a run's round")
-    root, method, seed = place.parents[3], place.parents[1].name, place.parent.name
     slug = sampling_slug(read_config(root).section_for(method, "rollout"))
     found = _beside(root / "sft" / "rollouts" / slug / seed / "turns.parquet")
-    return Found(
-        found.turns, [folder / "credits.parquet"] if (folder / "credits.parquet").exists() else [], found.labels
-    )
+    if place.parents[2].name == "audit":
+        return found
+    own = [folder / "credits.parquet"] if (folder / "credits.parquet").exists() else []
+    return replace(found, credits=own)
 
 
 def _beside(turns: Path) -> Found:
     """The tables that lie where the pipeline puts them for these turns; none for a file of one's own."""
     labels = sorted(turns.parent.glob("labels/*.parquet"))
-    own = turns.parent.parent / "credits.parquet"
-    if turns.parent.name == "rollouts" and own.exists():
-        return Found(turns, [own], labels)
     place = turns.resolve().parent
     root = place.parents[3] if len(place.parents) > 3 else place
+    if place.name == "rollouts" and len(place.parents) > 4 and (place.parents[4] / "config.json").exists():
+        audit = place.parents[4] / "audit" / "/".join(place.parent.parts[-3:])
+        own = [place.parent / "credits.parquet"] if (place.parent / "credits.parquet").exists() else []
+        return Found(turns, [*own, *_audited_credits([audit])], labels, _branches([audit]))
+    own_file = place.parent / "credits.parquet"
+    if place.name == "rollouts" and own_file.exists():
+        return Found(turns, [own_file], labels, [])
     if place.parents[1].name != "rollouts" or not (root / "config.json").exists():
-        return Found(turns, [], labels)
+        return Found(turns, [], labels, [])
     experiment = read_config(root)
-    credits = [
-        path
-        for path in sorted(root.glob(f"runs/*/{place.name}/round01/credits.parquet"))
-        if sampling_slug(experiment.section_for(path.parents[2].name, "rollout")) == place.parent.name
-    ]
-    return Found(turns, credits, labels)
+
+    def of_these(folder: Path) -> bool:
+        return sampling_slug(experiment.section_for(folder.parents[1].name, "rollout")) == place.parent.name
+
+    runs = [folder for folder in sorted(root.glob(f"runs/*/{place.name}/round01")) if of_these(folder)]
+    audits = [folder for folder in sorted(root.glob(f"audit/*/{place.name}/round01")) if of_these(folder)]
+    credits = [folder / "credits.parquet" for folder in runs if (folder / "credits.parquet").exists()]
+    return Found(turns, [*credits, *_audited_credits(audits)], labels, _branches(audits))
+
+
+def _audited_credits(audits: Sequence[Path]) -> list[Path]:
+    return [path for audit in audits for path in sorted(audit.glob("credits/*.parquet"))]
+
+
+def _branches(audits: Sequence[Path]) -> list[Path]:
+    return [audit / "branches.parquet" for audit in audits if (audit / "branches.parquet").exists()]
 
 
 def _turns(path: Path) -> pd.DataFrame:
@@ -153,6 +176,34 @@ class Credit:
     advantage: dict[int, float]
     components: dict[int, dict[str, float]]
     scale: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of the shown rollout's turns: credits, labels by judge and turn, ground truth by turn."""
+
+    credits: list[Credit]
+    labels: list[tuple[str, dict[int, dict]]]
+    truth: dict[int, dict]
+
+
+def _distinct(credits: list[Credit]) -> list[Credit]:
+    """One credit per method: a run's own before the audit's, which is the same method on the same turns."""
+    first: dict[str, Credit] = {}
+    for credit in credits:
+        first.setdefault(credit.method, credit)
+    return list(first.values())
+
+
+def _truth(paths: Sequence[Path], rows: pd.DataFrame) -> dict[int, dict]:
+    """The branched turns of the shown rollout: `advantage_true`, its error and what it was measured from."""
+    group, rollout = rows.iloc[0][["group_id", "rollout_id"]]
+    for path in paths:
+        frame = tables.read(path, "branches").to_pandas().astype({"group_id": str, "rollout_id": str})
+        own = frame[(frame["group_id"] == group) & (frame["rollout_id"] == rollout)]
+        if len(own):
+            return {int(row["turn"]): row for row in own.to_dict("records")}
+    return {}
 
 
 def _credits(path: Path, rows: pd.DataFrame) -> Credit:
@@ -209,14 +260,28 @@ def _head(screen: Console, rows: pd.DataFrame) -> None:
     screen.print()
 
 
-def _turn(
-    screen: Console,
-    row: dict,
-    credits: Sequence[Credit],
-    labels: Sequence[tuple[str, dict[int, dict]]],
-    components: bool,
-) -> None:
-    """One turn: the action and what came of it, then one line for each method."""
+def _agreement(screen: Console, about: About) -> None:
+    """How each credit orders this rollout's turns, against the ground truth, where three turns or more have it."""
+    turns = sorted(about.truth)
+    if len(turns) < 3 or not about.credits:
+        return
+    truth = [about.truth[turn]["advantage_true"] for turn in turns]
+    found = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
+    said = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
+    screen.print(Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {said}"))
+    screen.print()
+
+
+def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
+    """Spearman's rank correlation; 0 where one side says the same of all turns."""
+    ranks = pd.DataFrame({"truth": truth, "credit": credit}).rank()
+    if (ranks.nunique() == 1).any():
+        return 0.0
+    return float(ranks.corr().iloc[0, 1])
+
+
+def _turn(screen: Console, row: dict, about: About, components: bool) -> None:
+    """One turn: the action and what came of it, its ground truth, then one line for each method."""
     number = row["turn"]
     line = Text(f"{number:>3}  ", style="dim")
     line.append(f"> {row.get('action', row.get('response_text', ''))}", style="bold")
@@ -226,16 +291,33 @@ def _turn(
     screen.print(line)
     if "next_observation" in row:
         screen.print(Text(f"     {' '.join(str(row['next_observation']).split())}"))
-    for judge, said in labels:
+    _truth_line(screen, number, about.truth)
+    for judge, said in about.labels:
         if number in said:
             screen.print(Text(f"     {judge}: {_label(said[number])}", style="dim"))
-    width = max((len(credit.method) for credit in credits), default=0)
-    for credit in credits:
+    width = max((len(credit.method) for credit in about.credits), default=0)
+    for credit in about.credits:
         screen.print(_credit_line(credit, number, width))
         if components:
             parts = ", ".join(f"{name} {value:+.3f}" for name, value in credit.components[number].items())
             screen.print(Text(f"     {'':{width}}  {parts}", style="dim"))
     screen.print()
+
+
+def _truth_line(screen: Console, number: int, truth: dict[int, dict]) -> None:
+    """`A* +0.21 ± 0.08 (V 0.40, Q 0.61)`, and whether it is the rollout's best or worst branched turn."""
+    if number not in truth:
+        return
+    row = truth[number]
+    values = {turn: found["advantage_true"] for turn, found in truth.items()}
+    best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
+    star = " ★ most useful" if number == best and values[best] > 0 else ""
+    star = star or (" ★ most harmful" if number == worst and values[worst] < 0 else "")
+    told = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
+    if "continuations" in row:
+        told.append(f"{row['continuations']} continuations")
+    text = f"     A* {row['advantage_true']:+.3f} ± {row['advantage_true_se']:.3f}"
+    screen.print(Text.assemble(text, (f" ({', '.join(told)})" if told else "", "dim"), (star, "bold")))
 
 
 def _credit_line(credit: Credit, number: int, width: int) -> Text:
@@ -272,12 +354,17 @@ def _state(name: str, value: float) -> str:
 
 
 def _label(said: dict) -> str:
-    return f"{said['role']} ({said['evidence']})" if said["role"] else f"no label ({said['reason']})"
+    """What a judge said: a role, a score, or both, with its evidence; or why there is no label."""
+    role, score = said["role"], said["score"]
+    told = [role] if isinstance(role, str) else []
+    told += [] if pd.isna(score) else [f"score {score:g}"]
+    if not told:
+        return f"no label ({said['reason']})"
+    evidence = f" ({said['evidence']})" if isinstance(said["evidence"], str) else ""
+    return f"{', '.join(told)}{evidence}"
 
 
-def _turn_in_full(
-    screen: Console, row: dict, credits: Sequence[Credit], labels: Sequence[tuple[str, dict[int, dict]]]
-) -> None:
+def _turn_in_full(screen: Console, row: dict, about: About) -> None:
     """Every column of one turn but the tokens, then every component of every method."""
     for name, value in row.items():
         if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
@@ -288,12 +375,13 @@ def _turn_in_full(
             else _value(value)
         )
         screen.print(Text.assemble((f"{name}: ", "dim"), text))
-    for judge, said in labels:
+    _truth_line(screen, row["turn"], about.truth)
+    for judge, said in about.labels:
         if row["turn"] in said:
             screen.print(Text.assemble((f"label by {judge}: ", "dim"), _label(said[row["turn"]])))
     screen.print()
-    width = max((len(credit.method) for credit in credits), default=0)
-    for credit in credits:
+    width = max((len(credit.method) for credit in about.credits), default=0)
+    for credit in about.credits:
         screen.print(_credit_line(credit, row["turn"], width))
         for name, value in credit.components[row["turn"]].items():
             screen.print(Text(f"       {name} {value:+.4f}", style="dim"))
