@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("turncredit.credit.cli:methods", "List the methods, their parameters and what they read."),
     "show": ("turncredit.audit.cli:show", "One rollout in the terminal, turn by turn, with its credit."),
     "sql": ("turncredit.audit.cli:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
+    "check": ("turncredit.audit.cli:check", "Check that the invariants hold in every round of the results."),
+    "fidelity": ("turncredit.audit.fidelity_cli:fidelity", "How well credit agrees with the true advantage of turns."),
     "report": ("turncredit.audit.cli:report", "Make an experiment's report and print its table."),
     "config": ("turncredit.audit.cli:config", "Check configuration files and print what they resolve to."),
     "track": ("turncredit.audit.cli:track", "Copy the stages' metrics to MLflow."),

@@ -1,0 +1,152 @@
+"""The noise ceiling: what the true advantage itself would score against its own noisy estimate.
+
+The estimate a of a turn's true advantage A comes from finitely many continuations, a = A + e with e ~ N(0, s^2). So not
+even A agrees fully with a, and a method's score means little without the score that A would have had. It is simulated:
+
+1. The distribution of A over turns is estimated from (a, s) by maximum likelihood as a mixture of normals around 0 with
+   different spreads, one of them 0 (empirical Bayes; Stephens 2017, "False discovery rates: a new deal", eq. 2-8,
+   without the penalty on the weight at 0). Around 0, because an advantage is 0 on average over the policy's actions;
+   with a point at 0, because many turns change nothing, and ties among them matter to a rank correlation.
+2. A truth A' is drawn for every turn from what its own a leaves possible (the posterior), so that turns of a rollout
+   differ as much as they seem to; then a new estimate a' = A' + e'.
+3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval says where the
+   score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
+
+A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from turncredit.audit.measures import HEADLINE
+from turncredit.audit.resample import Resamples
+from turncredit.audit.scored import Scored
+
+#: turns that the prior is fitted to at most, steps of the fit, and what it may still gain at its end (mean log-lik.)
+FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 500, 1e-7
+#: draws of the truth, fewer for large tables: about this many turns are drawn in all
+MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A ~ mixture of N(0, spread_K^2) with weights weight_K (K,)."""
+
+    spread_K: np.ndarray
+    weight_K: np.ndarray
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The mean score of the truth, where a perfect method's score would lie, and how many draws that rests on."""
+
+    value: float
+    low: float
+    high: float
+    draws: int
+
+
+def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:
+    """The distribution of the true advantage, by expectation-maximisation. `se_N` must be above zero.
+
+    Spreads: 0, and from a tenth of the smallest error up to twice the largest estimate in steps of sqrt(2), as in
+    Stephens 2017. Of more than 20,000 turns a random part is used.
+    """
+    if len(truth_N) > FIT_TURNS:
+        some = np.random.default_rng(seed).choice(len(truth_N), FIT_TURNS, replace=False)
+        truth_N, se_N = truth_N[some], se_N[some]
+    largest = 2 * max(float(np.abs(truth_N).max()), float(se_N.max()))
+    smallest = max(float(np.quantile(se_N, 0.05)) / 10, largest * 1e-4)
+    spread_K = np.concatenate([[0.0], smallest * np.sqrt(2) ** np.arange(1 + np.ceil(2 * np.log2(largest / smallest)))])
+    variance_NK = spread_K**2 + se_N[:, None] ** 2
+    log_NK = -0.5 * (truth_N[:, None] ** 2 / variance_NK + np.log(variance_NK))
+    likely_NK = np.exp(log_NK - log_NK.max(1, keepdims=True))
+    weight_K = np.full(len(spread_K), 1 / len(spread_K))
+    before = -np.inf
+    for _ in range(FIT_STEPS):
+        total_N = likely_NK @ weight_K
+        weight_K = weight_K * ((1 / total_N) @ likely_NK) / len(truth_N)
+        now = float(np.log(total_N).mean())
+        if now - before < FIT_GAIN:
+            break
+        before = now
+    return Prior(spread_K, weight_K)
+
+
+class Posterior:
+    """What a leaves possible for A: a mixture of normals for each turn."""
+
+    def __init__(self, prior: Prior, truth_N: np.ndarray, se_N: np.ndarray) -> None:
+        variance_NK = prior.spread_K**2 + se_N[:, None] ** 2
+        with np.errstate(divide="ignore"):
+            log_NK = np.log(prior.weight_K) - 0.5 * (truth_N[:, None] ** 2 / variance_NK + np.log(variance_NK))
+        log_NK -= log_NK.max(1, keepdims=True)
+        share_NK = np.exp(log_NK)
+        self._upto_NK = np.cumsum(share_NK / share_NK.sum(1, keepdims=True), axis=1)
+        self._spread_K, self._truth_N, self._se_N = prior.spread_K, truth_N, se_N
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """One truth (N,)."""
+        part_N = (rng.random(len(self._truth_N))[:, None] > self._upto_NK[:, :-1]).sum(1)
+        variance_N = self._spread_K[part_N] ** 2
+        kept_N = variance_N / (variance_N + self._se_N**2)
+        return kept_N * self._truth_N + np.sqrt(kept_N) * self._se_N * rng.standard_normal(len(part_N))
+
+
+def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
+    """New errors (N,) of the estimates.
+
+    Where the value after a turn's action is the very estimate that the next turn's value before it is (the branches say
+    both, and they are equal), the two turns share its error with opposite signs, as they do in the table.
+    """
+    if scored.v_N is None or scored.q_N is None:
+        return scored.se_N * rng.standard_normal(len(scored))
+    before_N, after_N = rng.standard_normal((2, len(scored)))
+    follows = np.flatnonzero(
+        (np.diff(scored.rollout_N) == 0)
+        & (np.diff(scored.turn_N) == 1)
+        & (scored.q_N[:-1] == scored.v_N[1:]).all(axis=1)
+    )
+    before_N[follows + 1] = after_N[follows]
+    error_N = scored.q_N[:, 1] * after_N - scored.v_N[:, 1] * before_N
+    apart_N = np.hypot(scored.q_N[:, 1], scored.v_N[:, 1])
+    # The branches' own error of the difference decides: common random numbers make it smaller than two errors apart.
+    return np.divide(error_N * scored.se_N, apart_N, out=np.zeros(len(scored)), where=apart_N > 0)
+
+
+def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ceiling]:
+    """The ceiling of each measure in `HEADLINE`."""
+    rng = np.random.default_rng(seed)
+    exact_N = scored.se_N <= 1e-9 * scored.scale
+    draws = int(np.clip(DRAWN_TURNS // len(scored), 2, MOST_DRAWS))
+    posterior = None
+    if not exact_N.all():
+        prior = fit_prior(scored.truth_N[~exact_N], scored.se_N[~exact_N], seed)
+        posterior = Posterior(prior, scored.truth_N[~exact_N], scored.se_N[~exact_N])
+    else:
+        draws = 1
+    value_KB: dict[str, list[np.ndarray]] = {name: [] for name in HEADLINE}
+    mean_K: dict[str, list[float]] = {name: [] for name in HEADLINE}
+    groups = dict.fromkeys(HEADLINE, 0)
+    for draw in range(draws):
+        truth_N = scored.truth_N.copy()
+        if posterior is not None:
+            truth_N[~exact_N] = posterior.draw(rng)
+        seen = replace(scored, truth_N=truth_N + noise(scored, rng))
+        for name, measure in HEADLINE.items():
+            statistic = measure(truth_N, seen)
+            mean_K[name].append(statistic.value)
+            groups[name] = max(groups[name], statistic.groups)
+            rows = resamples.weight_BJ[draw::draws]
+            value_KB[name].append(statistic.of(rows @ resamples.blocks(statistic.sums_GK)))
+    out = {}
+    for name in HEADLINE:
+        values = np.array(mean_K[name])
+        value = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+        low, high = resamples.interval(np.concatenate(value_KB[name]), groups[name])
+        out[name] = Ceiling(value, low, high, draws)
+    return out
