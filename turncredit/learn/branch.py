@@ -103,39 +103,36 @@ def branch(
 def choose(view: Turns, count: int, rng: np.random.Generator) -> np.ndarray:
     """Rollouts (K), as numbers of `view`, that have about `count` turns together: whole ones until there are enough.
 
-    Whole rollouts, because credit is compared within a rollout and because neighbouring turns share a state. They are
-    taken in turn from the strata outcome x family, successes and failures alternating, at random within a stratum, and
-    from a group that has none yet where there is one. All turns of a rollout stand for all positions.
+    Whole rollouts, because credit is compared within a rollout and because neighbouring turns share a state. Successes
+    and failures alternate, the families within each take turns, at random within a family but from a group that has
+    none yet where there is one. All turns of a rollout stand for all positions.
     """
     row_R = view.order_N[view.first_R]
     rows = view.table.select(_PER_ROLLOUT).take(pa.array(row_R)).to_pydict()
     strata: dict[tuple[bool, str], list[int]] = {}
     for rollout in rng.permutation(view.rollouts):
         strata.setdefault((rows["success"][rollout], rows["family"][rollout]), []).append(int(rollout))
-    queues = _alternating(strata, rng)
+    waiting: dict[bool, list[list[int]]] = {True: [], False: []}
+    for at in rng.permutation(len(strata)):
+        outcome, family = sorted(strata)[at]
+        waiting[outcome].append(strata[outcome, family])
     chosen: list[int] = []
     groups: set[int] = set()
     turns = 0
-    while turns < count and queues:
-        for queue in queues:
+    while any(waiting.values()):
+        for families in (families for families in waiting.values() if families):
             if turns >= count:
-                break
-            fresh = [rollout for rollout in queue if view.group_R[rollout] not in groups]
-            rollout = (fresh or queue)[0]
-            queue.remove(rollout)
+                return np.array(chosen)
+            family = families.pop(0)
+            fresh = [rollout for rollout in family if view.group_R[rollout] not in groups]
+            rollout = (fresh or family)[0]
+            family.remove(rollout)
+            if family:
+                families.append(family)
             chosen.append(rollout)
             groups.add(view.group_R[rollout])
             turns += int(view.length_R[rollout])
-        queues = [queue for queue in queues if queue]
-    return np.array(chosen, dtype=np.int64)
-
-
-def _alternating(strata: dict[tuple[bool, str], list[int]], rng: np.random.Generator) -> list[list[int]]:
-    """The strata's rollouts, families in random order, a success stratum and a failure stratum in turn."""
-    families = sorted({family for _, family in strata})
-    shuffled = [[families[i] for i in rng.permutation(len(families))] for _ in range(2)]
-    keys = [key for won, lost in zip(*shuffled, strict=True) for key in ((True, won), (False, lost))]
-    return [strata[key] for key in keys if key in strata]
+    return np.array(chosen)
 
 
 def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict], agent: Agent) -> Branched:
@@ -247,7 +244,7 @@ def _reference(
         value_T, error_T = reference_values(
             games,
             rollout.task,
-            rollout.turns,
+            [turn["action"] for turn in rollout.turns],
             rollout.moments,
             noise=settings.reference_noise,
             count=settings.reference_continuations,

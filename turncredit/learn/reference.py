@@ -25,7 +25,7 @@ def has_reference(games: Games) -> bool:
 def reference_values(
     games: Games,
     task: Mapping[str, Any],
-    turns: Sequence[Mapping[str, Any]],
+    actions: Sequence[str],
     moments: Sequence[Moment],
     *,
     noise: float,
@@ -36,12 +36,12 @@ def reference_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Value and standard error (T), (T) before each turn of one rollout, from `count` continuations each.
 
-    The expert has seen the rollout's recorded turns up to there and goes on with what it remembers of them.
+    The expert has seen the rollout's turns up to there (`actions` T, `moments` T) and goes on with what it remembers.
     """
     value_T, error_T = np.zeros(len(moments)), np.zeros(len(moments))
-    for number, moment in enumerate(moments):
+    for number in range(len(moments)):
         rng = generator(seed, "reference", number)
-        returns = [_play_on(games, task, turns[:number], moment, noise, rng) for _ in range(count)]
+        returns = [_play_on(games, task, actions, moments[: number + 1], noise, rng) for _ in range(count)]
         value_T[number], error_T[number] = mean_and_error(returns, low, high)
     return value_T, error_T
 
@@ -49,18 +49,18 @@ def reference_values(
 def _play_on(
     games: Games,
     task: Mapping[str, Any],
-    before: Sequence[Mapping[str, Any]],
-    moment: Moment,
+    actions: Sequence[str],
+    moments: Sequence[Moment],
     noise: float,
     rng: np.random.Generator,
 ) -> float:
-    """The return of one continuation from `moment`, which the turns `before` led to."""
+    """The return of one continuation from the last of `moments`, with what was seen at all of them in memory."""
     env = games.open(dict(task))
     expert = games.env.Expert(env, rng)
-    expert.observe(before[0]["observation"] if before else moment.observation)
-    for turn in before:
-        expert.observe(turn["next_observation"], turn["action"])
-    env.restore(moment.state)
+    expert.observe(moments[0].observation)
+    for action, moment in zip(actions, moments[1:], strict=False):
+        expert.observe(moment.observation, action)
+    env.restore(moments[-1].state)
     total = 0.0
     while True:
         action = expert.act()
