@@ -30,11 +30,9 @@ def audited_policy(wildcards):
 
 def audited_labels(wildcards):
     """All labels of these turns that methods of the audit read, each file once."""
-    beside = Path(audited_turns(wildcards)).parent
+    beside = dirname(audited_turns(wildcards))
     names = {
-        plan.labels_file(EXPERIMENT, name)
-        for name in audit_methods()
-        if "labels" in plan.method(EXPERIMENT, name).needs
+        labels_of(name) for name in audit_methods() if "labels" in method_of(name).needs
     }
     return [f"{beside}/{name}" for name in sorted(names)]
 
@@ -46,11 +44,7 @@ def audit_methods():
 
 def audit_learned():
     """Those of them that have a learned credit model; the order of `audit_models` and `audit_values`."""
-    return [
-        name
-        for name in audit_methods()
-        if "values" in plan.method(EXPERIMENT, name).needs
-    ]
+    return [name for name in audit_methods() if "values" in method_of(name).needs]
 
 
 def audit_credits(wildcards):
@@ -75,10 +69,10 @@ def audit_values(wildcards):
 
 def audit_hiddens_of(wildcards):
     """The hidden states of the audited turns that the method's model reads. Round 1's are shared with the runs."""
-    _, model = plan.credit_model(EXPERIMENT, wildcards.method)
+    _, model = credit_model_of(wildcards.method)
     point = "" if model.point == "observation" else f"_{model.point}"
     if int(wildcards.round) == 1:
-        return f"{Path(audited_turns(wildcards)).parent}/hiddens{point}.parquet"
+        return f"{dirname(audited_turns(wildcards))}/hiddens{point}.parquet"
     return f"{AUDIT}/hiddens_{model.read}{point}.parquet".format(**wildcards)
 
 
@@ -100,7 +94,7 @@ def learned_labels(wildcards):
 
 def audit_rounds_before(wildcards):
     """The wildcards of the rounds that the method's model of a round learns from, oldest first."""
-    kind, _ = plan.credit_model(EXPERIMENT, wildcards.method)
+    kind, _ = credit_model_of(wildcards.method)
     return [
         type(wildcards)(fromdict={**dict(wildcards.items()), "round": f"{round:02d}"})
         for round in replay_rounds(kind, int(wildcards.round))
@@ -109,7 +103,7 @@ def audit_rounds_before(wildcards):
 
 def audit_credits_before(wildcards):
     """A critic learns from the method's credits of those rounds; the other models read no credits."""
-    kind, _ = plan.credit_model(EXPERIMENT, wildcards.method)
+    kind, _ = credit_model_of(wildcards.method)
     rounds = audit_rounds_before(wildcards) if kind == "critic" else []
     return [f"{AUDIT}/credits/{{method}}.parquet".format(**at) for at in rounds]
 
@@ -125,14 +119,12 @@ def audit_model_before(wildcards):
 
 def audit_side_tables(wildcards):
     """The side tables that the method reads on the audited turns."""
-    beside = Path(audited_turns(wildcards)).parent
+    beside = dirname(audited_turns(wildcards))
     files = {
-        "labels": f"{beside}/{plan.labels_file(EXPERIMENT, wildcards.method)}",
+        "labels": f"{beside}/{labels_of(wildcards.method)}",
         "values": f"{AUDIT}/values/{{method}}.parquet".format(**wildcards),
     }
-    return {
-        name: files[name] for name in plan.method(EXPERIMENT, wildcards.method).needs
-    }
+    return {name: files[name] for name in method_of(wildcards.method).needs}
 
 
 def audit_outputs():

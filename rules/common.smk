@@ -2,6 +2,8 @@
 
 import re
 import sys
+from functools import cache
+from os.path import dirname
 from pathlib import Path
 
 from turncredit import launch, plan
@@ -52,18 +54,57 @@ wildcard_constraints:
     ask="role|progress|score",
 
 
+# A large experiment has tens of thousands of jobs but few methods: what follows from a method's name is worked out once.
+
+
+@cache
+def method_of(name):
+    """The method that the configuration calls `name`."""
+    return plan.method(EXPERIMENT, name)
+
+
+@cache
+def credit_model_of(name):
+    """The learned credit model behind the method `name`, and its settings."""
+    return plan.credit_model(EXPERIMENT, name)
+
+
+@cache
+def labels_of(name):
+    """The file of the labels that the method `name` reads, beside the turns."""
+    return plan.labels_file(EXPERIMENT, name)
+
+
+@cache
+def method_file_of(name):
+    """The user's own file that defines the method, as an input."""
+    return plan.method_file(EXPERIMENT, name) or []
+
+
+@cache
+def sampling_of(name):
+    """The folder of the SFT policy's rollouts that are sampled as the method `name` samples."""
+    return sampling_slug(EXPERIMENT.section_for(name, "rollout"))
+
+
+@cache
+def part_of(stage, **named):
+    """The part of the configuration that decides the result of a job of `stage`."""
+    return plan.reads(EXPERIMENT, stage, **named)
+
+
 def reads(stage):
     """Params function: the part of the configuration that decides the job's result. A change of it runs it again."""
 
     def part(wildcards):
+        if stage == "eval":
+            return part_of(stage, round=int(wildcards.round))
         named = {
             name: getattr(wildcards, name)
             for name in ("split", "method")
             if hasattr(wildcards, name)
         }
-        if stage == "eval":
-            named = {"round": int(wildcards.round)}
-        return plan.reads(EXPERIMENT, stage, **named)
+        return part_of(stage, **named)
 
     return part
 
@@ -99,21 +140,21 @@ def policy_before(wildcards):
 def turns_of(wildcards):
     """The rollouts that a round learns from. Round 1's are the SFT policy's, shared by all that sample alike."""
     if int(wildcards.round) == 1:
-        sampling = sampling_slug(EXPERIMENT.section_for(wildcards.method, "rollout"))
+        sampling = sampling_of(wildcards.method)
         return f"{RESULTS}/sft/rollouts/{sampling}/seed{wildcards.seed}/turns.parquet"
     return f"{RUN}/rollouts/turns.parquet".format(**wildcards)
 
 
 def side_tables(wildcards):
     """The side tables that the method reads: labels lie beside the turns, a run's own model makes its values."""
-    beside = Path(turns_of(wildcards)).parent
+    needs = method_of(wildcards.method).needs
+    if not needs:
+        return {}
     files = {
-        "labels": f"{beside}/{plan.labels_file(EXPERIMENT, wildcards.method)}",
+        "labels": f"{dirname(turns_of(wildcards))}/{labels_of(wildcards.method)}",
         "values": f"{RUN}/values.parquet".format(**wildcards),
     }
-    return {
-        name: files[name] for name in plan.method(EXPERIMENT, wildcards.method).needs
-    }
+    return {name: files[name] for name in needs}
 
 
 def every_round(pattern, rounds):

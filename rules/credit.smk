@@ -2,7 +2,7 @@ rule credit:
     input:
         unpack(side_tables),
         turns=turns_of,
-        method=lambda wildcards: plan.method_file(EXPERIMENT, wildcards.method) or [],
+        method=lambda wildcards: method_file_of(wildcards.method),
     output:
         credits=f"{RUN}/credits.parquet",
         metrics=f"{RUN}/metrics/credit.json",

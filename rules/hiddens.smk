@@ -49,7 +49,7 @@ rule hiddens:
         **ask("hiddens"),
     params:
         stage="hiddens",
-        read=lambda wildcards: plan.credit_model(EXPERIMENT, wildcards.method)[1].read,
+        read=lambda wildcards: credit_model_of(wildcards.method)[1].read,
         reads=reads("hiddens"),
     message:
         "Hidden states for {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"

@@ -5,7 +5,7 @@ from turncredit.learn.model_settings import replay_rounds
 
 def read_policy(wildcards):
     """The policy whose hidden states the method's model reads: the frozen SFT policy, or the one that sampled."""
-    _, model = plan.credit_model(EXPERIMENT, wildcards.method)
+    _, model = credit_model_of(wildcards.method)
     return (
         policy_before(wildcards) if model.read == "current" else f"{RESULTS}/sft/policy"
     )
@@ -13,14 +13,14 @@ def read_policy(wildcards):
 
 def hiddens_of(wildcards):
     """The hidden states that the method's model reads in a round."""
-    _, model = plan.credit_model(EXPERIMENT, wildcards.method)
+    _, model = credit_model_of(wildcards.method)
     point = "" if model.point == "observation" else f"_{model.point}"
-    return f"{Path(turns_of(wildcards)).parent}/hiddens{point}.parquet"
+    return f"{dirname(turns_of(wildcards))}/hiddens{point}.parquet"
 
 
 def rounds_before(wildcards):
     """The wildcards of the rounds that the model of a round learns from, oldest first."""
-    kind, _ = plan.credit_model(EXPERIMENT, wildcards.method)
+    kind, _ = credit_model_of(wildcards.method)
     rounds = replay_rounds(kind, int(wildcards.round))
     return [
         type(wildcards)(fromdict={**dict(wildcards.items()), "round": f"{round:02d}"})
@@ -35,7 +35,7 @@ def hiddens_before(wildcards):
 
 def credits_before(wildcards):
     """A critic learns from the credits of those rounds; the other models read no credits."""
-    kind, _ = plan.credit_model(EXPERIMENT, wildcards.method)
+    kind, _ = credit_model_of(wildcards.method)
     rounds = rounds_before(wildcards) if kind == "critic" else []
     return [f"{RUN}/credits.parquet".format(**at) for at in rounds]
 
