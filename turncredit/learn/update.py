@@ -106,16 +106,8 @@ def training_set(
         raise UserError(f"{credits}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
     if settings.advantage_scale == "rms" and np.any(advantage_N):
         advantage_N = advantage_N / np.sqrt(np.mean(advantage_N**2))
-    rollout_ids = table.column("rollout_id").to_pylist()
-    number_of: dict[str, int] = {}
-    rollout_N = [number_of.setdefault(name, len(number_of)) for name in rollout_ids]
-    sequences = cut(
-        rollout_N,
-        table.column("context_reset").to_pylist(),
-        list_column(table, "prompt_ids"),
-        list_column(table, "response_ids"),
-        list_column(table, "response_logprobs"),
-    )
+    rollout_N = rollout_numbers(table)
+    sequences = sequences_of(table, rollout_N)
     dead = _dead_rollouts(table, rollout_N) if settings.skip_dead_groups else set()
     live = [
         sequence
@@ -127,6 +119,23 @@ def training_set(
     if len(temperatures) != 1:
         raise UserError(f"{turns}: rollouts at several temperatures ({sorted(temperatures)}) can't share an update")
     return live, advantage_N, temperatures.pop()
+
+
+def rollout_numbers(table: pa.Table) -> list[int]:
+    """The number (N,) of each turn's rollout, in the order in which rollouts first occur."""
+    number_of: dict[str, int] = {}
+    return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
+
+
+def sequences_of(table: pa.Table, rollout_N: Sequence[int]) -> list[TokenSequence]:
+    """All token sequences of a table of turns; each response token knows its turn's row."""
+    return cut(
+        rollout_N,
+        table.column("context_reset").to_pylist(),
+        list_column(table, "prompt_ids"),
+        list_column(table, "response_ids"),
+        list_column(table, "response_logprobs"),
+    )
 
 
 def _dead_rollouts(table: pa.Table, rollout_N: Sequence[int]) -> set[int]:
