@@ -1,4 +1,5 @@
-# With `keep_policies: last` a round's policy is deleted once the next round and its evaluation have read it.
+# With `keep_policies: last` a round's policy is deleted once the next round and its evaluation have read it; the last
+# one is kept, and so are those that sampled the rounds that are audited.
 policy_of_a_round = temp if EXPERIMENT.keep_policies == "last" else lambda path: path
 
 
@@ -40,3 +41,19 @@ if EXPERIMENT.keep_policies == "last":
             round=f"{EXPERIMENT.rounds:02d}",
 
     ruleorder: update_last > update
+
+    # The policy of round r-1 plays round r.
+    AUDITED_POLICIES = {round - 1 for _, round in EXPERIMENT.audited()} - {0}
+    if AUDITED_POLICIES:
+
+        use rule update as update_audited with:
+            output:
+                policy=directory(f"{RUN}/policy"),
+                updates=f"{RUN}/updates.parquet",
+                metrics=f"{RUN}/metrics/update.json",
+            wildcard_constraints:
+                method=re.escape(EXPERIMENT.audit.run),
+                seed="|".join(sorted({str(seed) for seed, _ in EXPERIMENT.audited()})),
+                round="|".join(f"{round:02d}" for round in sorted(AUDITED_POLICIES)),
+
+        ruleorder: update_audited > update

@@ -49,7 +49,7 @@ class Job:
     def label(self) -> str:
         """The rule and its wildcards, as people say it: `rollout flat_grpo seed0 round02`, `eval sft round01`."""
         named = {"seed": "seed{}", "round": "round{}"}
-        rule = self.rule.removesuffix("_last").replace("_", " ")
+        rule = self.rule.removesuffix("_last").removesuffix("_audited").replace("_", " ")
         return " ".join([rule, *(named.get(key, "{}").format(value) for key, value in self.wildcards.items())])
 
 
