@@ -79,6 +79,32 @@ def scpo(
     }
 
 
+class Alike(NamedTuple):
+    """One group: rows of the filtered reference (m) and of the filtered turns of all failed rollouts (V), and M."""
+
+    reference: np.ndarray
+    failed: np.ndarray
+    score_mV: np.ndarray
+
+
+def similarities(
+    turns: Turns,
+    *,
+    reference: Literal["longest", "shortest"],
+    success_above: float | None,
+    scorer: str,
+    cache: str | None,
+) -> list[Alike]:
+    """The similarity matrices that `scpo` walks through, with the same parameters; for looking at them."""
+    plan = _plan(turns, reference, success_R(turns, "scpo", success_above))
+    if not plan:
+        return []
+    text_N, texts = _texts(turns)
+    blocks = [(text_N[item.reference], text_N[item.failed]) for item in plan]
+    scores = make_scorer(scorer, cache)(texts, blocks)
+    return [Alike(item.reference, item.failed, score) for item, score in zip(plan, scores, strict=True)]
+
+
 class _Group(NamedTuple):
     """One group with a reference: rows of the filtered reference and of all filtered failed turns."""
 
