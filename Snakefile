@@ -20,6 +20,7 @@ include: "rules/eval.smk"
 include: "rules/audit.smk"
 include: "rules/branch.smk"
 include: "rules/leaks.smk"
+include: "rules/pages.smk"
 include: "rules/report.smk"
 include: "rules/track.smk"
 

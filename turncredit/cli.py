@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("turncredit.audit.cli:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
     "check": ("turncredit.audit.cli:check", "Check that the invariants hold in every round of the results."),
     "fidelity": ("turncredit.audit.fidelity_cli:fidelity", "How well credit agrees with the true advantage of turns."),
+    "page": ("turncredit.audit.pages.cli:page", "One rollout as a page: each method's credit beside the ground truth."),
     "report": ("turncredit.audit.cli:report", "Make an experiment's report and print its table."),
     "config": ("turncredit.audit.cli:config", "Check configuration files and print what they resolve to."),
     "track": ("turncredit.audit.cli:track", "Copy the stages' metrics to MLflow."),

@@ -150,6 +150,12 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
         return {**playing, **kept, "slice": at, "slots": whole["rollout"]["slots"]}
     if stage == "branch":
         return {**playing, "branch": whole["audit"]["branch"], "slots": whole["rollout"]["slots"]}
+    if stage == "pages":
+        names = experiment.audit_methods()
+        return {
+            "pages": experiment.audit.pages,
+            "methods": {name: reads(experiment, "credit", method=name) for name in names},
+        }
     if stage == "report":
         return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
     raise KeyError(stage)

@@ -60,13 +60,17 @@ def disagreement_R(book: Book) -> np.ndarray:
 
 
 def mean_ranks(book: Book) -> dict[str, float]:
-    """Each method's mean rank correlation over the rollouts where it has one; NaN where it has none."""
+    """Each method's rank correlation with A* over all rollouts, as `turncredit fidelity` has it: a mean with the weight
+    n - 1 for n branched turns, in which a credit that is constant in a rollout counts 0. NaN without ground truth."""
     if book.truth is None:
         return dict.fromkeys(book.credits, float("nan"))
-    enough = np.flatnonzero(book.turns.sum_R(book.truth.there_N) >= MIN_TURNS)
+    rollouts = [int(r) for r in np.flatnonzero(book.turns.sum_R(book.truth.there_N) >= MIN_TURNS)]
+    rollouts = [r for r in rollouts if np.ptp(book.truth.advantage_N[book.branched(r)]) > 0]
+    if not rollouts:
+        return dict.fromkeys(book.credits, float("nan"))
+    weight = np.array([len(book.branched(rollout)) - 1.0 for rollout in rollouts])
     out = {}
     for name in book.credits:
-        ranks = np.array([agreement(book, name, int(rollout)).rank for rollout in enough])
-        ranks = ranks[np.isfinite(ranks)]
-        out[name] = float(ranks.mean()) if len(ranks) else float("nan")
+        rank = np.nan_to_num([agreement(book, name, rollout).rank for rollout in rollouts])
+        out[name] = float(weight @ rank / weight.sum())
     return out

@@ -16,7 +16,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from turncredit import tables
+from turncredit import plan, tables
 from turncredit.artifacts import new_folder
 from turncredit.audit.pages import draw, views
 from turncredit.audit.pages.agreement import MIN_TURNS, Agreement, agreement, disagreement_R, mean_ranks
@@ -63,14 +63,13 @@ def pages(
     values: Mapping[str, str | Path],
     labels: Mapping[str, str | Path],
     probes: Mapping[str, str | Path],
-    methods: Mapping[str, Method],
     out: str | Path,
 ) -> dict[str, float]:
     """Write the folder `out`: `index.html`, a page for each of `experiment.audit.pages` rollouts, for each of their
     groups, and for each failed one beside a sibling that succeeded.
 
-    credits, values, probes   by method (probes: the metrics of the stage `values`); labels by judge and question
-    methods                   how each was made, by name
+    credits, values, probes   by the methods' names (probes: the metrics of the stage `values`)
+    labels                    by judge and question
 
     Returns how many pages there are and the size of the largest in bytes.
     """
@@ -78,7 +77,8 @@ def pages(
     chosen = choose(book, experiment.audit.pages)
     apart_R = disagreement_R(book)
     chosen.sort(key=lambda r: (len(book.branched(r)) < MIN_TURNS, -apart_R[r], book.ids_R[r]))
-    pages = gather(book, chosen, methods, first=run)
+    made_by = {name: plan.method(experiment, name) for name in credits}
+    pages = gather(book, chosen, made_by, first=run)
     title = f"{experiment.experiment}: {run}, seed {seed}, round {round}"
     with new_folder(out) as folder:
         made = {"index.html": render_index(pages, chosen, title)}
