@@ -225,12 +225,6 @@ class BranchConfig(_Closed):
         return self
 
 
-class GradientsConfig(_Closed):
-    """Signal and noise of the policy gradient: into how many random halves the rollouts are split."""
-
-    splits: int = Field(8, ge=1)
-
-
 class AuditConfig(_Closed):
     """Which turn really mattered: the rounds of one run whose rollouts get ground truth and every method's credit."""
 
@@ -241,7 +235,6 @@ class AuditConfig(_Closed):
         None, description="whose credit is compared; null: the experiment's methods, flat GRPO and the two other rails"
     )
     branch: BranchConfig = BranchConfig()
-    gradients: GradientsConfig = GradientsConfig()
     pages: int = Field(12, ge=0, description="rollouts that get a credit page")
 
 

@@ -156,6 +156,18 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
             "pages": experiment.audit.pages,
             "methods": {name: reads(experiment, "credit", method=name) for name in names},
         }
+    if stage == "fidelity":
+        return {"methods": list(experiment.audit_methods())}
+    if stage == "gradients":
+        updates = {name: _of_loss(experiment, name) for name in experiment.audit_methods()}
+        return {"methods": updates, "dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
     if stage == "report":
         return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
     raise KeyError(stage)
+
+
+def _of_loss(experiment: Experiment, name: str) -> dict[str, Any]:
+    """What of a method's update settings decides its gradient at the policy that sampled."""
+    settings = experiment.section_for(name, "update").model_dump(mode="json")
+    keys = ("minibatch", "loss_aggregation", "advantage_scale", "skip_dead_groups", "kl")
+    return {key: settings[key] for key in keys}

@@ -27,7 +27,7 @@ from turncredit.audit.resample import Resamples
 from turncredit.audit.scored import Scored
 
 #: turns that the prior is fitted to at most, steps of the fit, and what it may still gain at its end (mean log-lik.)
-FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 500, 1e-7
+FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
 #: draws of the truth, fewer for large tables: about this many turns are drawn in all
 MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
 
@@ -53,14 +53,15 @@ class Ceiling:
 def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:
     """The distribution of the true advantage, by expectation-maximisation. `se_N` must be above zero.
 
-    Spreads: 0, and from a tenth of the smallest error up to twice the largest estimate in steps of sqrt(2), as in
-    Stephens 2017. Of more than 20,000 turns a random part is used.
+    Spreads: 0, and from half the smallest error (its 5% quantile) up to twice the largest estimate, in steps of sqrt(2).
+    Stephens starts at a tenth of it: such spreads can't be told from 0, and the fit would share between them what
+    belongs to 0. Of more than 20,000 turns a random part is used.
     """
     if len(truth_N) > FIT_TURNS:
         some = np.random.default_rng(seed).choice(len(truth_N), FIT_TURNS, replace=False)
         truth_N, se_N = truth_N[some], se_N[some]
     largest = 2 * max(float(np.abs(truth_N).max()), float(se_N.max()))
-    smallest = max(float(np.quantile(se_N, 0.05)) / 10, largest * 1e-4)
+    smallest = max(float(np.quantile(se_N, 0.05)) / 2, largest * 1e-4)
     spread_K = np.concatenate([[0.0], smallest * np.sqrt(2) ** np.arange(1 + np.ceil(2 * np.log2(largest / smallest)))])
     variance_NK = spread_K**2 + se_N[:, None] ** 2
     log_NK = -0.5 * (truth_N[:, None] ** 2 / variance_NK + np.log(variance_NK))

@@ -248,7 +248,7 @@ def reliability(x_N: np.ndarray, scored: Scored, bins: int = 5) -> list[tuple[st
 
 
 def subsets(scored: Scored) -> dict[str, np.ndarray]:
-    """Turns (bool, N) by position in the rollout (thirds), by the rollout's length (thirds), outcome, further labels."""
+    """Turns (bool, N) by position in the rollout, by its length (both in thirds), by its outcome and further labels."""
     place_N = (scored.turn_N + 0.5) / scored.length_N
     short, long = np.quantile(scored.length_N, [1 / 3, 2 / 3])
     parts = {

@@ -92,32 +92,32 @@ def gradients(
     methods = {}
     for method, path in credits.items():
         settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
-        methods[method] = coefficients(turns, path, sequences, rollout_N, settings)
+        methods[method] = coefficients(turns, path, rollout_N, settings)
     group_R = _groups(table, rollout_N)
     model = models.load_model(policy, dtype=experiment.policy.dtype, trainable=True).to(device()).eval()
     temperature = table.column("temperature")[0].as_py()
     sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, experiment.update.tokens_per_pass)
-    rows = [
-        {"method": method, "measure": measure, "value": value, "low": low, "high": high}
-        for method in methods
-        for measure, (value, low, high) in measures(sums, method).items()
-    ]
+    rows = []
+    for method in methods:
+        for measure, numbers in measures(sums, method).items():
+            told = [float(number) if np.isfinite(number) else None for number in numbers]
+            rows.append(
+                {"method": method, "measure": measure, **dict(zip(("value", "low", "high"), told, strict=True))}
+            )
     made_by = tables.provenance(
         "gradients",
         config={"round": round, "methods": sorted(methods)},
         inputs={"policy": policy, "turns": turns, **{f"credits of {name}": path for name, path in credits.items()}},
         seed=seed,
     )
-    told = [
-        {name: x if not isinstance(x, float) or np.isfinite(x) else None for name, x in row.items()} for row in rows
-    ]
-    tables.write(pa.Table.from_pylist(told, schema=tables.schema("gradients")), out, "gradients", made_by)
-    best = max((row["value"] for row in rows if row["measure"] == "snr" and np.isfinite(row["value"])), default=0.0)
-    return {"rollouts": float(len(group_R)), "groups": float(group_R.max() + 1), "best_snr": best}
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("gradients")), out, "gradients", made_by)
+    metrics = {"rollouts": float(len(group_R)), "groups": float(group_R.max() + 1)}
+    ratios = [row["value"] for row in rows if row["measure"] == "snr" and row["value"] is not None]
+    return {**metrics, "best_snr": max(ratios)} if ratios else metrics
 
 
 def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
-    """The number of each rollout's group (R,). Raises UserError where there is only one: nothing is independent then."""
+    """The number of each rollout's group (R,). Raises UserError where there is only one group."""
     number_of: dict[str, int] = {}
     group_N = [number_of.setdefault(name, len(number_of)) for name in table.column("group_id").to_pylist()]
     if len(number_of) < 2:
@@ -130,13 +130,12 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
 def coefficients(
     turns: str | Path,
     credits: str | Path,
-    sequences: Sequence[TokenSequence],
     rollout_N: np.ndarray,
     settings: UpdateConfig,
 ) -> Coefficients:
     """A method's factor for each turn: its advantage as the update scales it, times the weight of the turn's tokens.
 
-    `sequences` are all of the table's. Those that the method's update leaves out have the factor 0 and do not count.
+    Turns of rollouts that the method's update leaves out have the factor 0, and the rollouts do not count.
     """
     learned, advantage_N, _ = training_set(turns, credits, settings)
     live_R = np.zeros(int(rollout_N.max()) + 1, dtype=bool)

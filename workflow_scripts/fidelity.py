@@ -1,0 +1,23 @@
+"""Fidelity: turns, branches, credits, labels -> fidelity table and the same as JSON."""
+
+from turncredit import stage
+
+
+def main(job: stage.Job) -> dict[str, float]:
+    """Hand the job's files to the library."""
+    from turncredit.audit.fidelity_cli import fidelity_stage
+
+    return fidelity_stage(
+        seed=int(job.wildcards["seed"]),
+        round=int(job.wildcards["round"]),
+        turns=job.input["turns"],
+        credits=job.input["credits"],
+        branches=job.input["branches"],
+        labels=next(iter(job.input["labels"]), None),
+        out=job.output["fidelity"],
+        json=job.output["json"],
+    )
+
+
+if __name__ == "__main__":
+    stage.run(main, globals().get("snakemake"))
