@@ -4,6 +4,7 @@ configfile: "config.yaml"
 include: "rules/common.smk"
 include: "rules/models.smk"
 include: "rules/audited.smk"
+include: "rules/checked.smk"
 include: "rules/config.smk"
 include: "rules/tasks.smk"
 include: "rules/demos.smk"
@@ -23,6 +24,7 @@ include: "rules/fidelity.smk"
 include: "rules/gradients.smk"
 include: "rules/leaks.smk"
 include: "rules/pages.smk"
+include: "rules/invariants.smk"
 include: "rules/report.smk"
 include: "rules/track.smk"
 
@@ -41,6 +43,7 @@ rule all:
         f"{RESULTS}/config.json",
         f"{RESULTS}/report/index.html",
         f"{RESULTS}/metrics/track.json" if EXPERIMENT.tracking.enabled else [],
+        all_invariants(),
         audit_outputs(),
 
 

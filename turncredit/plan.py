@@ -130,6 +130,8 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage in {"credit_model", "values"}:
         kind, settings = credit_model(experiment, method)
         return {"model": kind, "settings": settings.model_dump()}
+    if stage == "invariants":
+        return {"judge": decides(experiment.judge), "dtype": policy["dtype"]}
     if stage == "leaks":
         parts = ("credit", "credit_model")
         return {name: {part: reads(experiment, part, method=name) for part in parts} for name in learned(experiment)}

@@ -77,6 +77,16 @@ def report(
     print(f"page: {out / 'index.html'}")
 
 
+def check(
+    results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
+) -> None:
+    """Check the invariants of every round (docs/invariants.md). Exit code 1 where one does not hold."""
+    from turncredit.audit import check as module
+
+    if module.run(results):
+        raise typer.Exit(1)
+
+
 def config(
     files: Annotated[list[Path], typer.Argument(help="YAML files; later ones override earlier ones.")],
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of YAML.")] = False,

@@ -157,7 +157,7 @@ def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
     """Where the prediction's knowledge of the outcome comes from."""
     seen = abs(full.value - 0.5) >= MARGIN and (full.low > 0.5 or full.high < 0.5)
     if not seen:
-        return f"hardly tells the outcome (AUC {_two(full.value)})"
+        return f"hardly tells the outcome (AUC {_two(full.value)} [{_two(full.low)}, {_two(full.high)}])"
     if full.value < 0.5:
         return f"tells the outcome the wrong way round (AUC {_two(full.value)})"
     doors = {

@@ -64,6 +64,19 @@ def label_turns(
     return labels
 
 
+def prompt_hashes(turns: Any, config: JudgeConfig, ask: Ask, where: str = "turns") -> list[str]:
+    """The `prompt_hash` of each turn's label, in the order of `turns`: what the judge is shown, without asking it."""
+    rollouts = read_rollouts(turns, where)
+    if config.kind == "rule":
+        hash_N = _by_rule(rollouts, config, ask)["prompt_hash"]
+    else:
+        hash_N = [key[:16] for key in _questions(windows(rollouts, config.window), config, ask)[0]]
+    out = [""] * len(hash_N)
+    for row, found in zip(rollouts.order_N.tolist(), hash_N, strict=True):
+        out[row] = found
+    return out
+
+
 def check_missing(labels: pa.Table, config: JudgeConfig, where: str) -> None:
     """Raise UserError when more than `max_missing` of the labels are missing; the commonest reason is given."""
     reasons = [reason for reason in labels.column("reason").to_pylist() if reason is not None]
