@@ -40,6 +40,7 @@ def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(sna
         "rollout_sft": 3,
         "rollout": runs * (rounds - 1),
         **dict.fromkeys(("credit", "update", "eval"), runs * rounds),
+        "invariants": runs,
     }
 
 
