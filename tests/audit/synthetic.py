@@ -183,3 +183,104 @@ def _metrics(path: Path, seconds: float) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     measured = {"stage": path.stem, "started": 1.7e9, "wall_s": seconds, "cpu_s": seconds * 0.9, "peak_mb": 500.0}
     path.write_text(json.dumps({**measured, "metrics": {"success": 0.5}}))
+
+
+#: How well each method's credit agrees with the made-up truth: rank correlation, signal to noise.
+FIDELITY = {
+    "flat_grpo": (0.0, 0.004),
+    "has_progressive": (0.21, 0.05),
+    "oracle_progress": (0.34, 0.12),
+    "random_credit": (-0.02, 0.001),
+    "turn_value": (0.29, 0.2),
+    "has_turnrd": (-0.22, 0.02),
+}
+LEARNED = ("turn_value", "has_turnrd")
+
+
+def audit(folder: Path, config: Experiment, *, run: str = "flat_grpo", rounds=(1, 3), broken: bool = False) -> None:
+    """SYNTHETIC tables of an audit: ground truth, every method's credit, fidelity, gradients, leaks and invariants."""
+    for seed in config.seeds:
+        for round_ in rounds:
+            place = folder / f"audit/{run}/seed{seed}/round{round_:02d}"
+            turns = folder / f"runs/{run}/seed{seed}/round{round_:02d}/rollouts/turns.parquet"
+            if round_ == 1:
+                slug = sampling_slug(config.section_for(run, "rollout"))
+                turns = folder / f"sft/rollouts/{slug}/seed{seed}/turns.parquet"
+            _branches(place / "branches.parquet", turns, seed)
+            for method in FIDELITY:
+                _credits(place / f"credits/{method}.parquet", turns, method)
+            _labels(turns.parent / "labels/rule-role.parquet", turns)
+            _scores(place, seed, round_)
+            _holds(place / "invariants.parquet", run, seed, round_, broken=broken and round_ == rounds[-1])
+            _metrics(place / "metrics/branch.json", seconds=9.0)
+            (place / "pages").mkdir()
+            (place / "pages/index.html").write_text("<title>pages</title>")
+
+
+def _branches(path: Path, turns: Path, seed: int) -> None:
+    keys = tables.read(turns, "turns").select([*tables.KEYS, "success"]).to_pylist()
+    rng = generator("branch", seed, len(keys))
+    rows = []
+    for row in keys:
+        truth = float(rng.normal() * 0.2)
+        rows.append(
+            {key: row[key] for key in tables.KEYS}
+            | {"policy_id": "x", "temperature": 1.0, "stratum": "all", "v_true": 0.5, "v_se": 0.07}
+            | {"q_true": 0.5 + truth, "q_se": 0.07, "advantage_true": truth, "advantage_true_se": 0.1}
+            | {"continuations": 24, "turns_played": 200, "replayed": True, "distance_change": None}
+            | dict.fromkeys(("v_reference", "q_reference", "advantage_reference", "advantage_reference_se"))
+        )
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("branches")), path, "branches", MADE_BY)
+
+
+def _labels(path: Path, turns: Path) -> None:
+    if path.exists():
+        return
+    rows = []
+    for place, row in enumerate(tables.read(turns, "turns").select(list(tables.KEYS)).to_pylist()):
+        nothing = dict.fromkeys(("score", "tokens_in", "tokens_out", "seconds"))
+        said = {"role": "DENR"[place % 4], "evidence": "it moved", "reason": None}
+        rows.append(row | nothing | said | {"judge": "rule", "prompt_hash": "h", "cached": False})
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("labels")), path, "labels", MADE_BY)
+
+
+def _scores(place: Path, seed: int, round_: int) -> None:
+    rng = generator("scores", seed, round_)
+    scored, signal, leaks = [], [], []
+    for method, (rank, snr) in FIDELITY.items():
+        values = {"rank_correlation": (rank, 0.6), "sign_agreement": (0.5 + rank / 2, 0.85), "error": (0.9, None)}
+        values |= {"regression_auc": (0.5 + rank / 3, 0.8), "useful_auc": (0.5 + rank / 3, 0.8)}
+        values |= {"pooled_correlation": (rank + 0.1, None)}
+        for measure, (value, ceiling) in values.items():
+            at = value + rng.normal() * 0.01
+            row = {"method": method, "measure": measure, "subset": "all", "value": at, "low": at - 0.05}
+            scored.append(row | {"high": at + 0.05, "turns": 60, "groups": 4, "ceiling": ceiling})
+        early = {"method": method, "measure": "bias", "subset": "position:early", "value": 0.1, "low": 0.0, "high": 0.2}
+        scored.append(early | {"turns": 20, "groups": 4, "ceiling": None})
+        for measure, value in (("snr", snr), ("signal", snr * 2), ("noise", 2.0), ("cosine_flat", rank)):
+            ends = {"low": value * 0.8 - 0.001, "high": value * 1.2 + 0.001}
+            signal.append({"method": method, "measure": measure, "value": value, **ends})
+    for method in LEARNED if round_ > 1 else ():
+        bad = method == "has_turnrd"
+        views = {
+            "full": 0.99 if bad else 0.8,
+            "padded": 0.6 if bad else 0.78,
+            "blind": 0.55 if bad else 0.77,
+            "length_only": 0.9,
+        }
+        for view, value in views.items():
+            leaks.append({"method": method, "view": view, "measure": "outcome_auc", "value": value})
+        leaks.append({"method": method, "view": "padded", "measure": "outcome_drop", "value": 0.39 if bad else 0.02})
+    leaks = [row | {"low": row["value"] - 0.03, "high": row["value"] + 0.03} for row in leaks]
+    for name, rows in (("fidelity", scored), ("gradients", signal), ("leaks", leaks)):
+        tables.write(pa.Table.from_pylist(rows, schema=tables.schema(name)), place / f"{name}.parquet", name, MADE_BY)
+
+
+def _holds(path: Path, run: str, seed: int, round_: int, *, broken: bool) -> None:
+    rows = []
+    for name in ("keys", "success", "conservation"):
+        at = {"run": run, "seed": seed, "round": round_, "name": name, "checked": 16}
+        fails = broken and name == "conservation"
+        worst = (0.3 if fails else 1e-7) if name == "conservation" else None
+        rows.append(at | {"holds": not fails, "worst": worst, "detail": "rollout 3 is off by 0.3" if fails else ""})
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("invariants")), path, "invariants", MADE_BY)

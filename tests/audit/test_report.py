@@ -16,8 +16,9 @@ from turncredit import tables
 from turncredit.audit import figures, stats
 from turncredit.audit import report as module
 from turncredit.audit.collect import collect, read_config
+from turncredit.audit.grid import Number
 from turncredit.audit.sqltool import answer
-from turncredit.audit.summary import Number, summarise
+from turncredit.audit.summary import summarise
 from turncredit.errors import UserError
 
 
@@ -120,7 +121,7 @@ def test_best_is_labelled_and_never_below_last(finished):
     for method in synthetic.CEILINGS:
         best, last = (cell(summary, "final", method, name).value for name in ("best", "last"))
         assert best >= last
-    grid = summary.grids[0]
+    grid = summary.sections["final"][0]
     assert "optimistic" in next(column.meaning for column in grid.columns if column.key == "best")
 
 

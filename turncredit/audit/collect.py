@@ -15,13 +15,17 @@ from turncredit.config import Experiment, from_mapping, sampling_slug
 from turncredit.errors import UserError
 
 SFT = "sft"
+#: What audits measure, by view.
+AUDIT = ("fidelity", "gradients", "leaks", "invariants")
 
 
 @dataclass(frozen=True)
 class Results:
     """One experiment's results. Frames: `evals` (schema "evals"), `training` (one row per method, seed and round:
     rollouts, successes, turns, invalid, path), `metrics` (`views.METRICS_SCHEMA`), `runs` (one row per method and seed:
-    evaluated and wanted rounds, `finished`, `configured`)."""
+    evaluated and wanted rounds, `finished`, `configured`). `audit` has the tables "fidelity", "gradients", "leaks" and
+    "invariants" with run, seed and round, as far as they exist; `pages` the credit pages' indexes, below the folder;
+    `labels` how many role labels there are files of."""
 
     experiment: Experiment
     folder: Path
@@ -29,6 +33,9 @@ class Results:
     training: pd.DataFrame
     metrics: pd.DataFrame
     runs: pd.DataFrame
+    audit: dict[str, pd.DataFrame]
+    pages: list[Path]
+    labels: int
 
     @property
     def methods(self) -> list[str]:
@@ -67,7 +74,29 @@ def collect(results: str | Path, experiment: Experiment | None = None) -> Result
         raise UserError(f"{results}: no evaluation yet (no evals.parquet); run Snakemake until the first one is there")
     runs = _runs(folder, experiment, evals)
     metrics = views.metrics_table([folder]).to_pandas()
-    return Results(experiment, folder, evals, _training(folder, experiment, runs), metrics, runs)
+    return Results(
+        experiment,
+        folder,
+        evals,
+        _training(folder, experiment, runs),
+        metrics,
+        runs,
+        audit={name: frame for name in AUDIT if len(frame := _audit(folder, name))},
+        pages=[path.relative_to(folder) for path in sorted(folder.glob("audit/*/seed*/round*/pages/index.html"))],
+        labels=sum(path.stem.endswith("-role") for path in views.files("labels", [folder])),
+    )
+
+
+def _audit(folder: Path, name: str) -> pd.DataFrame:
+    """All tables of one kind that audits made, with run, seed and round from their place where they do not say."""
+    parts = []
+    for path in views.files(name, [folder]):
+        frame = tables.read(path, name).to_pandas()
+        where = views.place(path, folder)
+        where["run"] = where["run"] or where["method"]
+        given = {key: where[key] for key in ("run", "seed", "round") if key not in frame.columns}
+        parts.append(frame.assign(**given))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def _evals(folder: Path) -> pd.DataFrame:

@@ -21,6 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from turncredit.audit.grid import Number
+from turncredit.audit.predicting import Point
 from turncredit.audit.stats import LOWER, MIDDLE, UPPER, Estimate
 
 #: Ink and paper of the standalone pictures; on the page they become the style sheet's variables.
@@ -107,10 +109,11 @@ def learning_curves(
     size: tuple[float, float] = (9.4, 4.5),
     title: str | None = None,
 ) -> Figure:
-    """Success by round with Wilson bands, one line per method; thin lines are single seeds.
+    """Success by round with its bands, one line per method; thin lines are single seeds.
 
     `curves` has method, round, success, low, high; `seeds` method, seed, round, success; `baseline` success, low, high
-    of the SFT policy, drawn as a level band. More than seven methods get a panel each, with flat GRPO in all of them.
+    of the SFT policy: the point at round 0 where all lines begin, and a level band. More than seven methods get a panel
+    each, with flat GRPO in all of them.
     """
     with matplotlib.rc_context(_STYLE):
         if len(methods) <= MOST_IN_ONE:
@@ -131,9 +134,11 @@ def learning_curves(
         top = _top(curves, seeds, baseline)
         single = len(axes) == 1
         for ax, group in zip(axes, groups, strict=False):
-            _axes_frame(ax, top, curves["round"], ylabel if single else None, ticks=12 if single else 5)
+            first = int(curves["round"].min()) if baseline is None else 0
+            _axes_frame(ax, top, curves["round"], first, ylabel if single else None, ticks=12 if single else 5)
             _baseline(ax, baseline)
-            ends = [_curve(ax, curves, seeds, method, style[method], small=not single) for method in group]
+            start = None if baseline is None else float(baseline["success"])
+            ends = [_curve(ax, curves, seeds, method, style[method], start, small=not single) for method in group]
             if single:
                 level = [] if baseline is None else [("SFT policy", baseline["success"], MUTED)]
                 _end_labels(ax, [*level, *(end for end in ends if end is not None)], top)
@@ -152,10 +157,10 @@ def _top(curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float
     return float(min(1.0, np.ceil(highest * 10 + 0.2) / 10))
 
 
-def _axes_frame(ax: Axes, top: float, rounds: pd.Series, ylabel: str | None, *, ticks: int) -> None:
+def _axes_frame(ax: Axes, top: float, rounds: pd.Series, first: int, ylabel: str | None, *, ticks: int) -> None:
     ax.set_ylim(0, top)
     # A single round still needs a width.
-    ax.set_xlim(rounds.min() - 0.25, max(rounds.max(), rounds.min() + 1) + 0.25)
+    ax.set_xlim(first - 0.25, max(rounds.max(), first + 1) + 0.25)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=ticks))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
     ax.spines["left"].set_visible(False)
@@ -169,12 +174,14 @@ def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
         return
     ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
     ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
+    ax.plot([0, 0], [baseline["low"], baseline["high"]], color=MUTED, linewidth=1.6)
+    ax.plot([0], [baseline["success"]], marker="o", markersize=5, color=MUTED)
 
 
 def _curve(
-    ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, *, small: bool
+    ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, start: float | None, *, small: bool
 ) -> tuple[str, float, str] | None:
-    """Draw one method; its name, last success and colour, or None where it has no round yet."""
+    """Draw one method from `start` at round 0 on; its name, last success and colour, or None without any round yet."""
     rows = curves[curves["method"] == method].sort_values("round")
     if rows.empty:
         return None
@@ -182,6 +189,9 @@ def _curve(
     if own["seed"].nunique() > 1:
         for _, line in own.groupby("seed"):
             ax.plot(line["round"], line["success"], color=look.colour, linewidth=0.7, alpha=0.35)
+    if start is not None:
+        first = rows.iloc[0]
+        ax.plot([0, first["round"]], [start, first["success"]], color=look.colour, linewidth=0.9, alpha=0.6)
     ax.fill_between(rows["round"], rows["low"], rows["high"], color=look.colour, alpha=0.13, linewidth=0)
     ax.plot(
         rows["round"],
@@ -217,9 +227,11 @@ def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> Non
         )
 
 
-def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, size_row: float = 0.42) -> Figure:
-    """Paired differences in points with their intervals, one row per method, zero marked."""
-    style = looks([name for name, _ in rows])
+def differences(
+    rows: Sequence[tuple[str, Estimate]], *, against: str, methods: Sequence[str], size_row: float = 0.42
+) -> Figure:
+    """Paired differences in points with their intervals, one row per method, zero marked. `methods`: as in `looks`."""
+    style = looks(methods)
     with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
         figure = Figure(figsize=(9.4, 1.0 + size_row * len(rows)), layout="constrained")
         ax = figure.subplots()
@@ -240,6 +252,98 @@ def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, size_row:
         ax.spines["left"].set_visible(False)
         ax.margins(x=0.08)
         return figure
+
+
+def fidelity(rows: Sequence[tuple[str, Number]], ceiling: Number | None, *, methods: Sequence[str]) -> Figure:
+    """The rank correlation of each method's credit with the truth, one row per method, zero and the ceiling marked."""
+    style = looks(methods)
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(9.4, 1.0 + 0.36 * len(rows)), layout="constrained")
+        ax = figure.subplots()
+        ax.axvline(0, color=MUTED, linewidth=1.2)
+        if ceiling is not None:
+            ax.axvline(ceiling.value, color=MUTED, linewidth=1.2, dashes=(4, 3))
+            ax.annotate(
+                "noise ceiling",
+                (ceiling.value, len(rows) - 0.3),
+                xytext=(-5, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                color=MUTED,
+                fontsize=9.5,
+            )
+        for place, (name, number) in enumerate(reversed(rows)):
+            look = style[name]
+            clear = False
+            if number.low is not None and number.high is not None:
+                ax.plot([number.low, number.high], [place, place], color=look.colour, linewidth=2.4)
+                clear = number.low > 0 or number.high < 0
+            face = look.colour if clear else "none"
+            ax.plot([number.value], [place], marker=look.marker, markersize=8, color=look.colour, markerfacecolor=face)
+        ax.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)], color=INK)
+        ax.set_ylim(-0.6, len(rows) - 0.05)
+        ax.set_xlabel("rank correlation with the true advantage, within rollouts")
+        ax.spines["left"].set_visible(False)
+        return figure
+
+
+def scatter(points: Sequence[Point], *, label: str, against: str, methods: Sequence[str]) -> Figure:
+    """What was measured in round 1 (x) against the gain after training (y), one named point per method."""
+    style = looks(methods)
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "both"}):
+        figure = Figure(figsize=(5.6, 4.6), layout="constrained")
+        ax = figure.subplots()
+        ax.axhline(0, color=MUTED, linewidth=1)
+        ax.axvline(0, color=MUTED, linewidth=1)
+        for point in points:
+            look = style[point.method]
+            gain = point.gain or _NO_GAIN
+            if point.x.low is not None and point.x.high is not None:
+                ax.plot([point.x.low, point.x.high], [100 * gain.value] * 2, color=look.colour, linewidth=1, alpha=0.55)
+            ax.plot([point.x.value] * 2, [100 * gain.low, 100 * gain.high], color=look.colour, linewidth=1, alpha=0.55)
+            face = "none" if point.group == "rails" else look.colour
+            ax.plot(
+                [point.x.value],
+                [100 * gain.value],
+                marker=look.marker,
+                markersize=8,
+                color=look.colour,
+                markerfacecolor=face,
+            )
+        values = [point.x.value for point in points]
+        if min(values) > 0 and max(values) > 30 * min(values):
+            ax.set_xscale("log")
+        _names(ax, [(point.method, point.x.value, 100 * (point.gain or _NO_GAIN).value) for point in points], style)
+        ax.set_xlabel(label)
+        ax.set_title(f"points of success above {against}, after training", loc="left", fontsize=10.5, color=MUTED)
+        ax.margins(0.12)
+        return figure
+
+
+_NO_GAIN = Estimate(0.0, 0.0, 0.0, float("nan"), 0, 0, 0, "")
+
+
+def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[str, Look]) -> None:
+    """Each point's name beside it, moved up or down where names would cover each other."""
+    bottom, top = ax.get_ylim()
+    gap, taken = 0.055 * (top - bottom), []
+    for name, x, y in sorted(points, key=lambda point: point[2]):
+        height, across = y, ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0]
+        while any(abs(height - other) < gap and abs(across - at) < 0.45 for at, other in taken):
+            height += gap / 4
+        taken.append((across, height))
+        side = across > 0.62
+        ax.annotate(
+            name,
+            (x, height),
+            xytext=(-7 if side else 7, 8),
+            textcoords="offset points",
+            ha="right" if side else "left",
+            va="center",
+            fontsize=9,
+            color=style[name].colour,
+        )
 
 
 def page_svg(figure: Figure, name: str, label: str) -> str:

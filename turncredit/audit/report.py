@@ -7,43 +7,52 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turncredit import tables
 from turncredit.audit import figures, stats
+from turncredit.audit.audited import CEILING
 from turncredit.audit.collect import SFT, Results, collect
+from turncredit.audit.grid import Grid, Number, summary_table
+from turncredit.audit.ordering import GROUPS
 from turncredit.audit.redact import redacted
 from turncredit.audit.sqltool import write_csv
-from turncredit.audit.summary import Number, Summary, summarise, summary_table
+from turncredit.audit.summary import Summary, summarise
 from turncredit.config import Experiment
+from turncredit.judges.page import write_page
 
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
-    """Write `index.html`, `summary.parquet`, `summary.csv` and, once a run is evaluated, `learning_curves.svg/.png`.
+    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated `learning_curves.svg/.png`; and
+    `roles.html` where a judge gave roles.
 
     `results` is the folder results/<experiment>. Whatever runs are there are reported; what is missing is listed as
     missing. Raises UserError where there is no evaluation at all, TableError for a damaged table.
     """
     out = Path(out)
     summary = summarise(collect(results, experiment))
-    table = summary_table(summary)
+    table = summary_table(summary.grids)
     pictures = _pictures(summary)
-    page = render(summary, pictures)
+    roles = "roles.html" if summary.results.labels else None
+    page = render(summary, pictures, links(summary.results, out), roles)
     out.mkdir(parents=True, exist_ok=True)
 
     def csv(path: Path) -> None:
         with path.open("w", newline="") as handle:
             write_csv(table, handle)
 
+    if roles:
+        _replace(out / roles, lambda path: write_page(summary.results.folder, path))
     _replace(out / "index.html", lambda path: path.write_text(page))
     made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
     _replace(out / "summary.csv", csv)
     if "curves" in pictures:
-        curves = _curves(summary.results, title="Success on held-out games", ylabel=_bands(summary.results))
+        curves = _curves(summary, title="Success on held-out games", ylabel=_bands(summary.results))
         _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
         _replace(
             out / "learning_curves.png",
@@ -55,6 +64,7 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
         "runs": float(len(summary.results.runs)),
         "finished": float(summary.results.runs["finished"].sum()),
         **({} if verdict is None else {"informative": float(verdict)}),
+        **({} if summary.holds.all is None else {"invariants_hold": float(summary.holds.all)}),
     }
 
 
@@ -68,21 +78,34 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         part.unlink(missing_ok=True)
 
 
+def links(results: Results, out: Path) -> list[tuple[str, str]]:
+    """(words, address from `out`) of the credit pages' indexes."""
+    here = out.resolve()
+    found = []
+    for path in results.pages:
+        _, run, seed, round_, *_ = path.parts
+        words = f"{run}, seed {seed.removeprefix('seed')}, round {int(round_.removeprefix('round'))}"
+        found.append((words, os.path.relpath(results.folder / path, here)))
+    return found
+
+
 def _bands(results: Results) -> str:
     """What the bands and lines are, for the picture that stands without the page's caption."""
-    several = results.runs["seed"].nunique() > 1
-    return "bands: Wilson 95%" + (", seeds together; thin lines: single seeds" if several else "")
+    if results.runs["seed"].nunique() > 1:
+        return "bands: 95%, over seeds and games; thin lines: single seeds"
+    return "bands: 95%, over games (one seed)"
 
 
-def _curves(results: Results, *, title: str | None = None, ylabel: str = "success on held-out games") -> figures.Figure:
+def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "success on held-out games") -> figures.Figure:
     """Held-out success by round."""
+    results, points = summary.results, summary.points
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    ours, base = primary[primary["method"] != SFT], primary[primary["method"] == SFT]
+    base = points[points["method"] == SFT]
     return figures.learning_curves(
-        stats.rates(ours, ["method", "round"]),
-        stats.rates(ours, ["method", "seed", "round"]),
-        None if base.empty else stats.rates(base, ["method"]).iloc[0].to_dict(),
-        methods=[method for method in results.methods if method in set(ours["method"])],
+        points[points["method"] != SFT],
+        stats.rates(primary[primary["method"] != SFT], ["method", "seed", "round"]),
+        None if base.empty else base.iloc[0].to_dict(),
+        methods=[method for method in results.methods if method in set(points["method"])],
         ylabel=ylabel,
         title=title,
     )
@@ -107,22 +130,52 @@ def _training_curves(results: Results) -> figures.Figure:
 def _pictures(summary: Summary) -> dict[str, str]:
     """The page's figures by name; one that has nothing to show is left out."""
     results = summary.results
+    everyone = list(dict.fromkeys([*results.methods, *(name for names in summary.order.values() for name in names)]))
     out = {}
-    if (results.evals["method"] != SFT).any():
+    if (summary.points["method"] != SFT).any():
         out["curves"] = figures.page_svg(
-            _curves(results), "curves", "Learning curves: held-out success by round and method"
+            _curves(summary), "curves", "Learning curves: held-out success by round and method"
         )
     if summary.differences:
-        forest = figures.differences(summary.differences, against=summary.baseline)
+        forest = figures.differences(summary.differences, against=summary.baseline, methods=everyone)
         out["differences"] = figures.page_svg(forest, "differences", f"Paired differences to {summary.baseline}")
     if len(results.training):
         label = "Training success by round and method"
         out["training"] = figures.page_svg(_training_curves(results), "training", label)
+    for grid in summary.sections["fidelity"][:1]:
+        rows = {name: row["rank_correlation"] for name, row in grid.rows.items() if "rank_correlation" in row}
+        ceiling = rows.pop(CEILING, None)
+        shown = sorted(
+            ((name, cell) for name, cell in rows.items() if isinstance(cell, Number) and not np.isnan(cell.value)),
+            key=lambda row: -row[1].value,
+        )
+        if shown:
+            top = ceiling if isinstance(ceiling, Number) else None
+            dots = figures.fidelity(shown, top, methods=everyone)
+            out["fidelity"] = figures.page_svg(
+                dots, "fidelity", "Rank correlation of each method's credit with the truth"
+            )
+    for found in summary.predictions:
+        points = figures.scatter(found.points, label=found.label, against=summary.baseline, methods=everyone)
+        label = f"Gain after training against {found.label} in round 1"
+        out[f"predicts_{found.name}"] = figures.page_svg(points, f"predicts-{found.name}", label)
     return out
 
 
-def render(summary: Summary, pictures: dict[str, str]) -> str:
-    """The page as HTML."""
+def _grouped(summary: Summary, grid: Grid) -> list[tuple[str, list[str]]]:
+    """A grid's rows under the headings of their groups; without headings where there is only one group of methods."""
+    of = {name: group for group, names in summary.order.items() for name in names}
+    groups: dict[str, list[str]] = {}
+    for name in grid.rows:
+        groups.setdefault(of.get(name, "start" if not groups else "end"), []).append(name)
+    several = len(set(groups) - {"start", "end"}) > 1
+    return [(GROUPS.get(group, "") if several else "", names) for group, names in groups.items()]
+
+
+def render(
+    summary: Summary, pictures: dict[str, str], pages: Sequence[tuple[str, str]] = (), roles: str | None = None
+) -> str:
+    """The page as HTML. `pages`: words and addresses of credit pages; `roles`: the page of a judge's roles."""
     environment = Environment(
         loader=PackageLoader("turncredit.audit"),
         autoescape=True,
@@ -132,10 +185,10 @@ def render(summary: Summary, pictures: dict[str, str]) -> str:
     )
     numbers: list[dict] = []
 
-    def cite(grid: str, row: str, column: str, number: Number) -> int:
+    def cite(grid: Grid, row: str, column: str, number: Number) -> int:
         """Note where a number comes from; its place in the page's list."""
         facts = {"value": number.text, "interval": number.interval, "n": number.n, "note": number.note}
-        numbers.append({"name": f"{grid} / {row} / {column}", **facts, "path": number.path, "sql": number.sql})
+        numbers.append({"name": f"{grid.title} / {row} / {column}", **facts, "path": number.path, "sql": number.sql})
         return len(numbers) - 1
 
     return environment.get_template("report.html.j2").render(
@@ -146,7 +199,10 @@ def render(summary: Summary, pictures: dict[str, str]) -> str:
         pictures=pictures,
         panels=stats.MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
+        grouped=lambda grid: _grouped(summary, grid),
         cite=cite,
+        pages=pages,
+        roles=roles,
         numbers=numbers,
         code=tables.code_version(),
     )
@@ -174,8 +230,8 @@ def print_table(results: str | Path) -> None:
     from turncredit.audit.terminal import console, plain_table
 
     summary = summarise(collect(results))
-    grid = summary.grids[0]
-    keys = ["final", "minus_sft", "minus_baseline", "seeds"]
+    grid = summary.sections["final"][0]
+    keys = ["final", "minus_sft", "minus_baseline", "gap", "seeds"]
     columns = [column for column in grid.columns if column.key in keys]
     shown = plain_table(
         ["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], grid.title
@@ -184,7 +240,7 @@ def print_table(results: str | Path) -> None:
         shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
     screen = console()
     screen.print(shown)
-    for line in (summary.verdict.words, summary.comparisons):
+    for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
         if line:
             screen.print(line)
     if summary.missing:

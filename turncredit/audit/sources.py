@@ -11,7 +11,7 @@ import pandas as pd
 
 from turncredit.audit import stats
 from turncredit.audit.collect import SFT, Results
-from turncredit.audit.stats import Estimate
+from turncredit.audit.stats import MIDDLE, UPPER, Estimate
 
 
 def final_rounds(results: Results) -> list[int]:
@@ -45,6 +45,16 @@ def paired(results: Results, left: str, right: str, mode: str | None = None) -> 
     if ours.empty or theirs.empty:
         return None
     return stats.crossed_mean(stats.paired_cells(ours, theirs, shared=right == SFT))
+
+
+def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int]]:
+    """The share of the gap from flat GRPO to the oracle that `method` closes, and the seeds that all three finished."""
+    evals = {name: final_evals(results, name) for name in (method, MIDDLE, UPPER)}
+    seeds = sorted(set.intersection(*(set(frame["seed"]) for frame in evals.values())))
+    if not seeds:
+        return None, []
+    mine, flat, oracle = (frame[frame["seed"].isin(seeds)] for frame in evals.values())
+    return stats.gap_share(stats.paired_cells(mine, flat), stats.paired_cells(oracle, flat)), seeds
 
 
 def where_sql(
@@ -98,3 +108,9 @@ def difference_sql(
         f"FROM evals a JOIN evals b USING ({keys}) WHERE {where_sql(results, left, rounds, mode, seeds, 'a')} "
         f"AND {where_sql(results, right, rounds, mode, others, 'b')} GROUP BY a.seed, a.round)"
     )
+
+
+def gap_sql(results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]) -> str:
+    """The SQL of the share of the gap from flat GRPO to the oracle that a method closes."""
+    gain, gap = (difference_sql(results, name, MIDDLE, rounds, mode, seeds) for name in (method, UPPER))
+    return f"SELECT ({gain}) / ({gap})"

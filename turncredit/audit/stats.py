@@ -23,7 +23,7 @@ and the same tables give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,28 +188,79 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     otherwise). The module's docstring has the formula. Where all values are equal there is no variance to go by; the
     bound is then Wilson's for an event never seen in that many games.
     """
-    values_SC = frame.pivot(index="seed", columns=["round", "task_id"], values="value")
+    x_SC, round_C, task_C = _matrix(frame, "value")
+    mean, half, p, covers = _interval(x_SC, round_C, task_C, level)
+    rollouts, games = int(frame["rollouts"].sum()), len(np.unique(task_C))
+    return Estimate(mean, mean - half, mean + half, p, rollouts, len(x_SC), games, covers)
+
+
+def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
+    """The share of a gap that a method closes: mean(gain) / mean(gap), by Fieller's (1954) method.
+
+    `gain` and `gap` are paired cells against the same baseline, of the method and of what marks the gap's far side;
+    their games must be the same. The interval holds every share r for which the mean of gain - r gap cannot be told
+    from zero, so the two errors and their correlation count (a ratio of means has no standard error worth the name).
+    None where the gap itself is not clearly above zero: there is no share of nothing.
+    """
+    if crossed_mean(gap, level).low <= 0:
+        return None
+    both = gain.merge(gap, on=["seed", "round", "task_id"], suffixes=("", "_gap"))
+    x_SC, round_C, task_C = _matrix(both, "value")
+    y_SC, _, _ = _matrix(both, "value_gap")
+    weight_C = _round_weights(round_C)
+    share = float((x_SC @ weight_C).mean() / (y_SC @ weight_C).mean())
+
+    def excluded(r: float) -> bool:
+        mean, half, _, _ = _interval(x_SC - r * y_SC, round_C, task_C, level)
+        return abs(mean) > half
+
+    low, high = (_edge(excluded, share, side) for side in (-1, 1))
+    covers = _interval(x_SC, round_C, task_C, level)[3]
+    rollouts, games = int(both["rollouts"].sum()), len(np.unique(task_C))
+    return Estimate(share, low, high, float("nan"), rollouts, len(x_SC), games, covers)
+
+
+def _edge(excluded: Callable[[float], bool], start: float, side: int) -> float:
+    """Where `excluded` becomes true on one side of `start`, to three digits; NaN where it does not within 1,000."""
+    inside, step = start, 0.1
+    while not excluded(start + side * step):
+        inside, step = start + side * step, 2 * step
+        if step > 1000:
+            return float("nan")
+    outside = start + side * step
+    while abs(outside - inside) > 1e-3 * max(1, abs(inside)) / 2:
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if excluded(middle) else (middle, outside)
+    return inside
+
+
+def _matrix(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`column` as seeds x cells, with each cell's round and game. UserError where a seed lacks a game."""
+    values_SC = frame.pivot(index="seed", columns=["round", "task_id"], values=column)
     if values_SC.isna().to_numpy().any():
         seed, (round_, task) = next((s, c) for s, row in values_SC.isna().iterrows() for c, gap in row.items() if gap)
         raise UserError(
             f"seed {seed} has no game '{task}' of round {round_}, which other seeds have; evaluate it again"
         )
-    round_C = values_SC.columns.get_level_values("round").to_numpy()
-    task_C = values_SC.columns.get_level_values("task_id").to_numpy()
-    x_SC = values_SC.to_numpy()
+    names = values_SC.columns
+    return (
+        values_SC.to_numpy(),
+        names.get_level_values("round").to_numpy(),
+        names.get_level_values("task_id").to_numpy(),
+    )
+
+
+def _interval(
+    x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray, level: float
+) -> tuple[float, float, float, str]:
+    """(mean, half the interval's width, two-sided p against zero, what the interval covers)."""
     variance, df, covers = _variance(x_SC, round_C, task_C)
-    weight_C = _round_weights(round_C)
-    mean = float((x_SC @ weight_C).mean())
-    games = len(np.unique(task_C))
+    mean = float((x_SC @ _round_weights(round_C)).mean())
     if variance > 0:
         error = float(np.sqrt(variance))
-        half = float(stdtrit(df, 0.5 + level / 2)) * error
-        p = float(2 * stdtr(df, -abs(mean) / error))
-    else:
-        half = float(1 - wilson(games, games, level)[0])
-        p = 1.0 if mean == 0 else float("nan")
-    rollouts = int(frame["rollouts"].sum())
-    return Estimate(mean, mean - half, mean + half, p, rollouts, len(x_SC), games, covers)
+        return mean, float(stdtrit(df, 0.5 + level / 2)) * error, float(2 * stdtr(df, -abs(mean) / error)), covers
+    games = len(np.unique(task_C))
+    return mean, float(1 - wilson(games, games, level)[0]), 1.0 if mean == 0 else float("nan"), covers
 
 
 def _round_weights(round_C: np.ndarray) -> np.ndarray:
