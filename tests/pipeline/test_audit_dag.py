@@ -1,0 +1,190 @@
+"""The audit's graph: every method's credit on one run's rollouts, what it shares with the runs, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.pipeline.test_dag import TINY, counts
+from turncredit import plan, tables
+from turncredit.config import from_mapping, load, merge
+from turncredit.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+AUDIT = "results/tiny/audit/flat_grpo/seed0"
+RUN = "results/tiny/runs/turn_value/seed0"
+#: two rounds of a run that is audited by a closed-form method, a learned one and a critic
+AUDITED = ("--config", "methods=[turn_value]", "audit={rounds: [1, last], methods: [mine, turn_value, ppo]}")
+MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
+
+
+def tiny(**changes) -> dict:
+    """The tiny experiment's configuration with `changes`."""
+    return merge(yaml.safe_load((ROOT / "config" / "test" / "tiny.yaml").read_text()), changes)
+
+
+def credits_by_name(*methods: str, rounds: tuple[int, ...] = (1, 2), run: str = AUDIT) -> list[str]:
+    """The audit's credits of these methods."""
+    return [f"{run}/round{round:02d}/credits/{method}.parquet" for round in rounds for method in methods]
+
+
+def test_without_audited_rounds_nothing_is_audited(snakemake):
+    jobs = counts(snakemake("-n", *TINY))
+    assert not [rule for rule in jobs if rule.startswith("audit") or rule == "branch"]
+
+
+def test_an_audit_adds_each_methods_credit_on_the_runs_rollouts_and_no_run(snakemake):
+    plain = counts(snakemake("-n", *TINY))
+    audit = "audit={rounds: [1, 2], methods: [flat_grpo, gigpo, triage, turn_value, ppo]}"
+    jobs = counts(snakemake("-n", *TINY, "--config", audit))
+    assert jobs["audit_credit"] == 2 * 5
+    assert jobs["audit_model"] == jobs["audit_values"] == 2 * 2
+    assert (jobs["hiddens_sft"], jobs["audit_hiddens"]) == (1, 1)
+    assert (jobs["label_sft"], jobs["label"]) == (1, 1)
+    for rule in ("rollout", "rollout_sft", "update", "eval", "credit"):
+        assert jobs[rule] == plain[rule], rule
+
+
+def test_models_of_rounds_that_are_not_audited_are_made_for_those_that_are(snakemake):
+    late = "audit={rounds: [3], methods: [flat_grpo, turn_value, ppo]}"
+    targets = credits_by_name("flat_grpo", "turn_value", "ppo", rounds=(3,))
+    jobs = counts(snakemake("-n", *targets, *TINY, "--config", "rounds=3", "tasks={eval: 12}", late))
+    assert jobs["audit_model"] == 2 * 3
+    assert jobs["audit_values"] == 1 + 3
+    assert jobs["audit_credit"] == 1 + 1 + 3  # a critic learns from its own credits of the rounds before
+    assert jobs["audit_hiddens"] == 2  # round 1's are the SFT policy's rollouts', which the runs share
+
+
+def test_a_model_may_read_the_policy_of_the_round(snakemake):
+    define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
+    target = f"{AUDIT}/round02/credits/mine.parquet"
+    run = snakemake("-n", target, *TINY, "--config", define)
+    assert f"{AUDIT}/round02/hiddens_current_action.parquet" in run.stdout + run.stderr
+    assert counts(run)["audit_hiddens"] == 1
+
+
+def test_the_target_audit_asks_for_the_audit_alone(snakemake):
+    audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
+    jobs = counts(snakemake("-n", "audit", *TINY, "--config", audit))
+    assert jobs["audit_credit"] == 2
+    assert not {"report", "track", "eval"} & set(jobs)
+
+
+def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
+    config = ("rounds=4", "tasks={eval: 16}", "keep_policies=last", "audit={rounds: [3], methods: [flat_grpo]}")
+    jobs = counts(snakemake("-n", *TINY, "--config", *config))
+    assert jobs["update_audited"] == 1  # flat_grpo's round 2, whose policy plays round 3
+    assert jobs["update_last"] == 2
+    assert jobs["update"] == 2 * 4 - 3
+
+
+@pytest.mark.parametrize(
+    ("audit", "line"),
+    [
+        ({"rounds": [3]}, "audit.rounds names 3, which is not one of the experiment's rounds"),
+        (
+            {"rounds": [1], "run": "flat_gpro"},
+            "audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl",
+        ),
+        ({"rounds": [1], "run": "rloo"}, "audit.run is 'rloo', which is not one of methods"),
+        ({"rounds": [1], "seeds": [7]}, "audit.seeds names 7, which is not one of the experiment's seeds"),
+        ({"rounds": [1], "methods": ["gigop"]}, "audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)"),
+        ({"rounds": [1], "metods": ["gigpo"]}, "unknown key 'audit.metods' (did you mean 'methods'?)"),
+    ],
+)
+def test_an_audit_that_cannot_be_is_refused_in_one_line(audit, line):
+    with pytest.raises(UserError) as error:
+        plan.check(from_mapping(tiny(audit=audit)))
+    assert line in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
+    long = tiny(env={"settings": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
+    with pytest.raises(UserError, match="'ppo' reads at most 50 turns"):
+        plan.check(from_mapping(long))
+
+
+def test_an_inherited_audit_follows_the_methods_and_the_rounds_of_who_inherits_it():
+    default = yaml.safe_load((ROOT / "config.yaml").read_text())
+    mine = from_mapping(merge(default, {"methods": ["sft", "rloo"], "rounds": 4}))
+    assert mine.audit.run == "rloo"
+    assert mine.audited() == [(0, 1), (0, 4)]
+    assert set(mine.audit_methods()) == {"rloo", "flat_grpo", "random_credit", "oracle_progress"}
+    assert from_mapping(merge(default, {"methods": ["sft"]})).audited() == []
+    assert from_mapping(mine.model_dump(mode="json")) == mine
+
+
+def test_the_large_audit_compares_every_method_whose_columns_the_rollouts_have():
+    from turncredit.credit.methods import METHODS
+
+    experiment = load([ROOT / "config.yaml", ROOT / "config" / "audit.yaml"])
+    subgoals = {name for name, method in METHODS.items() if any("subgoal" in part.reads for part in method.parts)}
+    assert subgoals == {"hipif", "hipif_gigpo"}
+    assert set(experiment.audit_methods()) == set(METHODS) - subgoals
+
+
+@pytest.fixture(scope="module")
+def audited(pipeline, tmp_path_factory) -> Path:
+    """Two rounds of turn_value, with the audit's credits of three methods on them."""
+    folder = pipeline.link(tmp_path_factory.mktemp("audited"))
+    run = pipeline.run(folder, *arguments("mine", "turn_value", "ppo"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+def arguments(*methods: str, mine: str = MINE) -> list[str]:
+    """Run the audit's credits of these methods on the run of turn_value, and that run's own."""
+    targets = credits_by_name(*methods, run=AUDIT.replace("flat_grpo", "turn_value"))
+    return ["--cores", "2", *TINY, *AUDITED, mine, "--", *targets, f"{RUN}/round02/credits.parquet"]
+
+
+def tables_of(folder: Path) -> dict[str, float]:
+    """When each of the audit's and the run's tables was written."""
+    found = sorted((folder / "results" / "tiny").rglob("*.parquet"))
+    return {str(path.relative_to(folder)): path.stat().st_mtime for path in found}
+
+
+@pytest.mark.slow
+def test_the_audit_of_a_learned_methods_own_run_gives_the_credit_that_the_run_learned_from(audited):
+    for name in ("round01", "round02"):
+        own = audited / RUN / name / "credits.parquet"
+        again = audited / "results/tiny/audit/turn_value/seed0" / name / "credits" / "turn_value.parquet"
+        assert own.read_bytes() == again.read_bytes()
+    assert tables.read(own, "credits").column("value").null_count == 0
+
+
+@pytest.mark.slow
+def test_every_method_credits_the_same_turns_and_a_critic_learns_from_its_own_credits_of_them(audited):
+    root = audited / "results/tiny/audit/turn_value/seed0"
+    turns = tables.read(audited / RUN / "round02/rollouts/turns.parquet", "turns")
+    for method in ("mine", "turn_value", "ppo"):
+        credits = tables.read(root / "round02/credits" / f"{method}.parquet", "credits")
+        assert set(credits.column("method").to_pylist()) == {method}
+        assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
+    job = json.loads((audited / "results/tiny/logs/audit/turn_value-seed0-round02-model-ppo.job.json").read_text())
+    assert job["input"]["credits"] == ["results/tiny/audit/turn_value/seed0/round01/credits/ppo.parquet"]
+    assert job["input"]["previous"] == "results/tiny/audit/turn_value/seed0/round01/models/ppo"
+    assert job["input"]["turns"] == ["results/tiny/sft/rollouts/t4k4T1.0/seed0/turns.parquet"]
+
+
+@pytest.mark.slow
+def test_a_second_run_of_the_audit_does_nothing(pipeline, audited):
+    run = pipeline.run(audited, "-n", *arguments("mine", "turn_value", "ppo"))
+    assert "Nothing to be done" in run.stdout + run.stderr
+
+
+@pytest.mark.slow
+def test_a_changed_parameter_of_a_method_repeats_that_methods_credit_alone(pipeline, audited, tmp_path):
+    pipeline.link(tmp_path)
+    for name in ("results", ".snakemake"):
+        shutil.copytree(audited / name, tmp_path / name, symlinks=True)
+    before = tables_of(tmp_path)
+    run = pipeline.run(tmp_path, *arguments("mine", "turn_value", "ppo", mine=MINE.replace("0.5", "0.9")))
+    assert run.returncode == 0, run.stdout + run.stderr
+    changed = {name for name, time in tables_of(tmp_path).items() if before.get(name) != time}
+    assert changed == set(credits_by_name("mine", run=AUDIT.replace("flat_grpo", "turn_value")))
