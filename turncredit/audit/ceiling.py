@@ -3,16 +3,18 @@
 The estimate a of a turn's true advantage A comes from finitely many continuations, a = A + e with e ~ N(0, s^2). So not
 even A agrees fully with a, and a method's score means little without the score that A would have had. It is simulated:
 
-1. The distribution of A over turns is estimated from (a, s) by maximum likelihood as a mixture of normals around 0 with
-   different spreads, one of them 0 (empirical Bayes; Stephens 2017, "False discovery rates: a new deal", eq. 2-8,
-   without the penalty on the weight at 0). Around 0, because an advantage is 0 on average over the policy's actions;
-   with a point at 0, because many turns change nothing, and ties among them matter to a rank correlation.
+1. The distribution of A over turns is estimated from (a, s) by maximum likelihood as a mixture of normals around one
+   mode with different spreads, one of them 0 (empirical Bayes; Stephens 2017, "False discovery rates: a new deal",
+   eq. 2-8, with the mode estimated and no penalty on the weight at spread 0). A point at the mode, because many turns
+   change nothing, and ties among them matter to a rank correlation.
 2. A truth A' is drawn for every turn from what its own a leaves possible (the posterior), so that turns of a rollout
    differ as much as they seem to; then a new estimate a' = A' + e'.
 3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval says where the
    score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
 
-A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise.
+A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise. Where nearly
+all turns of most rollouts have exactly the same advantage, the ceiling is too high: differences that small can't be
+told from none, and a few of them are drawn where the truth has ties, which order nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from turncredit.audit.measures import HEADLINE
 from turncredit.audit.resample import Resamples
@@ -28,14 +31,17 @@ from turncredit.audit.scored import Scored
 
 #: turns that the prior is fitted to at most, steps of the fit, and what it may still gain at its end (mean log-lik.)
 FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
+#: the same while its mode is searched
+MODE_TURNS, MODE_STEPS = 2000, 200
 #: draws of the truth, fewer for large tables: about this many turns are drawn in all
 MOST_DRAWS, DRAWN_TURNS = 200, 1_000_000
 
 
 @dataclass(frozen=True)
 class Prior:
-    """A ~ mixture of N(0, spread_K^2) with weights weight_K (K,)."""
+    """A ~ mixture of N(mode, spread_K^2) with weights weight_K (K,)."""
 
+    mode: float
     spread_K: np.ndarray
     weight_K: np.ndarray
 
@@ -51,31 +57,49 @@ class Ceiling:
 
 
 def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:
-    """The distribution of the true advantage, by expectation-maximisation. `se_N` must be above zero.
+    """The distribution of the true advantage, by maximum likelihood. `se_N` must be above zero.
 
-    Spreads: 0, and from half the smallest error (its 5% quantile) up to twice the largest estimate, in steps of sqrt(2).
+    Spreads: 0, and from half the smallest error (its 5% quantile) to twice the largest estimate in steps of sqrt(2).
     Stephens starts at a tenth of it: such spreads can't be told from 0, and the fit would share between them what
-    belongs to 0. Of more than 20,000 turns a random part is used.
+    belongs to 0. The mode is searched between the quartiles of the estimates. Of large tables a random part is used.
     """
-    if len(truth_N) > FIT_TURNS:
-        some = np.random.default_rng(seed).choice(len(truth_N), FIT_TURNS, replace=False)
-        truth_N, se_N = truth_N[some], se_N[some]
-    largest = 2 * max(float(np.abs(truth_N).max()), float(se_N.max()))
+    rng = np.random.default_rng(seed)
+    low, high = np.quantile(truth_N, [0.25, 0.75])
+    some = rng.permutation(len(truth_N))
+    few, many = some[:MODE_TURNS], some[:FIT_TURNS]
+
+    def loss(mode: float) -> float:
+        return -_fit(truth_N[few], se_N[few], mode, MODE_STEPS)[1]
+
+    tried = {float(mode): loss(float(mode)) for mode in (0.0, *np.linspace(low, high, 9))}
+    mode = min(tried, key=tried.__getitem__)
+    step = (high - low) / 8
+    if step > 0:
+        nearby = minimize_scalar(loss, bounds=(mode - step, mode + step), method="bounded", options={"maxiter": 12})
+        mode = float(nearby.x) if nearby.fun < tried[mode] - FIT_GAIN else mode
+    return _fit(truth_N[many], se_N[many], mode, FIT_STEPS)[0]
+
+
+def _fit(truth_N: np.ndarray, se_N: np.ndarray, mode: float, steps: int) -> tuple[Prior, float]:
+    """The mixture around `mode` by expectation-maximisation, and its mean log-likelihood (up to a constant)."""
+    off_N = truth_N - mode
+    largest = 2 * max(float(np.abs(off_N).max()), float(se_N.max()))
     smallest = max(float(np.quantile(se_N, 0.05)) / 2, largest * 1e-4)
     spread_K = np.concatenate([[0.0], smallest * np.sqrt(2) ** np.arange(1 + np.ceil(2 * np.log2(largest / smallest)))])
     variance_NK = spread_K**2 + se_N[:, None] ** 2
-    log_NK = -0.5 * (truth_N[:, None] ** 2 / variance_NK + np.log(variance_NK))
-    likely_NK = np.exp(log_NK - log_NK.max(1, keepdims=True))
+    log_NK = -0.5 * (off_N[:, None] ** 2 / variance_NK + np.log(variance_NK))
+    top_N = log_NK.max(1)
+    likely_NK = np.exp(log_NK - top_N[:, None])
     weight_K = np.full(len(spread_K), 1 / len(spread_K))
-    before = -np.inf
-    for _ in range(FIT_STEPS):
+    before = now = -np.inf
+    for _ in range(steps):
         total_N = likely_NK @ weight_K
         weight_K = weight_K * ((1 / total_N) @ likely_NK) / len(truth_N)
         now = float(np.log(total_N).mean())
         if now - before < FIT_GAIN:
             break
         before = now
-    return Prior(spread_K, weight_K)
+    return Prior(mode, spread_K, weight_K), now + float(top_N.mean())
 
 
 class Posterior:
@@ -84,18 +108,21 @@ class Posterior:
     def __init__(self, prior: Prior, truth_N: np.ndarray, se_N: np.ndarray) -> None:
         variance_NK = prior.spread_K**2 + se_N[:, None] ** 2
         with np.errstate(divide="ignore"):
-            log_NK = np.log(prior.weight_K) - 0.5 * (truth_N[:, None] ** 2 / variance_NK + np.log(variance_NK))
+            log_NK = np.log(prior.weight_K) - 0.5 * (
+                (truth_N[:, None] - prior.mode) ** 2 / variance_NK + np.log(variance_NK)
+            )
         log_NK -= log_NK.max(1, keepdims=True)
         share_NK = np.exp(log_NK)
         self._upto_NK = np.cumsum(share_NK / share_NK.sum(1, keepdims=True), axis=1)
-        self._spread_K, self._truth_N, self._se_N = prior.spread_K, truth_N, se_N
+        self._prior, self._truth_N, self._se_N = prior, truth_N, se_N
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """One truth (N,)."""
         part_N = (rng.random(len(self._truth_N))[:, None] > self._upto_NK[:, :-1]).sum(1)
-        variance_N = self._spread_K[part_N] ** 2
+        variance_N = self._prior.spread_K[part_N] ** 2
         kept_N = variance_N / (variance_N + self._se_N**2)
-        return kept_N * self._truth_N + np.sqrt(kept_N) * self._se_N * rng.standard_normal(len(part_N))
+        mean_N = self._prior.mode + kept_N * (self._truth_N - self._prior.mode)
+        return mean_N + np.sqrt(kept_N) * self._se_N * rng.standard_normal(len(part_N))
 
 
 def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
