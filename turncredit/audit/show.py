@@ -78,7 +78,7 @@ def find(what: str, results: Path) -> Found:
     rounds = {}
     if results.is_dir():
         for folder in views.experiment_folders(results):
-            for place in sorted(folder.glob("runs/*/seed*/round[0-9][0-9]")):
+            for place in sorted(folder.glob("runs/*/seed*/round[0-9]*")):
                 short = "/".join(place.parts[-3:])
                 rounds[f"{folder.name}/{short}"] = place
                 rounds.setdefault(short, place)

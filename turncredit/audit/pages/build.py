@@ -183,11 +183,11 @@ def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
 def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> str:
     """Two rollouts of one group side by side, with SCPO's walk where one failed and the other was its reference."""
     book = pages.book
-    walks = []
+    walks, drawn = [], {}
     for method in pages.order:
         found = walk(book, method, pages.made[method], left) if method in pages.made else None
         if found is not None and set(found.reference.tolist()) <= set(book.rows(right).tolist()):
-            walks.append(views.walk_view(book, found))
+            walks.append(views.walk_view(book, found, drawn))
     sides = [views.turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
     return _render(
         "pair.html.j2",

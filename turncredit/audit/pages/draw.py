@@ -11,6 +11,7 @@ from turncredit.audit.pages.inside import Walk
 
 UNIT = 10  # width of a turn
 HALF = 10  # height of a strip above and below its zero
+CELL = 26  # side of a square of a heatmap, with its gap (style.css: 25)
 
 
 def number(value: float, decimals: int = 2) -> str:
@@ -126,28 +127,27 @@ def course(
     return Markup(f'<svg class="course" role="img" aria-label="{Markup.escape(label)}" {box}>{"".join(parts)}</svg>')
 
 
-def heatmap(walk: Walk, turn_of: np.ndarray) -> Markup:
+def heatmap(walk: Walk, turn_of: np.ndarray, drawn: dict[bytes, str]) -> Markup:
     """SCPO's similarities: a row for each reference turn, a column for each failed turn, and the credited path.
 
     Cells are darker the more alike; a dot marks a match (at least theta), a frame a credited one, with its place in
-    the order of credits. `turn_of` (N) gives the turn number of a row.
+    the order of credits. `turn_of` (N) gives the turn number of a row. `drawn` holds the names of the cells that the
+    page has already, and gains these: variants of SCPO differ in their walk, not in what is alike.
     """
-    cell, left, top = 26, 34, 24
+    cell, left, top = CELL, 34, 24
     m, width = walk.score_mV.shape
     x_of = {int(row): left + column * cell for column, row in enumerate(walk.failed)}
-    square = f'width="{cell - 1}" height="{cell - 1}"'
+    cells = _cells(walk, turn_of, left, top)
     out = []
+    key = cells.encode()
+    if key in drawn:
+        out.append(f'<use href="#{drawn[key]}"/>')
+    else:
+        drawn[key] = f"alike{len(drawn)}"
+        out.append(f'<g id="{drawn[key]}">{cells}</g>')
     for place, row in enumerate(walk.reference.tolist()):
-        y = top + place * cell
-        out.append(f'<text class="tick" x="{left - 6}" y="{y + 17}" text-anchor="end">{turn_of[row]}</text>')
-        for column, other in enumerate(walk.failed.tolist()):
-            score = float(walk.score_mV[place, column])
-            x = left + column * cell
-            name = f"failed turn {turn_of[other]}, reference turn {turn_of[row]}: {score:.2f}"
-            box = f'class="m" x="{x}" y="{y}" {square} fill-opacity="{score:.2f}"'
-            out.append(f"<rect {box}><title>{name}</title></rect>")
-            if score >= walk.theta:
-                out.append(f'<circle class="hit" cx="{x + cell - 6}" cy="{y + 6}" r="2"/>')
+        y = top + place * cell + 17
+        out.append(f'<text class="tick" x="{left - 6}" y="{y}" text-anchor="end">{turn_of[row]}</text>')
     for other, x in x_of.items():
         out.append(f'<text class="tick" x="{x + cell / 2}" y="{top - 8}" text-anchor="middle">{turn_of[other]}</text>')
     credited = [step for step in walk.steps if step.place >= 0]
@@ -164,3 +164,17 @@ def heatmap(walk: Walk, turn_of: np.ndarray) -> Markup:
     size = f'width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}"'
     label = f"Similarity of {m} reference turns and {width} failed turns; {len(credited)} credited"
     return Markup(f'<svg class="heatmap" role="img" aria-label="{label}" {size}>{"".join(out)}</svg>')
+
+
+def _cells(walk: Walk, turn_of: np.ndarray, left: int, top: int) -> str:
+    """The squares of a heatmap, and the dots on those that match."""
+    out = []
+    for place, row in enumerate(walk.reference.tolist()):
+        y = top + place * CELL
+        for column, other in enumerate(walk.failed.tolist()):
+            score, x = float(walk.score_mV[place, column]), left + column * CELL
+            title = f"<title>turn {turn_of[other]} and {turn_of[row]}: {score:.2f}</title>"
+            out.append(f'<rect x="{x}" y="{y}" fill-opacity="{score:.2g}">{title}</rect>')
+            if score >= walk.theta:
+                out.append(f'<circle cx="{x + CELL - 6}" cy="{y + 6}" r="2"/>')
+    return "".join(out)

@@ -325,8 +325,8 @@ def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None,
     return out
 
 
-def walk_view(book: Book, walk: Walk) -> dict[str, Any]:
-    """SCPO's heatmap and the credited steps in words."""
+def walk_view(book: Book, walk: Walk, drawn: dict[bytes, str]) -> dict[str, Any]:
+    """SCPO's heatmap (`drawn`: see `draw.heatmap`) and the credited steps in words."""
     turn_N = book.turns.turn_N
     steps = []
     for step in walk.steps:
@@ -346,8 +346,7 @@ def walk_view(book: Book, walk: Walk) -> dict[str, Any]:
     return {
         "method": walk.method,
         "theta": f"{walk.theta:g}",
-        "order": walk.method,
-        "picture": draw.heatmap(walk, turn_N),
+        "picture": draw.heatmap(walk, turn_N, drawn),
         "steps": steps,
     }
 
