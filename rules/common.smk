@@ -49,7 +49,7 @@ wildcard_constraints:
     sampling=r"t\d+k\d+T[0-9.]+(s\d+)?",
     method=r"[A-Za-z][A-Za-z0-9_]*",
     seed=r"\d+",
-    round=r"\d\d",
+    round=r"\d\d|[1-9]\d\d",
     judge=re.escape(judge_name(EXPERIMENT.judge)),
     ask="role|progress|score",
 

@@ -39,7 +39,7 @@ rule hiddens:
     log:
         f"{LOGS}/hiddens/{{method}}-seed{{seed}}-round{{round}}{{point}}.log",
     wildcard_constraints:
-        round=r"0[2-9]|[1-9]\d",
+        round=r"0[2-9]|[1-9]\d\d?",
         point="|_action",
     priority: earlier_first
     conda:

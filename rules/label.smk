@@ -37,7 +37,7 @@ rule label:
     log:
         f"{LOGS}/label/{{method}}-seed{{seed}}-round{{round}}-{{judge}}-{{ask}}.log",
     wildcard_constraints:
-        round=r"0[2-9]|[1-9]\d",
+        round=r"0[2-9]|[1-9]\d\d?",
     priority: earlier_first
     conda:
         LABEL

@@ -34,7 +34,7 @@ rule rollout:
     log:
         f"{LOGS}/rollout/{{method}}-seed{{seed}}-round{{round}}.log",
     wildcard_constraints:
-        round=r"0[2-9]|[1-9]\d",
+        round=r"0[2-9]|[1-9]\d\d?",
     priority: earlier_first
     conda:
         PLAYING

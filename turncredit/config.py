@@ -100,7 +100,7 @@ class DemosConfig(_Closed):
 class SftConfig(_Closed):
     """The supervised warm start."""
 
-    epochs: float = Field(1.5, gt=0)
+    epochs: float = Field(1.5, ge=0, description="0: no warm start, the base model is the policy")
     successful_only: bool = Field(True, description="leave out demonstrations that did not reach their goal")
     batch: int = Field(8, ge=1, description="demonstrations per optimiser step")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon learns from scratch in half the time")
@@ -269,7 +269,7 @@ class Experiment(_Closed):
 
     experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
     seeds: tuple[int, ...] = Field((0,), min_length=1)
-    rounds: int = Field(12, ge=1, le=99)
+    rounds: int = Field(12, ge=1, le=999)
     methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="which to run, by name")
     define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods beyond the built-in ones")
     env: EnvConfig = EnvConfig()

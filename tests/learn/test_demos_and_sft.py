@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests.conftest import TINY
 from turncredit import tables
@@ -174,3 +175,13 @@ def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
     matrices = {name for name, parameter in named.items() if rates[id(parameter)] == 2.0}
     assert matrices == {name for name in named if name.endswith("_proj.weight")}
     assert len(rates) == len(named)
+
+
+def test_without_epochs_the_base_model_is_the_policy(world, tmp_path):
+    experiment = from_mapping({**TINY, "sft": {"epochs": 0}})
+    files = {"base": world.path("base"), "demos": world.path("demos.parquet")}
+    told = sft(experiment=experiment, **files, out=tmp_path / "policy", log=tmp_path / "log.parquet")
+    assert told == {"steps": 0.0}
+    assert tables.read(tmp_path / "log.parquet", "sft_log").num_rows == 0
+    weights = [load_file(folder / "model.safetensors") for folder in (world.path("base"), tmp_path / "policy")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

@@ -69,6 +69,12 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
     }
 
 
+def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
+    long = ("rounds=101", "eval={every: 101}", "tasks={eval: 12}")
+    jobs = counts(snakemake("-n", "results/tiny/runs/rloo/seed0/round101/credits.parquet", *TINY, "--config", *long))
+    assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (100, 100, 101)
+
+
 @pytest.mark.parametrize(
     ("mistake", "line"),
     [
@@ -87,7 +93,7 @@ def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_
             "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
             "its parts read the values of two models, turn_value and turnrd",
         ),
-        ("rounds=100", "rounds: input should be less than or equal to 99, got 100"),
+        ("rounds=1000", "rounds: input should be less than or equal to 999, got 1000"),
     ],
 )
 def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, line):

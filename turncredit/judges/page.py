@@ -15,7 +15,7 @@ from turncredit.judges.rubric import ROLE_NAMES, ROLES
 
 #: of a labels file in a results folder, from the experiment's name on
 _PLACE = re.compile(
-    r"(?P<experiment>[^/]+)/(?:sft/rollouts/[^/]+/seed\d+|runs/(?P<method>[^/]+)/seed\d+/round(?P<round>\d\d)/rollouts)"
+    r"(?P<experiment>[^/]+)/(?:sft/rollouts/[^/]+/seed\d+|runs/(?P<method>[^/]+)/seed\d+/round(?P<round>\d+)/rollouts)"
     r"/labels/[^/]+-role\.parquet$"
 )
 _BY = ["experiment", "env", "judge", "method", "round", "outcome"]

@@ -25,7 +25,10 @@ from turncredit.seeding import derive_seed, generator
 def sft(
     *, experiment: Experiment, base: str | Path, demos: str | Path, out: str | Path, log: str | Path
 ) -> dict[str, float]:
-    """Train the base model on the demonstrations; write the policy's folder and one log row a step."""
+    """Train the base model on the demonstrations; write the policy's folder and one log row a step.
+
+    With no epochs nothing is imitated: the policy is the base model (with adapters that do nothing yet, if any).
+    """
     settings = experiment.sft
     encoder = tokenizer.load(base)
     factory = agent_factory(
@@ -37,8 +40,8 @@ def sft(
     table = tables.read(demos, "demos")
     if settings.successful_only:
         table = table.filter(table.column("success"))
-    sequences = demonstrations(table, encoder, factory)
-    if not sequences:
+    sequences = demonstrations(table, encoder, factory) if settings.epochs else []
+    if settings.epochs and not sequences:
         raise UserError(f"{demos}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon")
     model = models.load_model(base, dtype=experiment.policy.dtype)
     if experiment.policy.lora:
@@ -78,8 +81,8 @@ def sft(
         seed=settings.seed,
     )
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("sft_log")), log, "sft_log", made_by)
-    last = rows[-50:]
-    return {"steps": float(len(rows)), "loss": float(np.mean([row["loss"] for row in last]))}
+    loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
+    return {"steps": float(len(rows)), **loss}
 
 
 def demonstrations(table: pa.Table, encoder: tokenizer.Tokenizer, factory) -> list[TokenSequence]:
@@ -110,7 +113,7 @@ def minibatches(
     sequences: list[TokenSequence], size: int, epochs: float, rng: np.random.Generator
 ) -> Iterator[list[TokenSequence]]:
     """Shuffled minibatches for `epochs` passes (a fraction of a pass counts), like lengths together."""
-    wanted = max(1, round(epochs * len(sequences) / size))
+    wanted = max(1, round(epochs * len(sequences) / size)) if epochs else 0
     made = 0
     while made < wanted:
         noise = rng.random(len(sequences)) * 30
