@@ -136,7 +136,11 @@ def entries(results: Path) -> list[Entry]:
         folder = path.parent.parent.relative_to(results).as_posix()
         if folder.startswith("runs/"):
             parent = f"{where['method']}/seed{where['seed']}"
-            found.append(Entry(parent, f"{parent}/round{where['round']:02d}", where["round"], path))
+            # What is about the whole run (its invariants) is in the run itself.
+            nested = where["round"] is not None
+            found.append(
+                Entry(parent, f"{parent}/round{where['round']:02d}" if nested else parent, where["round"], path)
+            )
         else:
             # Rollouts and evaluations of the SFT policy are nested below `shared`, each by its folder.
             nested = where["round"] is not None
