@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +16,15 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 60.0
+#: Chromium reads commands from descriptor 3 and answers on 4; messages end with a zero byte. The pipes may have any
+#: numbers, those two among them, so they are moved out of the way first.
+ON_3_AND_4 = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find() -> str | None:
@@ -30,10 +40,9 @@ class Browser:
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-        flags += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}"]
-        # Chromium reads commands from descriptor 3 and answers on 4, messages end with a zero byte.
+        flags += ["--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "about:blank"]
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', program, *flags, "about:blank"],
+            [sys.executable, "-S", "-c", ON_3_AND_4, str(to_browser), str(from_browser), program, *flags],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

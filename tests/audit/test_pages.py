@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from tests.audit import pages_world
+from turncredit import tables
+from turncredit.audit import measures, scored
+from turncredit.audit.pages.agreement import clashes, mean_ranks
+from turncredit.audit.pages.book import read_book
+from turncredit.audit.pages.build import pages
+from turncredit.audit.pages.choose import choose, pairs
+from turncredit.audit.pages.inside import gate_words, walk
+from turncredit.cli import app
+from turncredit.config import from_mapping
+from turncredit.credit import METHODS
+from turncredit.errors import UserError
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    return pages_world.make(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="session")
+def book(world):
+    return read_book(**world.given())
+
+
+def make_pages(world, out, count=5):
+    experiment = from_mapping({"experiment": "synthetic", "audit": {"pages": count}})
+    return pages(experiment=experiment, run="flat_grpo", seed=0, round=1, **world.given(), probes={}, out=out)
+
+
+def test_every_failure_that_gets_a_page_has_a_successful_sibling_that_gets_one(book):
+    chosen = choose(book, 6)
+    assert len(chosen) == len(set(chosen)) == 6
+    failed = [rollout for rollout in chosen if not book.success_R[rollout]]
+    assert failed
+    assert {a for a, _ in pairs(book, chosen)} == set(failed)
+    for a, b in pairs(book, chosen):
+        assert book.turns.group_R[a] == book.turns.group_R[b]
+        assert book.success_R[b]
+        won = [r for r in book.siblings(a) if book.success_R[r]]
+        assert book.turns.length_R[b] == max(book.turns.length_R[r] for r in won)
+
+
+def test_a_group_without_contrast_comes_last(tmp_path):
+    world = pages_world.make(tmp_path, groups=3)
+    table = tables.read(world.turns)
+    rewards = [
+        1.0 if group == "game-1" else reward
+        for group, reward in zip(table["group_id"].to_pylist(), table["reward"].to_pylist(), strict=True)
+    ]
+    won = [
+        group == "game-1" or won
+        for group, won in zip(table["group_id"].to_pylist(), table["success"].to_pylist(), strict=True)
+    ]
+    changed = table.set_column(table.column_names.index("reward"), "reward", pa.array(rewards))
+    changed = changed.set_column(table.column_names.index("success"), "success", pa.array(won))
+    tables.write(changed, world.turns, "turns", pages_world.MADE_BY)
+    book = read_book(**world.given())
+    groups = [book.ids_R[rollout][0] for rollout in choose(book, 9)]
+    assert groups.count("game-1") == 1
+
+
+def test_the_mean_rank_correlation_is_that_of_the_fidelity_measures(world, book):
+    truth, advantages = scored.load(world.turns, list(world.credits.values()), world.branches)
+    for name, mean in mean_ranks(book).items():
+        found = measures.rank_correlation(advantages[name], truth)
+        assert mean == pytest.approx(found.value, abs=1e-12)
+
+
+def test_credit_clashes_only_where_the_sign_of_the_truth_is_known(book):
+    truth = book.truth
+    for row in range(book.turns.n):
+        credit = book.credits["flat_grpo"].advantage_N[row]
+        known = abs(truth.advantage_N[row]) > 1.96 * truth.se_N[row]
+        assert clashes(book, "flat_grpo", row) == bool(known and credit * truth.advantage_N[row] < 0)
+
+
+def test_the_walk_shown_for_scpo_gives_the_credits_of_its_table(book):
+    seen = 0
+    for rollout in np.flatnonzero(~book.success_R):
+        found = walk(book, "scpo", METHODS["scpo"], int(rollout))
+        credited = {step.row: step for step in found.steps if step.place >= 0}
+        for row in book.rows(int(rollout)).tolist():
+            credit = book.credits["scpo"].components["scpo_credit"][row]
+            assert (row in credited) == (book.credits["scpo"].components["scpo_reference"][row] >= 0)
+            if row in credited:
+                assert credit == pytest.approx(max(0.0, (credited[row].similarity - 0.4) / 0.6))
+                assert credited[row].similarity >= found.theta
+                seen += 1
+        assert [step.visit for step in found.steps] == sorted(step.visit for step in found.steps)
+    assert seen
+
+
+def test_a_success_has_no_walk(book):
+    won = int(np.flatnonzero(book.success_R)[0])
+    assert walk(book, "scpo", METHODS["scpo"], won) is None
+
+
+def test_the_gate_is_told_in_words_only_where_there_is_one(book):
+    parts = book.credits["mgr_no_critic"].components
+    for row in range(book.turns.n):
+        words = gate_words(parts, row)
+        flipped = parts["gate"][row] < 0 and parts["local"][row] > 0
+        assert ("turned it negative" in words) == flipped
+    assert gate_words(book.credits["gigpo"].components, 0) is None
+
+
+def test_the_same_tables_give_the_same_bytes_and_old_pages_go(world, tmp_path):
+    make_pages(world, tmp_path / "one")
+    (tmp_path / "one" / "stale.html").write_text("from an earlier choice")
+    measured = make_pages(world, tmp_path / "one")
+    make_pages(world, tmp_path / "two")
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert "stale.html" not in one
+    assert {name: text.replace(b"/one", b"/two") for name, text in one.items()} == two
+    assert measured["pages"] == len(one)
+
+
+def test_every_link_between_pages_leads_somewhere(world, tmp_path):
+    make_pages(world, tmp_path / "pages")
+    for path in (tmp_path / "pages").glob("*.html"):
+        text = path.read_text()
+        ids = set(re.findall(r'id="([^"]+)"', text))
+        for link in re.findall(r'href="([^"]+)"', text):
+            file, _, part = link.partition("#")
+            assert (path.parent / file).exists() if file else part in ids, (path.name, link)
+
+
+def test_fifty_turns_and_twenty_methods_stay_under_a_megabyte(tmp_path):
+    names = [name for name, method in METHODS.items() if not method.needs and not name.startswith("hipif")]
+    world = pages_world.make(tmp_path, groups=1, longest=50, methods=names)
+    assert len(names) >= 15
+    assert make_pages(world, tmp_path / "pages", count=4)["largest_bytes"] < 1e6
+
+
+def test_texts_of_the_tables_are_never_markup(world, tmp_path):
+    make_pages(world, tmp_path / "pages", count=12)
+    texts = [path.read_text() for path in (tmp_path / "pages").glob("*.html")]
+    assert any("&lt;script&gt;document.title" in text for text in texts)
+    for text in texts:
+        assert "<script>document" not in text
+        assert "<img" not in text
+        assert "<b>evil" not in text
+
+
+def test_page_needs_no_more_than_keys_rewards_and_credits(tmp_path):
+    rows = {"group_id": ["g"] * 4, "rollout_id": ["a", "a", "b", "b"], "turn": [0, 1, 0, 1], "reward": [0.0, 1, 0, 0]}
+    tables.pq.write_table(pa.table(rows), tmp_path / "turns.parquet")
+    rows |= {"advantage": [1.0, 2.0, -1.0, float(0)]}
+    tables.pq.write_table(pa.table(rows), tmp_path / "mine.parquet")
+    command = ["page", "--turns", str(tmp_path / "turns.parquet"), "--credits", str(tmp_path / "mine.parquet")]
+    done = CliRunner().invoke(app, [*command, "--rollout", "g/a", "--out", str(tmp_path / "a.html")])
+    assert done.exit_code == 0, done.output
+    assert "+2.00" in (tmp_path / "a.html").read_text()
+    done = CliRunner().invoke(app, [*command, "--rollout", "b", "--against", "a", "--out", str(tmp_path / "b.html")])
+    assert done.exit_code == 0, done.output
+
+
+def test_several_methods_may_share_a_file(world, tmp_path):
+    both = pa.concat_tables(
+        [tables.read(world.credits[name]).select([*tables.KEYS, "method", "advantage"]) for name in ("gigpo", "scpo")]
+    )
+    tables.pq.write_table(both, tmp_path / "both.parquet")
+    book = read_book(turns=world.turns, credits={"both": tmp_path / "both.parquet"})
+    assert list(book.credits) == ["gigpo", "scpo"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--rollout", "game-0#9"], "no rollout 'game-0#9' (did you mean 'game-0#"),
+        (["--rollout", "game-0#0", "--against", "game-1#0"], "not another rollout of the same group"),
+        (["--rollout", "game-0#0", "--show", "gigpoo"], "none of the credits is of that method"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_file(world, tmp_path, change, says):
+    out = tmp_path / "page.html"
+    command = ["page", "--turns", str(world.turns), "--credits", str(world.credits["gigpo"]), "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, *change])
+    assert isinstance(done.exception, UserError)
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not out.exists()
+
+
+def test_branches_of_other_turns_are_refused(world, tmp_path):
+    table = tables.read(world.branches)
+    other = table.set_column(1, "rollout_id", pa.array(["elsewhere"] * table.num_rows))
+    tables.pq.write_table(other, tmp_path / "branches.parquet")
+    with pytest.raises(UserError, match=r"'elsewhere'.* is not one of these turns"):
+        read_book(turns=world.turns, credits={}, branches=tmp_path / "branches.parquet")
