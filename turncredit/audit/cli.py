@@ -33,8 +33,9 @@ def sql(
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
-    Views: turns, credits, evals, updates, labels, hiddens, values, branches, tasks, demos, sft_log, metrics; each with
-    experiment, method, seed and round from the file's place. See docs/sql.md.
+    Views: turns, credits, evals, updates, labels, hiddens, values, tasks, demos, sft_log, metrics, judge_cache; and of
+    audits branches, audit_credits, audit_values, fidelity, gradients, leaks, invariants. Each has experiment, method,
+    seed and round from the file's place, and tables about turns `turn_id` to join them. See docs/sql.md.
     """
     from turncredit.audit import sqltool
 
