@@ -113,3 +113,53 @@ def test_a_bar_grows_from_zero_to_its_side(value, scale, expected):
     left, right = show.bar(value, scale).split("│")
     assert (left.count("█"), right.count("█")) == expected
     assert len(left) == show.BAR
+
+
+# Ground truth and labels ---------------------------------------------------------------------------------------------
+
+
+def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
+    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    mine = [row for row in truth if row["rollout_id"] == "train-3-0#0"]
+    for row in mine:
+        assert f"A* {row['advantage_true']:+.3f} ± 0.100 (V 0.50, Q {row['q_true']:.2f}, 24 continuations)" in out
+    best = max(mine, key=lambda row: row["advantage_true"])
+    assert f"A* {best['advantage_true']:+.3f}" in next(line for line in out.splitlines() if "★ most useful" in line)
+    # The run's own credit comes first, and only once.
+    assert out.count("  flat_grpo  ") == len(mine)
+    assert "turn_value" in out
+    assert "rule-role: D (it moved)" in out
+    assert "Rank correlation with A*" in out
+
+
+def test_an_audits_folder_and_the_shared_rollouts_show_the_same(audited, capsys):
+    by_audit = shown(capsys, audited / "audit/flat_grpo/seed0/round01", "train-1-0#0")
+    turns = next(audited.glob("sft/rollouts/*/seed0/turns.parquet"))
+    assert by_audit == shown(capsys, turns, "train-1-0#0")
+    assert "A* " in by_audit
+    assert shown(capsys, audited / "audit/flat_grpo/seed0/round03", "train-3-0#0") == shown(
+        capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0"
+    )
+
+
+def test_one_turn_in_full_has_its_truth(audited, capsys):
+    assert "A* " in shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0", 0)
+
+
+def test_the_rank_correlation_of_a_rollout_is_spearmans():
+    assert show._rank([1.0, 2.0, 3.0], [0.1, 0.2, 5.0]) == pytest.approx(1)
+    assert show._rank([1.0, 2.0, 3.0], [5.0, 5.0, 5.0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"role": "D", "score": None, "evidence": "took it", "reason": None}, "D (took it)"),
+        ({"role": None, "score": 0.5, "evidence": None, "reason": None}, "score 0.5"),
+        ({"role": None, "score": -1.0, "evidence": "back", "reason": None}, "score -1 (back)"),
+        ({"role": None, "score": float("nan"), "evidence": None, "reason": "no JSON"}, "no label (no JSON)"),
+    ],
+)
+def test_a_label_is_a_role_a_score_or_the_reason_why_there_is_none(said, expected):
+    assert show._label(said) == expected

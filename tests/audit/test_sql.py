@@ -6,10 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.audit import synthetic
+from turncredit import tables
 from turncredit.audit import sqltool, views
 from turncredit.audit.collect import collect
 from turncredit.errors import UserError
@@ -71,7 +73,7 @@ def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
     assert sqltool.answer(f"SELECT * FROM {view}", tmp_path).num_rows == 0
 
 
-def test_the_queries_of_the_documentation_run(finished):
+def test_the_queries_of_the_documentation_run(audited):
     text = (Path(__file__).parents[2] / "docs/sql.md").read_text()
     queries = [
         query
@@ -81,7 +83,68 @@ def test_the_queries_of_the_documentation_run(finished):
     ]
     assert len(queries) >= 4
     for query in queries:
-        assert sqltool.answer(query, finished).num_rows > 0, query
+        assert sqltool.answer(query, audited).num_rows > 0, query
+
+
+def test_tables_about_turns_join_on_one_number(audited):
+    by_keys = """SELECT c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s FROM credits c
+        JOIN turns t USING (experiment, seed, round, group_id, rollout_id, turn)
+        WHERE t.method IN ('sft', c.method) GROUP BY ALL ORDER BY ALL"""
+    by_number = """SELECT c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s FROM credits c
+        JOIN turns t USING (turn_id) GROUP BY ALL ORDER BY ALL"""
+    found = rows(by_number, audited)
+    assert [row | {"s": pytest.approx(row["s"])} for row in rows(by_keys, audited)] == found
+    assert len(found) == 4 * 2 * 3
+    whole = rows("SELECT count(*) AS n, count(DISTINCT turn_id) AS d FROM turns", audited)[0]
+    assert whole["n"] == whole["d"]
+
+
+def test_what_an_audit_made_joins_the_turns_it_is_about(audited):
+    found = rows("SELECT run, method, seed, round, count(*) AS n FROM branches GROUP BY ALL ORDER BY ALL", audited)
+    assert [(row["run"], row["method"], row["seed"], row["round"]) for row in found] == [
+        ("flat_grpo", "flat_grpo", seed, round_) for seed in (0, 1) for round_ in (1, 3)
+    ]
+    joined = rows("SELECT count(*) AS n FROM branches JOIN turns USING (turn_id) JOIN labels USING (turn_id)", audited)
+    assert joined[0]["n"] == sum(row["n"] for row in found)
+    credited = rows("SELECT count(*) AS n FROM branches b JOIN audit_credits c USING (turn_id)", audited)
+    assert credited[0]["n"] == len(synthetic.FIDELITY) * joined[0]["n"]
+
+
+@pytest.mark.parametrize("view", ["fidelity", "gradients", "leaks"])
+def test_measures_of_an_audit_name_their_method_and_the_audited_run(view, audited):
+    found = rows(f"SELECT DISTINCT method, run, round FROM {view}", audited)
+    assert {row["run"] for row in found} == {"flat_grpo"}
+    assert {row["method"] for row in found} == set(synthetic.LEARNED if view == "leaks" else synthetic.FIDELITY)
+    assert {row["round"] for row in found} == ({3} if view == "leaks" else {1, 3})
+
+
+def test_the_judges_cache_belongs_to_all_experiments(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
+    text = dict.fromkeys(("key", "model", "ask", "prompt_version", "prompt", "decoding", "answer"), "x")
+    row = text | {"finish_reason": None, "tokens_in": 7, "tokens_out": 1, "seconds": 0.5}
+    table = pa.Table.from_pylist([row], schema=tables.schema("judge_cache"))
+    tables.write(table, tmp_path / "judge_cache/a.parquet", "judge_cache", synthetic.MADE_BY)
+    for results in (tmp_path, folder):
+        assert rows("SELECT sum(tokens_in)::INT AS n FROM judge_cache", results) == [{"n": 7}]
+
+
+def test_a_folder_above_the_results_may_have_any_name(tmp_path):
+    place = tmp_path / "runs" / "audit" / "seed9" / "sft"
+    place.mkdir(parents=True)
+    synthetic.make(place, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
+    found = rows("SELECT DISTINCT experiment, method, seed, round FROM credits", place)
+    assert found == [{"experiment": "synthetic", "method": "flat_grpo", "seed": 0, "round": 1}]
+
+
+def test_rounds_may_have_three_digits(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
+    (folder / "runs/flat_grpo/seed0/round01").rename(folder / "runs/flat_grpo/seed0/round123")
+    assert rows("SELECT DISTINCT round FROM credits", folder) == [{"round": 123}]
+
+
+def test_the_mean_of_a_boolean_is_refused_with_what_to_write(finished):
+    with pytest.raises(UserError, match=r"write avg\(success::INT\)"):
+        rows("SELECT avg(success) FROM evals", finished)
 
 
 def test_metrics_are_a_table_too(finished):
