@@ -164,21 +164,22 @@ def true_values(
 ) -> Values:
     """Values of the states before all turns of `rollouts`, one rollout after the other (S).
 
-    `play` continues from a start's moment to the end. A turn's advantage is the difference of two such values, so each
-    is aimed at `target_se` / sqrt 2.
+    `play` continues from a start's moment to the end. Copy 7 of one state and copy 7 of the next draw the same numbers
+    in the same turns (a continuation begins with the numbers of its own turn), so that luck cancels in differences.
     """
     states = [(rollout, moment) for rollout in rollouts for moment in rollout.moments]
+    follows_S = np.array([moment.turn < len(rollout.turns) - 1 for rollout, moment in states])
     # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
     order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
 
-    def draw(first_S2: np.ndarray, more_S2: np.ndarray) -> Iterator[Continuation]:
+    def draw(first_S2: np.ndarray, count_S2: np.ndarray) -> Iterator[Continuation]:
         starts, whose = [], []
         for state in order:
             rollout, moment = states[state]
             for half in (0, 1):
-                for copy in range(first_S2[state, half], first_S2[state, half] + more_S2[state, half]):
-                    starts.append(_start(rollout, moment, derive_seed(seed, _key(rollout, moment), half, int(copy))))
-                    whose.append((state, half))
+                for copy in range(first_S2[state, half], count_S2[state, half]):
+                    starts.append(_start(rollout, moment, derive_seed(seed, rollout.rollout_id, half, copy)))
+                    whose.append((state, half, copy))
         for done, (number, played) in enumerate(play(starts), start=1):
             progress(done, len(starts))
             total = float(sum(turn.reward for turn in played.turns))
@@ -186,17 +187,14 @@ def true_values(
 
     return estimate(
         draw,
-        np.full(len(states), settings.target_se * np.sqrt(0.5)),
+        follows_S,
+        target=settings.target_se,
         least=settings.min_continuations,
         most=settings.max_continuations,
         budget=settings.budget_turns,
         low=low,
         high=high,
     )
-
-
-def _key(rollout: Branched, moment: Moment) -> str:
-    return f"{rollout.rollout_id}:{moment.turn}"
 
 
 def _start(rollout: Branched, moment: Moment, seed: int) -> Start:
@@ -206,8 +204,9 @@ def _start(rollout: Branched, moment: Moment, seed: int) -> Start:
 def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
     """Columns for each turn from the values of the states before them: V, Q and Q - V, with standard errors.
 
-    Q(s_t, a_t) = r_t + V(s_{t+1}); after a rollout's last turn it is the reward, exactly. Errors of neighbouring turns
-    are not independent: the error of the state between them enters one with a plus and the other with a minus.
+    Q(s_t, a_t) = r_t + V(s_{t+1}); after a rollout's last turn it is the reward, exactly. The error of Q - V is below
+    that of independent V and Q, because their copies share random numbers. Errors of neighbouring turns are not
+    independent either: the error of the state between them enters one with a plus and the other with a minus.
     """
     q_S, q_error_S, q_half_S2 = (np.zeros_like(part) for part in (values.value_S, values.error_S, values.half_S2))
     at = 0
@@ -225,7 +224,7 @@ def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.nda
         "q_true": reward_S + q_S,
         "q_se": q_error_S,
         "advantage_true": reward_S + q_S - values.value_S,
-        "advantage_true_se": np.hypot(values.error_S, q_error_S),
+        "advantage_true_se": values.step_error_S,
         "advantage_first_half": half_S2[:, 0],
         "advantage_second_half": half_S2[:, 1],
         "continuations": values.count_S,

@@ -1,0 +1,163 @@
+"""Time branching, and measure what common random numbers and the adaptive numbers are worth, on a made experiment.
+
+    snakemake --cores 1 results/household/sft/rollouts/t64k8T1.0/seed0/turns.parquet
+    python -m benchmarks.branch.run                      turns per second on one core
+    python -m benchmarks.branch.run --what luck          the same random numbers for neighbouring states
+    python -m benchmarks.branch.run --what numbers       continuations where they are needed, against everywhere alike
+
+`turns/s` counts the policy's turns in all continuations of one call, with all contexts read, over the seconds of that
+call; CPU seconds are those of the process. OMP_NUM_THREADS is 1 if it is not set.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+import typer
+
+from turncredit import tables
+from turncredit.config import Experiment, load
+from turncredit.learn.branch import Branched, choose, restored, true_values
+from turncredit.learn.estimates import Values
+from turncredit.learn.play import Moment, Player, Start
+from turncredit.learn.tasks import Games
+from turncredit.seeding import derive_seed, generator
+from turncredit.turns import Turns
+
+
+def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Branched], Player]:
+    """Restored rollouts of the SFT policy with about so many turns, and a player of that policy."""
+    games = Games(experiment, results / "tasks" / "train.parquet")
+    table = sorted(results.glob("sft/rollouts/*/seed*/turns.parquet"))[0]
+    view = Turns(tables.read(table, "turns"))
+    player = Player(experiment, results / "sft" / "policy", games, experiment.rollout.slots)
+    by_id = {row["task_id"]: row for row in games.rows}
+    clock = time.perf_counter()
+    chosen = choose(view, turns, generator(0, "benchmark"))
+    rollouts = [restored(view, int(number), games, by_id, player.new_agent()) for number in chosen]
+    count = sum(len(rollout.turns) for rollout in rollouts)
+    print(f"{count} turns of {len(rollouts)} rollouts restored and checked in {time.perf_counter() - clock:.2f} s\n")
+    return rollouts, player
+
+
+def speed(experiment: Experiment, rollouts: list[Branched], player: Player) -> None:
+    """One call of the stage's values."""
+    print("| turns | continuations | continuation turns | wall s | CPU s | turns/s of wall | turns/s of CPU |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    for part in (rollouts[: max(1, len(rollouts) // 4)], rollouts):
+        clock, cpu = time.perf_counter(), time.process_time()
+        values = true_values(
+            part,
+            lambda starts: player.stream(starts, temperature=1.0),
+            experiment.audit.branch.model_copy(update={"budget_turns": 10**9}),
+            seed=1,
+            low=0.0,
+            high=1.0,
+        )
+        wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
+        played, count = int(values.turns_S.sum()), int(values.count_S.sum())
+        print(
+            f"| {len(values.value_S)} | {count:,} | {played:,} | {wall:.1f} | {cpu:.1f} | {played / wall:,.0f} "
+            f"| {played / cpu:,.0f} |",
+            flush=True,
+        )
+
+
+def returns(
+    rollouts: list[Branched], player: Player, copies: int, start: Callable[[Branched, Moment, int], Start]
+) -> list[np.ndarray]:
+    """Returns (T, copies) of each rollout's states, copy by copy."""
+    starts = [
+        start(rollout, moment, copy) for rollout in rollouts for moment in rollout.moments for copy in range(copies)
+    ]
+    played = player.play(starts, temperature=1.0)
+    flat = np.array([float(sum(turn.reward for turn in one.turns)) for one in played]).reshape(-1, copies)
+    return np.split(flat, np.cumsum([len(rollout.moments) for rollout in rollouts])[:-1])
+
+
+def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
+    """How much of the variance of V(s_{t+1}) - V(s_t) goes where copies of neighbouring states share their numbers."""
+
+    def own(rollout: Branched, moment: Moment, copy: int) -> Start:
+        seed = derive_seed("own", rollout.rollout_id, moment.turn, copy)
+        return Start("", "", rollout.task, seed, moment)
+
+    def by_turn(rollout: Branched, moment: Moment, copy: int) -> Start:
+        return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), moment)
+
+    def by_step(rollout: Branched, moment: Moment, copy: int) -> Start:
+        at_start = replace(moment, turn=0)  # its numbers begin with those of turn 0
+        return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), at_start)
+
+    print("| random numbers of a copy | correlation of neighbours' returns | variance of the difference |")
+    print("|---|---:|---:|")
+    named = {
+        "its own": own,
+        "those of its rollout, turn by turn": by_turn,
+        "those of its rollout, from the start of the continuation": by_step,
+    }
+    for name, start in named.items():
+        shared, spread = 0.0, 0.0
+        for part in returns(rollouts, player, copies, start):
+            for one, two in pairwise(part):
+                shared += float(np.cov(one, two)[0, 1])
+                spread += float(np.var(one, ddof=1) + np.var(two, ddof=1))
+        print(f"| {name} | {2 * shared / spread:+.3f} | {1 - 2 * shared / spread:.3f} |", flush=True)
+
+
+def numbers(experiment: Experiment, rollouts: list[Branched], player: Player) -> None:
+    """The error of an advantage for about the same continuation turns."""
+    settings = experiment.audit.branch
+
+    def found(least: int, most: int) -> Values:
+        changed = settings.model_copy(update={"min_continuations": least, "max_continuations": most})
+        play = lambda starts: player.stream(starts, temperature=1.0)  # noqa: E731
+        return true_values(rollouts, play, changed, seed=2, low=0.0, high=1.0)
+
+    adaptive = found(settings.min_continuations, settings.max_continuations)
+    alike = round(float(adaptive.turns_S.sum() / (adaptive.turns_S / adaptive.count_S).sum()))
+    print("| rule | continuations from a state | turns | error of an advantage, root mean square | 90th percentile |")
+    print("|---|---:|---:|---:|---:|")
+    for name, values in (("adaptive", adaptive), ("everywhere alike", found(alike, alike))):
+        low, middle, high = np.percentile(values.count_S, [10, 50, 90])
+        error_S = values.step_error_S
+        print(
+            f"| {name} | {middle:.0f} ({low:.0f} to {high:.0f}) | {int(values.turns_S.sum()):,} "
+            f"| {np.sqrt((error_S**2).mean()):.3f} | {np.percentile(error_S, 90):.3f} |",
+            flush=True,
+        )
+
+
+def main(
+    what: Literal["speed", "luck", "numbers"] = "speed",
+    config: Path = Path("config.yaml"),
+    results: Path = Path("results/household"),
+    turns: int = 96,
+) -> None:
+    """Print one table as Markdown."""
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    experiment = load([config])
+    print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads, ", end="")
+    print(f"load {os.getloadavg()[0]:.1f}, {experiment.rollout.slots} slots\n")
+    rollouts, player = recorded(experiment, results, turns)
+    if what == "speed":
+        speed(experiment, rollouts, player)
+    elif what == "luck":
+        luck(rollouts, player)
+    else:
+        numbers(experiment, rollouts, player)
+
+
+if __name__ == "__main__":
+    typer.run(main)
