@@ -9,6 +9,7 @@ claims, so that work is shared out by itself and a helper that dies loses nothin
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -52,7 +53,11 @@ def ask_all(
         if len(missing) < _WORTH_HELP:
             processes = 1
         told = _ask_together(missing, config, ask, cache, allowed, lambda done: progress(known + done), processes)
-        replies.update(asyncio.run(told))
+        gc.freeze()  # the questions stay: looking through them for garbage again and again costs a tenth of the time
+        try:
+            replies.update(asyncio.run(told))
+        finally:
+            gc.unfreeze()
     return replies
 
 
@@ -149,6 +154,7 @@ def main() -> None:
         if sys.stdin.readline() != "go\n":
             return
         cache.refresh()  # what the table knows was left out by whoever called
+        gc.freeze()
         try:
             replies = asyncio.run(crew.work())
         except UserError as refusal:
