@@ -12,9 +12,9 @@ even A agrees fully with a, and a method's score means little without the score 
 3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval says where the
    score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
 
-A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise. Where nearly
-all turns of most rollouts have exactly the same advantage, the ceiling is too high: differences that small can't be
-told from none, and a few of them are drawn where the truth has ties, which order nothing.
+A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise. The ceiling
+is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has numbers):
+differences that small can't be told from none, so some are drawn where the truth has hardly any.
 """
 
 from __future__ import annotations
