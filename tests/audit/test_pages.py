@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
@@ -36,17 +37,25 @@ def make_pages(world, out, count=5):
     return pages(experiment=experiment, run="flat_grpo", seed=0, round=1, **world.given(), probes={}, out=out)
 
 
-def test_every_failure_that_gets_a_page_has_a_successful_sibling_that_gets_one(book):
+def test_a_failure_is_laid_beside_the_longest_successful_sibling_that_has_a_page(book):
     chosen = choose(book, 6)
     assert len(chosen) == len(set(chosen)) == 6
-    failed = [rollout for rollout in chosen if not book.success_R[rollout]]
-    assert failed
-    assert {a for a, _ in pairs(book, chosen)} == set(failed)
-    for a, b in pairs(book, chosen):
-        assert book.turns.group_R[a] == book.turns.group_R[b]
-        assert book.success_R[b]
-        won = [r for r in book.siblings(a) if book.success_R[r]]
-        assert book.turns.length_R[b] == max(book.turns.length_R[r] for r in won)
+    found = pairs(book, chosen)
+    assert found
+    for failed, won in found:
+        assert book.turns.group_R[failed] == book.turns.group_R[won]
+        assert not book.success_R[failed]
+        assert book.success_R[won]
+        others = [r for r in book.siblings(failed) if book.success_R[r] and r in chosen]
+        assert book.turns.length_R[won] == max(book.turns.length_R[r] for r in others)
+
+
+def test_rollouts_with_ground_truth_come_before_those_without(world, tmp_path):
+    table = tables.read(world.branches)
+    few = table.filter(pc.equal(table["rollout_id"], "game-2#1"))
+    tables.pq.write_table(few, tmp_path / "branches.parquet")
+    book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
+    assert book.ids_R[choose(book, 3)[0]] == ("game-2", "game-2#1")
 
 
 def test_a_group_without_contrast_comes_last(tmp_path):

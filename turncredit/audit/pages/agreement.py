@@ -15,11 +15,15 @@ MIN_TURNS = 3
 
 @dataclass(frozen=True)
 class Agreement:
-    """One method on one rollout: rank correlation (NaN where there is none), and `right` of `clear` signs."""
+    """One method on one rollout: rank correlation (NaN where there is none), and `right` of `clear` signs.
+
+    `ranked` says whether there is an order to find: enough branched turns, which do not all have the same A*.
+    """
 
     rank: float
     right: int
     clear: int
+    ranked: bool
 
 
 def agreement(book: Book, method: str, rollout: int) -> Agreement:
@@ -28,12 +32,13 @@ def agreement(book: Book, method: str, rollout: int) -> Agreement:
     A credit of exactly 0 agrees with neither sign.
     """
     if book.truth is None:
-        return Agreement(float("nan"), 0, 0)
+        return Agreement(float("nan"), 0, 0, False)
     rows = book.branched(rollout)
     credit, true = book.credits[method].advantage_N[rows], book.truth.advantage_N[rows]
     clear = book.truth.clear_N[rows]
     right = np.sign(credit[clear]) == np.sign(true[clear])
-    return Agreement(spearman(credit, true), int(right.sum()), int(clear.sum()))
+    ranked = len(true) >= MIN_TURNS and np.ptp(true) > 0
+    return Agreement(spearman(credit, true), int(right.sum()), int(clear.sum()), bool(ranked))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:

@@ -24,7 +24,7 @@ from turncredit.audit.pages.book import Book, read_book
 from turncredit.audit.pages.choose import choose
 from turncredit.audit.pages.choose import pairs as chosen_pairs
 from turncredit.audit.pages.inside import PROBES, gate_words, model_strips, walk
-from turncredit.config import Experiment
+from turncredit.config import RAILS, Experiment
 from turncredit.credit import METHODS, Method
 
 #: how many methods are shown at first: the audited run's, those that follow A* best, and the one that does least
@@ -202,7 +202,7 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
         left=_side(pages, left),
         right=_side(pages, right),
         rows=views.side_by_side(*sides),
-        verdict=[],
+        verdict=[views.parting(*sides), *_fates(pages, left, right)],
         walks=walks,
         stop_word="turn",
     )
@@ -262,12 +262,12 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
                 "pair": next((file for pair, file in pages.pair_files.items() if rollout in pair), None),
                 "branched": count,
                 "picture": draw.strip(line[0][at], line[1], width=len(at), label="A*" if book.truth else "credit"),
-                "cells": [views.rank_cell(method, agreement(book, method, rollout), count) for method in pages.order]
+                "cells": [views.rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
                 if book.truth
                 else [],
             }
         )
-    known = [name for name in pages.order if np.isfinite(pages.ranks[name])]
+    known = [name for name in pages.order if np.isfinite(pages.ranks[name]) and name not in RAILS]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
         f"{100 * book.success_R.mean():.0f}% succeeded",
@@ -275,7 +275,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     ]
     if book.truth:
         facts.append(f"{int(book.truth.there_N.sum())} turns branched")
-    means = [views.rank_cell(method, Agreement(pages.ranks[method], 0, 0), MIN_TURNS) for method in pages.order]
+    means = [views.rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
     return _render(
         "index.html.j2",
         pages,
@@ -353,6 +353,19 @@ def _side(pages: Pages, rollout: int) -> dict[str, Any]:
         "length": int(book.turns.length_R[rollout]),
         "link": pages.rollout_files.get(rollout),
     }
+
+
+def _fates(pages: Pages, left: int, right: int) -> list[Markup]:
+    """What mattered most in each of the two, where that is known."""
+    out = []
+    for side, rollout in (("a", left), ("b", right)):
+        sentences = views.verdict(pages.book, rollout)
+        if sentences and views.marks(pages.book, rollout):
+            which = "the failure" if not pages.book.success_R[rollout] else "the success"
+            # The sentence links to a turn of a page of its own; here turns carry the letter of their side.
+            text = str(sentences[0]).replace('href="#t', f'href="#{side}')
+            out.append(Markup("In {}: ").format(which) + Markup(text))
+    return out
 
 
 def _strips(book: Book, rollout: int) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from turncredit.audit.pages.book import Book
 def choose(book: Book, pages: int) -> list[int]:
     """At most `pages` rollouts, in no particular order but always the same.
 
-    First those with ground truth in groups of mixed outcome, by how far methods are apart, each with a sibling of the
-    other outcome; then those with ground truth; then any.
+    Two thirds are the most instructive: with ground truth, in groups of mixed outcome, with methods far apart, in this
+    order of importance. The rest are siblings of theirs that ended otherwise, those of failures first, to be laid
+    beside them; where there are too few, the next most instructive.
     """
     truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     apart_R = disagreement_R(book)
@@ -21,16 +22,11 @@ def choose(book: Book, pages: int) -> list[int]:
         range(book.turns.rollouts),
         key=lambda r: (truth_R[r] < MIN_TURNS, not mixed_R[r], -apart_R[r], book.ids_R[r]),
     )
-    chosen: list[int] = []
-    for rollout in by_worth:
-        if rollout in chosen:
-            continue
-        partner = _partner(book, rollout, truth_R) if mixed_R[rollout] else None
-        new = [rollout] if partner is None or partner in chosen else [rollout, partner]
-        chosen += new[: pages - len(chosen)]
-        if len(chosen) >= pages:
-            break
-    return chosen
+    best = by_worth[: -(-2 * pages // 3)]
+    paired = [r for r in best if mixed_R[r]]
+    paired.sort(key=lambda r: bool(book.success_R[r]))
+    partners = [_partner(book, rollout, truth_R) for rollout in paired]
+    return list(dict.fromkeys([*best, *partners, *by_worth]))[:pages]
 
 
 def pairs(book: Book, chosen: list[int]) -> list[tuple[int, int]]:

@@ -158,7 +158,7 @@ def heatmap(walk: Walk, turn_of: np.ndarray, drawn: dict[bytes, str]) -> Markup:
     half = cell / 2 - 1.5
     for count, (x, y) in enumerate(centre, start=1):
         frame = f'x="{x - half:g}" y="{y - half:g}" width="{2 * half:g}" height="{2 * half:g}"'
-        out.append(f'<rect class="credited" {frame}/>')
+        out.append(f'<rect class="halo" {frame}/><rect class="credited" {frame}/>')
         out.append(f'<text class="count" x="{x:g}" y="{y + 4:g}" text-anchor="middle">{count}</text>')
     wide, tall = left + width * cell + 4, top + m * cell + 4
     size = f'width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}"'

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from turncredit.audit.pages import draw
-from turncredit.audit.pages.agreement import MIN_TURNS, Agreement, agreement, clashes
+from turncredit.audit.pages.agreement import Agreement, agreement, clashes
 from turncredit.audit.pages.book import CLEAR, Book
 from turncredit.audit.pages.inside import Walk, gate_words
 
@@ -177,26 +177,24 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
                     credit.advantage_N[rows], credit.scale, width=width, label=f"credit of each turn by {method}"
                 )
                 + Markup("</div>"),
-                score=rank_text(found, len(book.branched(rollout))) if book.truth else "",
+                score=rank_text(found) if book.truth else "",
                 signs=f"{found.right} of {found.clear}" if found.clear else "",
             )
         )
     return out
 
 
-def rank_text(found: Agreement, turns: int) -> str:
-    """The rank correlation; ∅ where a method says the same of all turns, a dash where too few were branched."""
-    if np.isfinite(found.rank):
-        return draw.number(found.rank)
-    return "–" if turns < MIN_TURNS else "∅"
+def rank_text(found: Agreement) -> str:
+    """The rank correlation; ∅ where a method says the same of all turns, a dash where there is nothing to rank."""
+    return draw.number(found.rank) if np.isfinite(found.rank) else "∅" if found.ranked else "–"
 
 
-def rank_cell(method: str, found: Agreement, turns: int) -> Cell:
+def rank_cell(method: str, found: Agreement) -> Cell:
     """A rank correlation as a cell of the index."""
     known = bool(np.isfinite(found.rank))
     return Cell(
         name=method,
-        text=rank_text(found, turns),
+        text=rank_text(found),
         kind=sign_of(found.rank) if known else "none",
         share=f"{abs(found.rank):.2f}" if known else "0",
         title=f"{method}: {found.right} of {found.clear} known signs right" if found.clear else method,
@@ -323,6 +321,23 @@ def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None,
             other = right[b + step] if b + step < b_end else None
             out.append((one, other, tag == "equal"))
     return out
+
+
+def parting(left: list[Turn], right: list[Turn]) -> Markup:
+    """Where two rollouts of one game part."""
+    alike = 0
+    for one, other in zip(left, right, strict=False):
+        if (one.action, one.got) != (other.action, other.got):
+            break
+        alike += 1
+    if alike == min(len(left), len(right)):
+        return Markup("They act alike until the shorter one ends.")
+    start = (
+        "They part at once" if not alike else f"They are alike for {alike} turn{'s' if alike > 1 else ''}, then part"
+    )
+    return Markup("{}: the first does <code>{}</code>, the second <code>{}</code>.").format(
+        start, left[alike].action, right[alike].action
+    )
 
 
 def walk_view(book: Book, walk: Walk, drawn: dict[bytes, str]) -> dict[str, Any]:
