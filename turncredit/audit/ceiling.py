@@ -113,7 +113,7 @@ class Posterior:
             )
         log_NK -= log_NK.max(1, keepdims=True)
         share_NK = np.exp(log_NK)
-        self._upto_NK = np.cumsum(share_NK / share_NK.sum(1, keepdims=True), axis=1)
+        self._upto_NK = np.cumsum(share_NK / share_NK.sum(1, keepdims=True), axis=1, dtype=np.float32)
         self._prior, self._truth_N, self._se_N = prior, truth_N, se_N
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:

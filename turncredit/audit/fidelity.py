@@ -24,6 +24,8 @@ RESAMPLES = 2000
 FLAT = "flat_grpo"
 #: subsets for which the rank correlation is given as well
 CORRELATED = ("outcome", "family")
+#: a subset (bool, N), and its turns where the rank correlation is wanted
+Part = tuple[np.ndarray, Scored | None]
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,26 @@ def score(scored: Scored, credits: Mapping[str, np.ndarray], *, seed: int = 0, r
     """
     draws = Resamples(scored.groups, resamples, seed)
     flat_N = credits.get(FLAT)
-    known: dict[bytes, tuple[Mapping[str, Ceiling], Mapping[str, np.ndarray]]] = {}
+    known: dict[bytes, tuple[Mapping[str, Ceiling], Mapping[str, Part]]] = {}
     rows: list[Row] = []
     counts = {}
     for method, credit_N in credits.items():
         have_N = np.isfinite(credit_N)
         mine, x_N = scored.take(have_N), credit_N[have_N]
         if (mark := have_N.tobytes()) not in known:
-            known[mark] = ceilings(mine, draws, seed), measures.subsets(mine)
+            known[mark] = ceilings(mine, draws, seed), _parts(mine)
         flat = flat_N[have_N] if flat_N is not None and np.isfinite(flat_N[have_N]).all() else None
         rows.extend(_rows(method, x_N, mine, draws, *known[mark], flat))
         counts[method] = _counts(x_N, mine, len(scored))
     return Fidelity(tuple(rows), counts)
+
+
+def _parts(scored: Scored) -> dict[str, Part]:
+    """The subsets that rows are about."""
+    return {
+        name: (part_N, scored.take(part_N) if name.partition(":")[0] in CORRELATED else None)
+        for name, part_N in measures.subsets(scored).items()
+    }
 
 
 def _rows(
@@ -88,7 +98,7 @@ def _rows(
     scored: Scored,
     draws: Resamples,
     ceiling: Mapping[str, Ceiling],
-    parts: Mapping[str, np.ndarray],
+    parts: Mapping[str, Part],
     flat_N: np.ndarray | None,
 ) -> list[Row]:
     """All rows of one method."""
@@ -102,10 +112,9 @@ def _rows(
     ]
     if flat_N is not None and method != FLAT:
         wanted.append(("error_minus_flat", "all", measures.error_against(x_N, flat_N, scored)))
-    for name, part_N in parts.items():
+    for name, (part_N, part) in parts.items():
         wanted.append(("bias", name, measures.bias(x_N, scored, part_N)))
-        if name.partition(":")[0] in CORRELATED:
-            part = scored.take(part_N)
+        if part is not None:
             wanted.append(("rank_correlation", name, measures.rank_correlation(x_N[part_N], part)))
     for name, credited, true in measures.reliability(x_N, scored):
         wanted += [("reliability_credit", name, credited), ("reliability_truth", name, true)]

@@ -10,27 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.audit.resample import Statistic, ratio, sums_by
-from turncredit.audit.scored import Scored
+from turncredit.audit.scored import Scored, ranks
 
 #: An effect is clear when it exceeds its standard error and this share of the range of returns.
 SMALL = 0.05
 #: Rollouts with fewer scored turns say nothing about an order.
 FEWEST = 3
-
-
-def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
-    """Rank of each value within its cell, from 0, equal values sharing their mean rank. `cell_N` must be sorted."""
-    order = np.lexsort((x_N, cell_N))
-    x, cell = x_N[order], cell_N[order]
-    new = np.ones(len(x), dtype=bool)
-    new[1:] = (x[1:] != x[:-1]) | (cell[1:] != cell[:-1])
-    start = np.flatnonzero(new)
-    size = np.diff(np.append(start, len(x)))
-    mean = start + (size - 1) / 2
-    first_of_cell = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
-    out_N = np.empty(len(x))
-    out_N[order] = np.repeat(mean, size) - first_of_cell[cell]
-    return out_N
 
 
 def group_of_rollout(scored: Scored) -> np.ndarray:
@@ -49,7 +34,7 @@ def spearman_R(x_N: np.ndarray, scored: Scored) -> tuple[np.ndarray, np.ndarray,
     cell_N, cells = scored.rollout_N, scored.rollouts
     count_R = np.bincount(cell_N, minlength=cells)
     middle_N = (count_R[cell_N] - 1) / 2
-    u_N, v_N = ranks(x_N, cell_N) - middle_N, ranks(scored.truth_N, cell_N) - middle_N
+    u_N, v_N = scored.ranks(x_N) - middle_N, scored.ranks(scored.truth_N) - middle_N
     uv_R, uu_R, vv_R = sums_by(cell_N, cells, u_N * v_N, u_N**2, v_N**2).T
     rho_R = np.divide(uv_R, np.sqrt(uu_R * vv_R), out=np.zeros(cells), where=(uu_R > 0) & (vv_R > 0))
     return rho_R, count_R, (count_R >= FEWEST) & (vv_R > 0)
@@ -103,25 +88,27 @@ def regression_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
     A regression is a turn with a < -max(s, 5% of the range of returns). Pairs of a regression and a turn that is none,
     within one rollout; ties count half. Credit that is constant in a rollout scores 0.5.
     """
-    return _auc(-x_N, scored, scored.truth_N < -clear_N(scored), scored.success_N)
+    return _auc(x_N, scored, scored.truth_N < -clear_N(scored), scored.success_N, wanted=-1)
 
 
 def useful_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Inside failed rollouts: how often a useful turn, a > max(s, 5% of the range), has more credit than another."""
-    return _auc(x_N, scored, scored.truth_N > clear_N(scored), ~scored.success_N)
+    return _auc(x_N, scored, scored.truth_N > clear_N(scored), ~scored.success_N, wanted=1)
 
 
-def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.ndarray) -> Statistic:
-    """Mann and Whitney's U within rollouts over the number of pairs, both summed over rollouts."""
-    rank_N = ranks(x_N, scored.rollout_N)
+def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.ndarray, *, wanted: int) -> Statistic:
+    """Mann and Whitney's U within rollouts over the number of pairs, both summed over rollouts.
+
+    `wanted` 1: a positive should have more credit than the others; -1: less.
+    """
     positive_N = positive_N & inside_N
-    n_R, p_R, rank_R = sums_by(
-        scored.rollout_N, scored.rollouts, np.ones(len(scored)), positive_N, positive_N * rank_N
-    ).T
+    columns = np.ones(len(scored)), positive_N, positive_N * scored.ranks(x_N)
+    n_R, p_R, rank_R = sums_by(scored.rollout_N, scored.rollouts, *columns).T
     inside_R = np.zeros(scored.rollouts, dtype=bool)
     inside_R[scored.rollout_N] = inside_N
     pairs_R = p_R * (n_R - p_R) * inside_R
-    won_R = np.where(pairs_R > 0, rank_R - p_R * (p_R - 1) / 2, 0)
+    above_R = rank_R - p_R * (p_R - 1) / 2
+    won_R = np.where(pairs_R > 0, above_R if wanted > 0 else pairs_R - above_R, 0)
     sums = sums_by(group_of_rollout(scored), scored.groups, won_R, pairs_R)
     return Statistic(sums, ratio, int(n_R[pairs_R > 0].sum()))
 

@@ -7,7 +7,7 @@ is wrong with one is said in one line that names its file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,9 +50,16 @@ class Scored:
     rollouts: int
     v_N: np.ndarray | None = None
     q_N: np.ndarray | None = None
+    _ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(init=False, default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.truth_N)
+
+    def ranks(self, x_N: np.ndarray) -> np.ndarray:
+        """`ranks` of a column within its rollouts; several measures of the same column share them."""
+        if id(x_N) not in self._ranks:  # the column is kept beside its ranks, so that its id stays its own
+            self._ranks[id(x_N)] = x_N, ranks(x_N, self.rollout_N)
+        return self._ranks[id(x_N)][1]
 
     def take(self, keep_N: np.ndarray) -> Scored:
         """Only some of the turns; groups and rollouts keep their numbers, and their number."""
@@ -66,6 +73,21 @@ class Scored:
             **state,
             labels={name: (code_N[keep_N], texts) for name, (code_N, texts) in self.labels.items()},
         )
+
+
+def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
+    """Rank of each value within its cell, from 0, equal values sharing their mean rank. `cell_N` must be sorted."""
+    order = np.lexsort((x_N, cell_N))
+    x, cell = x_N[order], cell_N[order]
+    new = np.ones(len(x), dtype=bool)
+    new[1:] = (x[1:] != x[:-1]) | (cell[1:] != cell[:-1])
+    start = np.flatnonzero(new)
+    size = np.diff(np.append(start, len(x)))
+    mean = start + (size - 1) / 2
+    first_of_cell = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
+    out_N = np.empty(len(x))
+    out_N[order] = np.repeat(mean, size) - first_of_cell[cell]
+    return out_N
 
 
 def load(
