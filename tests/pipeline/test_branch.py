@@ -1,0 +1,35 @@
+"""Branching in the pipeline: what it needs, what makes it run again, and one real run."""
+
+from __future__ import annotations
+
+from tests.pipeline.test_dag import TINY, counts
+from turncredit import tables
+
+BRANCHES = "results/tiny/audit/flat_grpo/seed0/round02/branches.parquet"
+SMALL = "turns: 8, min_continuations: 4, max_continuations: 6, reference_continuations: 2"
+
+
+def audit(settings: str = SMALL, more: str = "") -> tuple[str, str]:
+    return "--config", f"audit={{rounds: [2], branch: {{{settings}}}{more}}}"
+
+
+def test_every_audited_round_is_branched_on_the_runs_rollouts_and_no_run_waits_for_it(snakemake):
+    jobs = counts(snakemake("-n", *TINY, "--config", "audit={rounds: [1, 2], methods: [flat_grpo]}"))
+    assert jobs["branch"] == 2
+    alone = counts(snakemake("-n", BRANCHES, *TINY))
+    assert alone == {
+        **dict.fromkeys(("tasks", "demos", "base", "sft", "rollout_sft", "credit", "update", "rollout", "branch"), 1)
+    }
+
+
+def test_a_round_is_branched_and_only_its_own_settings_branch_it_again(snakemake, workdir):
+    run = snakemake("--cores", "1", BRANCHES, *TINY, *audit())
+    assert run.returncode == 0, run.stdout + run.stderr
+    frame = tables.read(workdir / BRANCHES, "branches").to_pandas()
+    assert len(frame) >= 8
+    assert frame.replayed.all()
+    assert set(frame.policy_id) == {"flat_grpo/seed0/round01"}
+    made_by = tables.metadata(workdir / BRANCHES)
+    assert set(made_by["inputs"]) == {"policy", "tasks", "turns"}
+    assert not counts(snakemake("-n", BRANCHES, *TINY, *audit(more=", pages: 3, methods: [rloo]")))
+    assert counts(snakemake("-n", BRANCHES, *TINY, *audit(f"{SMALL}, target_se: 0.2"))) == {"branch": 1}
