@@ -152,17 +152,17 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
         return {**playing, **kept, "slice": at, "slots": whole["rollout"]["slots"]}
     if stage == "branch":
         return {**playing, "branch": whole["audit"]["branch"], "slots": whole["rollout"]["slots"]}
+    if stage == "fidelity":
+        return {"methods": list(experiment.audit_methods())}
+    if stage == "gradients":
+        updates = {name: _of_loss(experiment, name) for name in experiment.audit_methods()}
+        return {"methods": updates, "dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
     if stage == "pages":
         names = experiment.audit_methods()
         return {
             "pages": experiment.audit.pages,
             "methods": {name: reads(experiment, "credit", method=name) for name in names},
         }
-    if stage == "fidelity":
-        return {"methods": list(experiment.audit_methods())}
-    if stage == "gradients":
-        updates = {name: _of_loss(experiment, name) for name in experiment.audit_methods()}
-        return {"methods": updates, "dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
     if stage == "report":
         return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
     raise KeyError(stage)
