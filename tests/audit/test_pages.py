@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from markupsafe import escape
 from typer.testing import CliRunner
 
 from tests.audit import pages_world
@@ -15,7 +16,9 @@ from turncredit.audit.pages.agreement import clashes, mean_ranks
 from turncredit.audit.pages.book import read_book
 from turncredit.audit.pages.build import pages
 from turncredit.audit.pages.choose import choose, pairs
+from turncredit.audit.pages.draw import decimals_for, number
 from turncredit.audit.pages.inside import gate_words, walk
+from turncredit.audit.pages.views import parting, side_by_side, turns_of, verdict
 from turncredit.cli import app
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS
@@ -206,3 +209,57 @@ def test_branches_of_other_turns_are_refused(world, tmp_path):
     tables.pq.write_table(other, tmp_path / "branches.parquet")
     with pytest.raises(UserError, match=r"'elsewhere'.* is not one of these turns"):
         read_book(turns=world.turns, credits={}, branches=tmp_path / "branches.parquet")
+
+
+def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(book):
+    for rollout in range(book.turns.rollouts):
+        rows = book.branched(rollout)
+        true = book.truth.advantage_N[rows]
+        sign = 1 if book.success_R[rollout] else -1
+        row = int(rows[(sign * true).argmax()])
+        if sign * book.truth.advantage_N[row] <= 0:
+            continue
+        said = str(verdict(book, rollout)[0])
+        right = sum(credit.advantage_N[row] * sign > 0 for credit in book.credits.values())
+        before, after = (100 * book.truth.extra[name][row] for name in ("v_true", "q_true"))
+        assert f"turn {book.turns.turn_N[row]}</a>" in said
+        assert f"{'rose' if sign > 0 else 'fell'} from {before:.0f}% to {after:.0f}%" in said
+        assert f"{right} of {len(book.credits)} methods" in said
+        for method, credit in book.credits.items():
+            top = (sign * credit.advantage_N[book.rows(rollout)]).max()
+            if sign * credit.advantage_N[row] < top:
+                assert method not in said.partition("methods")[2]
+
+
+def test_two_rollouts_are_told_apart_at_their_first_different_turn(book):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    left, right = (turns_of(book, rollout, [], components=False) for rollout in (failed, won))
+    alike = next(n for n, (a, b) in enumerate(zip(left, right, strict=False)) if (a.action, a.got) != (b.action, b.got))
+    said = str(parting(left, right))
+    assert str(escape(left[alike].action)) in said
+    assert str(escape(right[alike].action)) in said
+    assert ("at once" in said) == (alike == 0)
+    assert "until the shorter one ends" in str(parting(left, left[:2]))
+
+
+def test_same_actions_face_each_other_and_nothing_is_lost(book):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    left, right = (turns_of(book, rollout, [], components=False) for rollout in (failed, won))
+    lines = side_by_side(left, right)
+    assert [one for one, _, _ in lines if one] == left
+    assert [other for _, other, _ in lines if other] == right
+    assert all(one.action == other.action for one, other, same in lines if same)
+
+
+def test_numbers_keep_their_sign_and_zero_is_zero():
+    assert [number(x) for x in (1.005, -0.5, 0.0, float("nan"), -0.001)] == ["+1.00", "−0.50", "0", "–", "−0.00"]
+    assert [decimals_for(scale) for scale in (1.0, 0.05, 0.001)] == [2, 3, 5]
+
+
+def test_a_rollout_without_branches_says_so(world, tmp_path):
+    table = tables.read(world.branches)
+    few = table.filter(pc.equal(table["rollout_id"], "game-2#1"))
+    tables.pq.write_table(few, tmp_path / "branches.parquet")
+    book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
+    other = next(n for n, (_, name) in enumerate(book.ids_R) if name == "game-0#0")
+    assert "No turn of this rollout was branched" in str(verdict(book, other)[0])

@@ -203,9 +203,11 @@ def rank_cell(method: str, found: Agreement) -> Cell:
 
 def verdict(book: Book, rollout: int) -> list[Markup]:
     """What a reader should know in ten seconds: which turn mattered most, by how much, and who saw it."""
-    if book.truth is None or not len(book.branched(rollout)):
+    if book.truth is None:
         return []
     rows = book.branched(rollout)
+    if not len(rows):
+        return [Markup("No turn of this rollout was branched: what really mattered in it is not known.")]
     true = book.truth.advantage_N[rows]
     won = bool(book.success_R[rollout])
     worst_first = [("decisive", true.argmax(), 1), ("fatal", true.argmin(), -1)]
