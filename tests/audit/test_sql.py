@@ -118,6 +118,26 @@ def test_measures_of_an_audit_name_their_method_and_the_audited_run(view, audite
     assert {row["round"] for row in found} == ({3} if view == "leaks" else {1, 3})
 
 
+def test_columns_that_only_some_files_have_are_found_all_the_same(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1))
+    path = folder / "runs/oracle_progress/seed0/round01/credits.parquet"
+    table = tables.read(path, "credits")
+    distance = pa.array([1.5] * table.num_rows)
+    tables.write(table.append_column("distance_term", distance), path, "credits", synthetic.MADE_BY)
+    first = folder / "runs/flat_grpo/seed0/round01/credits.parquet"
+    tables.write(tables.read(first, "credits").drop_columns(["turn_term"]), first, "credits", synthetic.MADE_BY)
+    for query, expected in (
+        ("SELECT avg(distance_term) AS x FROM credits", 1.5),
+        ("SELECT count(distance_term) AS x FROM credits", table.num_rows),
+        ("SELECT count(*) - count(turn_term) AS x FROM credits WHERE seed = 0", table.num_rows),
+    ):
+        assert rows(query, folder) == [{"x": expected}]
+    for query in ("SELECT * FROM credits", "FROM credits", "SELECT c.* FROM credits c", "DESCRIBE credits"):
+        text = str(sqltool.answer(query, folder).to_pydict())
+        assert "distance_term" in text
+        assert "turn_term" in text
+
+
 def test_the_judges_cache_belongs_to_all_experiments(tmp_path):
     folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
     text = dict.fromkeys(("key", "model", "ask", "prompt_version", "prompt", "decoding", "answer"), "x")

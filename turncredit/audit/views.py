@@ -114,29 +114,35 @@ def files(view: str, folders: list[Path]) -> list[Path]:
     return sorted({path.resolve() if ".." in path.parts else path for path in found})
 
 
-def connect(results: str | Path, query: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results."""
+def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results.
+
+    `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
+    takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
+    """
     folders = [folder.resolve() for folder in experiment_folders(results)]
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir()})
     words = set(re.findall(r"[a-z_]+", query.lower()))
     for view in PATTERNS:
         if view in words:
-            _create_view(connection, view, folders)
+            _create_view(connection, view, folders, alike=alike)
     if "metrics" in words:
         connection.register("metrics", metrics_table(folders))
     return connection
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, view: str, folders: list[Path]) -> None:
+def _create_view(connection: duckdb.DuckDBPyConnection, view: str, folders: list[Path], *, alike: bool) -> None:
     """A view over all files of its kind. Without a file it has no rows, so that a query says "0 rows" and not that
     there is no such table."""
     schema = tables.schema(PATTERNS[view][0])
     if view == "judge_cache":
         # One cache for all experiments: it has no place.
-        parts = [_select(paths, "")] if (paths := files(view, folders)) else []
+        parts = [_select(paths, "", alike)] if (paths := files(view, folders)) else []
         empty = ""
     else:
-        parts = [_select(paths, _place_sql(view, folder)) for folder in folders if (paths := files(view, [folder]))]
+        parts = [
+            _select(paths, _place_sql(view, folder), alike) for folder in folders if (paths := files(view, [folder]))
+        ]
         names = ["experiment VARCHAR", "method VARCHAR", *(["run VARCHAR"] if _audited(view) else [])]
         names += ["seed BIGINT", "round INTEGER", *(["turn_id UBIGINT"] if _by_turn(schema) else [])]
         empty = "".join(f"NULL::{kind} AS {name}, " for name, kind in (each.split() for each in names))
@@ -146,7 +152,7 @@ def _create_view(connection: duckdb.DuckDBPyConnection, view: str, folders: list
     connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
-def _select(paths: list[Path], place: str) -> str:
+def _select(paths: list[Path], place: str, alike: bool) -> str:
     """One experiment's files with `place` before their own columns."""
     listed = ", ".join(_quote(str(path)) for path in paths)
     taken = ", ".join(
@@ -154,7 +160,7 @@ def _select(paths: list[Path], place: str) -> str:
     )
     return (
         f"SELECT {place}COLUMNS(lambda name: name NOT IN ({taken})), filename AS path "
-        f"FROM read_parquet([{listed}], filename = true, union_by_name = true) AS own"
+        f"FROM read_parquet([{listed}], filename = true, union_by_name = {not alike}) AS own"
     )
 
 
@@ -195,7 +201,8 @@ def _place_sql(view: str, folder: Path) -> str:
     for name, text in sql.items():
         columns.append(f"{f'coalesce({text}, own.{name})' if name in schema.names else text} AS {name}")
     if _by_turn(schema):
-        who = f"{_quote(folder.name)}, {owner}, {sql['seed']}, {sql['round']}"
+        # The place is the same for a whole file, so it is hashed apart.
+        who = f"hash({_quote(folder.name)}, {owner}, {sql['seed']}, {sql['round']})"
         columns.append(f"hash({who}, {', '.join(f'own.{key}' for key in tables.KEYS)}) AS turn_id")
     return "".join(f"{column}, " for column in columns)
 
