@@ -208,7 +208,7 @@ class BranchConfig(_Closed):
     """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
 
     turns: int = Field(96, ge=1, description="sampled turns of one round's rollouts")
-    min_continuations: int = Field(8, ge=2, description="from each state, before any is found too uncertain")
+    min_continuations: int = Field(16, ge=2, description="from each state, before any is found too uncertain")
     max_continuations: int = Field(64, ge=2)
     target_se: float = Field(0.1, gt=0, description="standard error of an advantage that is small enough")
     budget_turns: int = Field(200_000, ge=1, description="continuation turns after which no further ones are begun")
