@@ -67,6 +67,14 @@ def audit_values(wildcards):
     ]
 
 
+def audit_probes(wildcards):
+    """What the stage `values` measured of each learned method's model."""
+    return [
+        f"{AUDIT}/metrics/values-{name}.json".format(**wildcards)
+        for name in audit_learned()
+    ]
+
+
 def audit_hiddens_of(wildcards):
     """The hidden states of the audited turns that the method's model reads. Round 1's are shared with the runs."""
     _, model = credit_model_of(wildcards.method)

@@ -4,14 +4,6 @@ if EXPERIMENT.audit.pages:
     AUDIT_RESULTS.append(f"{AUDIT}/pages/index.html")
 
 
-def audit_probes(wildcards):
-    """What the stage `values` measured of each learned method's model."""
-    return [
-        f"{AUDIT}/metrics/values-{name}.json".format(**wildcards)
-        for name in audit_learned()
-    ]
-
-
 rule pages:
     input:
         turns=audited_turns,
