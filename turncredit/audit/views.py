@@ -122,6 +122,8 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     """
     folders = [folder.resolve() for folder in experiment_folders(results)]
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir()})
+    # It would go to stdout, between the lines of a CSV, where a query takes longer than two seconds.
+    connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
     for view in PATTERNS:
         if view in words:
