@@ -63,6 +63,15 @@ def test_a_copy_of_the_truth_is_at_the_ceiling_and_a_shuffled_one_at_zero(tmp_pa
     assert found.row("shuffled", "sign_agreement").high < 0.56
 
 
+def test_what_differs_by_rounding_alone_is_a_tie(tmp_path):
+    columns = known_truth.make(groups=4, se=0.02)
+    rounding = 1e-16 * np.random.default_rng(0).normal(size=len(columns["flat"]))
+    methods = {"exact": columns["flat"], "rounded": columns["flat"] * (1 + rounding) + rounding}
+    found = fidelity.score(*loaded(tmp_path, columns, methods), resamples=50)
+    for measure in ("rank_correlation", "sign_agreement", "regression_auc", "calibration"):
+        assert found.row("rounded", measure).value == found.row("exact", measure).value, measure
+
+
 def test_a_sign_flip_turns_every_measure_round(tmp_path):
     columns = known_truth.make(groups=6)
     scored, credits = loaded(tmp_path, columns, {"m": columns["truth"] + 0.1 * columns["noise"]})

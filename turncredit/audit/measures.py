@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.audit.resample import Statistic, ratio, sums_by
-from turncredit.audit.scored import Scored, ranks
+from turncredit.audit.scored import Scored, ranks, settled
 
 #: An effect is clear when it exceeds its standard error and this share of the range of returns.
 SMALL = 0.05
@@ -72,8 +72,8 @@ def pooled_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
 
 def sign_agreement(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Share of turns with |a| > s whose credit has the sign of a; a credit of zero is half right."""
-    told_N = np.abs(scored.truth_N) > scored.se_N
-    right_N = np.where(x_N == 0, 0.5, np.sign(x_N) == np.sign(scored.truth_N))
+    told_N = (np.abs(scored.truth_N) > scored.se_N) & (settled(scored.truth_N) != 0)
+    right_N = np.where((credited_N := settled(x_N)) == 0, 0.5, np.sign(credited_N) == np.sign(scored.truth_N))
     return Statistic(sums_by(scored.group_N, scored.groups, told_N * right_N, told_N), ratio, int(told_N.sum()))
 
 
