@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import TINY
-from turncredit import tables
+from turncredit import plan, tables
 from turncredit.config import from_mapping
 from turncredit.learn import gradients as module
 from turncredit.learn.gradients import GroupSums, coefficients, gradients, measures, rollout_gradients
@@ -137,6 +137,16 @@ def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, t
         assert one["value"] == pytest.approx(two["value"], rel=1e-4, abs=1e-9), "three times the advantages, one RMS"
     assert found["oracle_progress", "noise"]["value"] > 0
     assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
+
+
+def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():
+    def read(**update):
+        audit = {"rounds": [1], "methods": ["flat_grpo"]}
+        return plan.reads(from_mapping({**TINY, "audit": audit, "update": update}), "gradients")
+
+    assert read() == read(lr=1e-2, clip_low=0.1)
+    for change in ({"minibatch": 3}, {"loss_aggregation": "token-sum"}, {"skip_dead_groups": False}):
+        assert read() != read(**change), change
 
 
 # ---------------------------------------------------------------------- measures of known gradients
