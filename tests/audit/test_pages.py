@@ -14,7 +14,7 @@ from turncredit import tables
 from turncredit.audit import measures, scored
 from turncredit.audit.pages.agreement import clashes, mean_ranks
 from turncredit.audit.pages.book import read_book
-from turncredit.audit.pages.build import pages
+from turncredit.audit.pages.build import page, pages
 from turncredit.audit.pages.choose import choose, pairs
 from turncredit.audit.pages.draw import decimals_for, number
 from turncredit.audit.pages.inside import gate_words, walk
@@ -263,3 +263,11 @@ def test_a_rollout_without_branches_says_so(world, tmp_path):
     book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
     other = next(n for n, (_, name) in enumerate(book.ids_R) if name == "game-0#0")
     assert "No turn of this rollout was branched" in str(verdict(book, other)[0])
+
+
+def test_of_two_rollouts_the_failure_stands_on_the_left_whoever_is_named_first(book, tmp_path):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    page(book, failed, against=won, out=tmp_path / "one.html")
+    page(book, won, against=failed, out=tmp_path / "two.html")
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    assert 'class="heatmap"' in (tmp_path / "one.html").read_text()

@@ -98,7 +98,12 @@ def pages(
 
 
 def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
-    """Write one page of `rollout`, or of it beside the sibling `against`, to the file `out`."""
+    """Write one page of `rollout`, or of it beside the sibling `against`, to the file `out`.
+
+    Of two that ended differently the failure stands on the left, whichever was named first.
+    """
+    if against is not None and book.success_R[rollout] and not book.success_R[against]:
+        rollout, against = against, rollout
     chosen = [rollout] if against is None else [rollout, against]
     made = {name: METHODS[name] for name in book.credits if name in METHODS}
     pages = gather(book, chosen, made, first=None, shown=shown, alone=True)
