@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-PATIENCE = 60.0
+PATIENCE = 180.0
 #: Chromium reads commands from descriptor 3 and answers on 4; messages end with a zero byte. The pipes may have any
 #: numbers, those two among them, so they are moved out of the way first.
 ON_3_AND_4 = """
