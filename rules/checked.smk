@@ -30,11 +30,18 @@ def checked_round(wildcards, round):
     }
 
 
+#: the rounds of each run, found once: a job's inputs and its parameters both name them
+CHECKED = {}
+
+
 def checked_rounds(wildcards):
     """All rounds of a run."""
-    return [
-        checked_round(wildcards, round) for round in range(1, EXPERIMENT.rounds + 1)
-    ]
+    run = wildcards.method, wildcards.seed
+    if run not in CHECKED:
+        CHECKED[run] = [
+            checked_round(wildcards, round) for round in range(1, EXPERIMENT.rounds + 1)
+        ]
+    return CHECKED[run]
 
 
 def checked_audit(wildcards):

@@ -126,7 +126,7 @@ def ask(stage):
 
 def earlier_first(wildcards):
     """Priority: all runs advance together, so that no core is idle while one run is left over at the end."""
-    return 100 - int(getattr(wildcards, "round", 1))
+    return 1000 - int(getattr(wildcards, "round", 1))
 
 
 def evaluation_later(wildcards):

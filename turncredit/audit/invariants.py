@@ -102,10 +102,8 @@ class Round:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The turns without their tokens, which only the log-probabilities need."""
-        tables.read(self.files.turns, "turns", [])  # says what is wrong with the file, if anything
-        names = pq.read_schema(self.files.turns).names
-        return tables.read(self.files.turns, "turns", [name for name in names if name != "prompt_ids"])
+        """The turns, with all that a method may read of them (SCPO's order reads how long prompts are)."""
+        return tables.read(self.files.turns, "turns")
 
     @cached_property
     def turns(self) -> Turns:
