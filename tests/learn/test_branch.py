@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -161,6 +162,24 @@ def test_a_state_serves_the_turn_before_it_and_the_turn_after_it():
     np.testing.assert_array_equal(found["q_true"][:-1], found["v_true"][1:])
     np.testing.assert_array_equal(found["q_se"][:-1], found["v_se"][1:])
     assert found["advantage_true"].sum() == pytest.approx(1.0 - found["v_true"][0])
+
+
+def test_the_copies_of_a_rollouts_states_share_their_random_numbers_and_no_two_copies_of_a_state_do():
+    starts: list[Start] = []
+
+    def play(given):
+        starts.extend(given)
+        return walk(given)
+
+    one, two = branched(LONG), replace(branched(LONG), turns=[{**row, "rollout_id": "other"} for row in walked(LONG)])
+    settings = BranchConfig(min_continuations=6, max_continuations=6)
+    true_values([one, two], play, settings, seed=0, low=0.0, high=1.0)
+    seeds: dict[tuple, list[int]] = {}
+    for start in starts:
+        seeds.setdefault((start.rollout_id, start.moment.turn), []).append(start.seed)
+    assert len(seeds) == 10
+    assert {len(set(part)) for part in seeds.values()} == {6}
+    assert len({tuple(sorted(part)) for part in seeds.values()}) == 2, "one set of numbers for each rollout"
 
 
 # ---------------------------------------------------------------- restored states

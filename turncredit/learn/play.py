@@ -20,8 +20,8 @@ from turncredit.policy.sampling import Request, Response, sampler
 class Moment:
     """A rollout before one of its turns: the environment's state, the agent, and all that the model has before it.
 
-    `context` holds the tokens since the last reset, the prompt of this turn included. The starts of one moment share
-    the list itself; an engine that sees the same list again need not read it again.
+    `context` holds the tokens since the last reset, the prompt of this turn included; an engine may read it once for
+    all rollouts that start from here.
     """
 
     turn: int
