@@ -17,8 +17,14 @@ from turncredit.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 AUDIT = "results/tiny/audit/flat_grpo/seed0"
 RUN = "results/tiny/runs/turn_value/seed0"
+OWN = AUDIT.replace("flat_grpo", "turn_value")
 #: two rounds of a run that is audited by a closed-form method, a learned one and a critic
-AUDITED = ("--config", "methods=[turn_value]", "audit={rounds: [1, last], methods: [mine, turn_value, ppo]}")
+AUDITED = (
+    "--config",
+    "methods=[turn_value]",
+    "audit={rounds: [1, last], methods: [mine, turn_value, ppo], pages: 2, "
+    "branch: {turns: 6, min_continuations: 2, max_continuations: 4, reference_continuations: 2}}",
+)
 MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
 
 
@@ -130,17 +136,16 @@ def test_the_large_audit_compares_every_method_whose_columns_the_rollouts_have()
 
 @pytest.fixture(scope="module")
 def audited(pipeline, tmp_path_factory) -> Path:
-    """Two rounds of turn_value, with the audit's credits of three methods on them."""
+    """Two rounds of turn_value, and their audit with three methods."""
     folder = pipeline.link(tmp_path_factory.mktemp("audited"))
-    run = pipeline.run(folder, *arguments("mine", "turn_value", "ppo"))
+    run = pipeline.run(folder, *arguments())
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
 
-def arguments(*methods: str, mine: str = MINE) -> list[str]:
-    """Run the audit's credits of these methods on the run of turn_value, and that run's own."""
-    targets = credits_by_name(*methods, run=AUDIT.replace("flat_grpo", "turn_value"))
-    return ["--cores", "2", *TINY, *AUDITED, mine, "--", *targets, f"{RUN}/round02/credits.parquet"]
+def arguments(mine: str = MINE) -> list[str]:
+    """Run the audit of turn_value, and that run's own credit of both rounds."""
+    return ["--cores", "2", *TINY, *AUDITED, mine, "--", "audit", f"{RUN}/round02/credits.parquet"]
 
 
 def tables_of(folder: Path) -> dict[str, float]:
@@ -153,38 +158,54 @@ def tables_of(folder: Path) -> dict[str, float]:
 def test_the_audit_of_a_learned_methods_own_run_gives_the_credit_that_the_run_learned_from(audited):
     for name in ("round01", "round02"):
         own = audited / RUN / name / "credits.parquet"
-        again = audited / "results/tiny/audit/turn_value/seed0" / name / "credits" / "turn_value.parquet"
+        again = audited / OWN / name / "credits" / "turn_value.parquet"
         assert own.read_bytes() == again.read_bytes()
     assert tables.read(own, "credits").column("value").null_count == 0
 
 
 @pytest.mark.slow
 def test_every_method_credits_the_same_turns_and_a_critic_learns_from_its_own_credits_of_them(audited):
-    root = audited / "results/tiny/audit/turn_value/seed0"
+    root = audited / OWN
     turns = tables.read(audited / RUN / "round02/rollouts/turns.parquet", "turns")
     for method in ("mine", "turn_value", "ppo"):
         credits = tables.read(root / "round02/credits" / f"{method}.parquet", "credits")
         assert set(credits.column("method").to_pylist()) == {method}
         assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
     job = json.loads((audited / "results/tiny/logs/audit/turn_value-seed0-round02-model-ppo.job.json").read_text())
-    assert job["input"]["credits"] == ["results/tiny/audit/turn_value/seed0/round01/credits/ppo.parquet"]
-    assert job["input"]["previous"] == "results/tiny/audit/turn_value/seed0/round01/models/ppo"
+    assert job["input"]["credits"] == [f"{OWN}/round01/credits/ppo.parquet"]
+    assert job["input"]["previous"] == f"{OWN}/round01/models/ppo"
     assert job["input"]["turns"] == ["results/tiny/sft/rollouts/t4k4T1.0/seed0/turns.parquet"]
 
 
 @pytest.mark.slow
+def test_an_audited_round_has_truth_credit_fidelity_gradients_leaks_invariants_and_pages(audited):
+    for number in ("01", "02"):
+        root = audited / OWN / f"round{number}"
+        for name in ("branches", "fidelity", "gradients", "leaks", "invariants"):
+            assert tables.read(root / f"{name}.parquet", name).num_rows > 0, name
+        assert "<script" in (root / "pages" / "index.html").read_text()
+    compared = set(tables.read(root / "fidelity.parquet", "fidelity").column("method").to_pylist())
+    assert compared == {"mine", "turn_value", "ppo"}
+
+
+@pytest.mark.slow
 def test_a_second_run_of_the_audit_does_nothing(pipeline, audited):
-    run = pipeline.run(audited, "-n", *arguments("mine", "turn_value", "ppo"))
+    run = pipeline.run(audited, "-n", *arguments())
     assert "Nothing to be done" in run.stdout + run.stderr
 
 
 @pytest.mark.slow
-def test_a_changed_parameter_of_a_method_repeats_that_methods_credit_alone(pipeline, audited, tmp_path):
+def test_a_changed_parameter_of_a_method_repeats_its_credit_and_what_compares_it_and_no_branching(
+    pipeline, audited, tmp_path
+):
     pipeline.link(tmp_path)
     for name in ("results", ".snakemake"):
         shutil.copytree(audited / name, tmp_path / name, symlinks=True)
     before = tables_of(tmp_path)
-    run = pipeline.run(tmp_path, *arguments("mine", "turn_value", "ppo", mine=MINE.replace("0.5", "0.9")))
+    run = pipeline.run(tmp_path, *arguments(MINE.replace("0.5", "0.9")))
     assert run.returncode == 0, run.stdout + run.stderr
     changed = {name for name, time in tables_of(tmp_path).items() if before.get(name) != time}
-    assert changed == set(credits_by_name("mine", run=AUDIT.replace("flat_grpo", "turn_value")))
+    compare = {
+        f"{OWN}/round{n}/{name}.parquet" for n in ("01", "02") for name in ("fidelity", "gradients", "invariants")
+    }
+    assert changed == {*credits_by_name("mine", run=OWN), *compare}
