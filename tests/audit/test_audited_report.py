@@ -115,10 +115,12 @@ def test_fidelity_is_given_for_every_round_with_the_ceiling(summary):
     assert list(grid(summary, "fidelity_rounds").rows["turn_value"]) == ["flat_grpo_01", "flat_grpo_03"]
 
 
-def test_a_measure_is_pooled_over_seeds_by_the_wider_of_two_errors():
+def test_seeds_that_agree_are_one_sample_and_seeds_that_do_not_are_few():
     alike = pd.DataFrame({"value": [0.3, 0.3], "low": [0.2, 0.2], "high": [0.4, 0.4]})
     value, low, high = audited.pooled(alike)
     assert (value, low, high) == pytest.approx((0.3, 0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
+    near = alike.assign(value=[0.26, 0.34])
+    assert audited.pooled(near)[1:] == pytest.approx((0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
     apart = alike.assign(value=[0.0, 0.6])
     assert audited.pooled(apart)[1] < -3  # two seeds that disagree: Student's t with one degree of freedom
     assert audited.pooled(alike.iloc[:1]) == (0.3, 0.2, 0.4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtrit
+from scipy.special import chdtrc, ndtri, stdtrit
 
 from turncredit.audit import leaks
 from turncredit.audit.collect import Results
@@ -25,8 +25,8 @@ FIDELITY = {
     "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
     "regression_auc": ("finds regressions", "inside successes: AUC of low credit for harmful turns", "auc"),
     "useful_auc": ("finds useful steps", "inside failures: AUC of high credit for useful turns", "auc"),
-    "calibration": ("calibration", "slope of A* on the standardised credit", "correlation"),
-    "error_minus_flat": ("error above flat", "squared error minus flat GRPO's; below zero is better", "correlation"),
+    "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
+    "error_minus_flat": ("error above flat", "squared error minus flat GRPO's; below zero is better", "signed"),
     "pooled_correlation": (
         "pooled (misleading)",
         "rank correlation over all turns of all rollouts: rewards knowing the outcome, not which turn mattered",
@@ -52,25 +52,38 @@ LEAKS = {
 }
 
 
+#: What a measure cannot pass, and so its interval should not.
+BOUNDS = {
+    **dict.fromkeys(("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle"), (-1.0, 1.0)),
+    **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
+    **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
+}
+
+
 def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
     """The mean over seeds of a measure with its interval, from each seed's own value, low and high.
 
-    The error is the larger of what the seeds' intervals say (bootstrap over task groups) and what the spread between
-    seeds says; the latter with Student's t. NaN values are left out, as SQL's avg does.
+    Where the seeds agree within what their own intervals allow (Cochran's Q, p at least .1) they are taken for one
+    larger sample. Where they do not, the spread between them decides, with Student's t on so few: then seeds differ by
+    more than their rollouts. NaN values are left out, as SQL's avg does.
     """
     rows = rows[rows["value"].notna()]
     count = len(rows)
     if count == 0:
         return float("nan"), None, None
-    value = float(rows["value"].mean())
+    value_S = rows["value"].to_numpy()
+    value = float(value_S.mean())
     if rows[["low", "high"]].isna().any(axis=None):
         return value, None, None
     if count == 1:
         return value, float(rows["low"].iloc[0]), float(rows["high"].iloc[0])
-    z = float(ndtri(0.975))
-    within = float(np.sqrt((((rows["high"] - rows["low"]) / (2 * z)) ** 2).sum()) / count)
-    between = float(rows["value"].std(ddof=1) / np.sqrt(count))
-    half = max(z * within, float(stdtrit(count - 1, 0.975)) * between) if between > within else z * within
+    error_S = (rows["high"] - rows["low"]).to_numpy() / (2 * ndtri(0.975))
+    half = float(ndtri(0.975) * np.sqrt((error_S**2).sum()) / count)
+    rest_S = value_S - value
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms_S = np.where(rest_S == 0, 0.0, rest_S**2 / error_S**2)
+    if chdtrc(count - 1, float(terms_S.sum())) < 0.1:
+        half = max(half, float(stdtrit(count - 1, 0.975) * value_S.std(ddof=1) / np.sqrt(count)))
     return value, value - half, value + half
 
 
@@ -90,6 +103,8 @@ def measure(results: Results, table: str, run: str, round_: int, **keys: str) ->
     if rows.empty:
         return None
     value, low, high = pooled(rows)
+    if low is not None and keys["measure"] in BOUNDS:
+        low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     unit = _unit(table, keys)
     where = _where(results, run, round_, **keys)

@@ -21,6 +21,7 @@ _FORMATS = {
     "number": ("{:,.1f}", "{:,.1f}", 1),
     "count": ("{:,.0f}", "{:,.0f}", 1),
     "correlation": ("{:+z.2f}", "{:+z.2f}", 1),
+    "signed": ("{:+z.2f}", "{:+z.2f}", 1),
     "auc": ("{:.2f}", "{:.2f}", 1),
     "small": ("{:.3g}", "{:.2g}", 1),
 }
@@ -29,7 +30,7 @@ _FORMATS = {
 @dataclass(frozen=True)
 class Number:
     """One number of the report. `unit`: share, points (of success, a difference), gap (the share of a difference),
-    number, count, seconds, correlation, auc, or small (three digits, whatever its size)."""
+    number, count, seconds, correlation, signed, auc, or small (three digits, whatever its size)."""
 
     value: float
     unit: str

@@ -167,9 +167,9 @@ def _grouped(summary: Summary, grid: Grid) -> list[tuple[str, list[str]]]:
     of = {name: group for group, names in summary.order.items() for name in names}
     groups: dict[str, list[str]] = {}
     for name in grid.rows:
-        groups.setdefault(of.get(name, "start" if not groups else "end"), []).append(name)
-    several = len(set(groups) - {"start", "end"}) > 1
-    return [(GROUPS.get(group, "") if several else "", names) for group, names in groups.items()]
+        groups.setdefault(of.get(name, "start"), []).append(name)
+    several = len(set(groups) - {"start"}) > 1
+    return [(GROUPS[group] if several else "", names) for group, names in groups.items()]
 
 
 def render(

@@ -108,7 +108,8 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
     grid = Grid(
         name="spending",
         title="What it took",
-        caption=f"Summed over seeds and rounds. {_WHO} A label that several methods read is paid by the first.",
+        caption=f"Summed over seeds and rounds. {_WHO} A label that several methods read is paid by the first; labels"
+        f" that the audit reads stand with the run that it audits.",
         columns=[Column(key, heading, meaning) for key, (heading, meaning, *_) in asked.items()],
     )
     for key, (_, _, unit, kept, condition, factor) in asked.items():
@@ -118,7 +119,7 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
             grid.rows.setdefault(name, {})[key] = Number(
                 float((rows["value"] * weight).sum()), unit, sql, FILES, n=len(rows)
             )
-    order = [SHARED, *names, AUDIT]
+    order = [SHARED, AUDIT, *names]
     grid.rows = {name: grid.rows[name] for name in order if name in grid.rows}
     return grid
 
@@ -129,8 +130,8 @@ def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.D
     shared = ~audited & (method.isna() | (method == SFT))
     kept = [
         (SHARED, shared, f"run IS NULL AND (method IS NULL OR method = '{SFT}')"),
-        *((name, method == name, f"method = '{name}'") for name in names if name != SFT),
         (AUDIT, audited, "run IS NOT NULL"),
+        *((name, method == name, f"method = '{name}'") for name in names if name != SFT),
     ]
     return [(name, metrics[rows], where) for name, rows, where in kept if rows.any()]
 
