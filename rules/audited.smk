@@ -11,10 +11,10 @@ wildcard_constraints:
     read="sft|current",
 
 
-def of_run(wildcards, **changed):
+def of_run(wildcards):
     """The wildcards of the audited run itself, whose rollouts the audit reads."""
     return type(wildcards)(
-        fromdict={**dict(wildcards.items()), "method": wildcards.run, **changed}
+        fromdict={**dict(wildcards.items()), "method": wildcards.run}
     )
 
 
