@@ -4,7 +4,7 @@
     python -m benchmarks.credit.run --no-scaling     the first table only
 
 The plain loops (`reference.py`) are also what the tests compare the methods with, so the two columns compute the same
-numbers. Times are CPU times of one thread, the best of several runs. Both start from an Arrow table in memory: the
+numbers. Times are CPU times of one thread, medians of several runs. Both start from an Arrow table in memory: the
 loops turn the columns that they read into rows, the library into arrays; the library ends with an Arrow table.
 """
 
@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -30,14 +31,14 @@ ROLLOUTS, TURNS, GROUP = 128, 50, 8
 SIZES = (10_000, 100_000, 1_000_000)
 
 
-def best_ms(work: Callable[[], object], times: int) -> float:
-    """The shortest CPU time of several runs; what takes a second or more runs once."""
+def median_ms(work: Callable[[], object], times: int) -> float:
+    """The median CPU time of several runs; what takes a second or more runs once."""
     taken: list[float] = []
     while len(taken) < times and (not taken or taken[0] < 1):
         start = time.process_time()
         work()
         taken.append(time.process_time() - start)
-    return min(taken) * 1e3
+    return statistics.median(taken) * 1e3
 
 
 class _Asked(dict):
@@ -56,12 +57,12 @@ def against_loops() -> list[str]:
     whole = pa.Table.from_pylist(made)
     lines = ["| method | library, ms | plain Python, ms | times faster |", "|---|---:|---:|---:|"]
     for name, method in METHODS.items():
-        mine = best_ms(lambda method=method: compute(table, method, side), 9)
+        mine = median_ms(lambda method=method: compute(table, method, side), 9)
         loops = reference.METHODS[name]
         _Asked.asked.clear()
         loops([_Asked(row) for row in made])
         columns = sorted(_Asked.asked)
-        plain = best_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
+        plain = median_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
         lines.append(f"| {name} | {mine:.1f} | {plain:.0f} | {plain / mine:.0f} |")
         print(lines[-1], file=sys.stderr)
     return lines
@@ -85,7 +86,7 @@ def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
 def one_size(turns: int) -> dict[str, float]:
     """Milliseconds of each method at this size, and the process's peak memory in MB; run in a process of its own."""
     table, side = repeated(turns)
-    found = {name: best_ms(lambda method=method: compute(table, method, side), 3) for name, method in METHODS.items()}
+    found = {name: median_ms(lambda method=method: compute(table, method, side), 3) for name, method in METHODS.items()}
     found["peak memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return found
 
