@@ -1,4 +1,4 @@
-"""Estimates from continuations: unbiased though their number adapts, errors that cover the truth, budgets. By simulation."""
+"""Estimates from continuations, by simulation: no bias though their number adapts, errors that cover the truth."""
 
 from __future__ import annotations
 
