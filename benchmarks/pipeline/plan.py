@@ -1,6 +1,6 @@
 """What planning costs: `snakemake -n` of experiments of many runs, beside a bare workflow of the same shape.
 
-python benchmarks/pipeline/plan.py 50 200 1000 > benchmarks/pipeline/PLAN.md
+python benchmarks/pipeline/plan.py 50 200
 
 Processor seconds of the process, so that other work on the machine counts little. The bare workflow has the same jobs
 and files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
