@@ -178,7 +178,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         True,
     ),
     # One row per method, measure and subset of the branched turns: how well a method's credit agrees with the ground
-    # truth (audit/fidelity.py), and what the truth itself would reach, given its errors. Null where nothing can be said.
+    # truth (audit/fidelity.py), and what the truth itself would reach, given its errors. Null: nothing can be said.
     "fidelity": (
         1,
         pa.schema(
