@@ -1,0 +1,45 @@
+"""The report's tables as Markdown, for RESULTS.md: python benchmarks/methods/table.py RESULTS [TABLE ...]
+
+    snakemake --configfile config/methods.yaml
+    python benchmarks/methods/table.py results/methods final time fidelity
+"""
+
+from __future__ import annotations
+
+import sys
+
+from turncredit.audit.collect import collect
+from turncredit.audit.grid import Cell, Grid, Number
+from turncredit.audit.summary import summarise
+
+
+def cell(value: Cell) -> str:
+    """A cell as the page shows it: the value, and its interval in brackets."""
+    if isinstance(value, Number):
+        return f"{value.text} ({value.interval})" if value.interval else value.text
+    return value or ""
+
+
+def markdown(grid: Grid) -> str:
+    """One table of the report."""
+    lines = [f"**{grid.title}**", "", "| | " + " | ".join(column.heading for column in grid.columns) + " |"]
+    lines.append("|---|" + "---:|" * len(grid.columns))
+    for name, row in grid.rows.items():
+        lines.append(f"| `{name}` | " + " | ".join(cell(row.get(column.key)) for column in grid.columns) + " |")
+    return "\n".join(lines)
+
+
+def main(folder: str, *names: str) -> None:
+    """Print the named tables, or all."""
+    grids = summarise(collect(folder)).grids
+    for grid in grids:
+        if not names or grid.name in names:
+            print(markdown(grid), end="\n\n")
+    if missing := set(names) - {grid.name for grid in grids}:
+        raise SystemExit(f"no table {sorted(missing)}; there are {[grid.name for grid in grids]}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    main(*sys.argv[1:])
