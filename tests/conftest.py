@@ -6,7 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("turncredit", deadline=None)
+hypothesis.settings.load_profile("turncredit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
