@@ -12,6 +12,9 @@ even A agrees fully with a, and a method's score means little without the score 
 3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval says where the
    score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
 
+Where the branches say what either half of a turn's continuations gave, the ceiling of the rank correlation comes from
+how the halves agree instead (`split_half`), without a model.
+
 A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise. The ceiling
 is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has numbers):
 differences that small can't be told from none, so some are drawn where the truth has hardly any.
@@ -177,4 +180,25 @@ def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ce
         value = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
         low, high = resamples.interval(np.concatenate(value_KB[name]), groups[name])
         out[name] = Ceiling(value, low, high, draws)
+    if scored.halves_N2 is not None:
+        out["rank_correlation"] = split_half(scored, resamples)
     return out
+
+
+def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
+    """The ceiling of the rank correlation from how well one half of the continuations ranks the other's turns.
+
+    Halves that correlate by r make a whole of reliability 2r / (1 + r) (Spearman 1910, Brown 1910), and the truth
+    correlates with the whole by the root of that. Nothing is assumed about the distribution of the truth or of the
+    errors, only that the halves' errors are independent.
+    """
+    first_N, second_N = scored.halves_N2.T  # type: ignore[union-attr]
+    statistic = HEADLINE["rank_correlation"](first_N, replace(scored, truth_N=second_N))
+    drawn_B = statistic.of(resamples.weight_BJ @ resamples.blocks(statistic.sums_GK))
+    low, high = resamples.interval(_of_halves(drawn_B), statistic.groups)
+    return Ceiling(float(_of_halves(statistic.value)), low, high, 1)
+
+
+def _of_halves(correlation: np.ndarray | float) -> np.ndarray:
+    kept = np.maximum(correlation, 0.0)
+    return np.sqrt(2 * kept / (1 + kept))

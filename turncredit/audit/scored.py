@@ -21,6 +21,8 @@ from turncredit.turns import KEYS, factorise
 
 #: (group, rollout, turn) as numbers, the same in all tables that were read together
 Keys = tuple[np.ndarray, np.ndarray, np.ndarray]
+#: the advantage by either half of a turn's continuations, where the branches have them
+_HALVES = ("advantage_first_half", "advantage_second_half")
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Scored:
                          (valid or invalid), role
     groups, rollouts     how many there are
     v_N, q_N             value before and after the action with their errors (N, 2), if the branches have them
+    halves_N2            the advantage by either half of the continuations, if the branches have them
     """
 
     group_N: np.ndarray
@@ -50,6 +53,7 @@ class Scored:
     rollouts: int
     v_N: np.ndarray | None = None
     q_N: np.ndarray | None = None
+    halves_N2: np.ndarray | None = None
     _ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(init=False, default_factory=dict, repr=False)
 
     def __len__(self) -> int:
@@ -114,7 +118,8 @@ def load(
 
     turns      keys, `success` or `reward` (a positive return is then a success); `family` and `valid` are used if there
     credits    keys, `advantage`, and `method` where one file has several; else the file's name is the method's
-    branches   keys, `advantage_true`, `advantage_true_se`
+    branches   keys, `advantage_true`, `advantage_true_se`; where both of `advantage_first_half` and
+               `advantage_second_half` are there and zero, the error counts as none
     labels     keys, `role` (a judge's), for the bias by role
 
     Scored are the turns that `turns` and `branches` both have. Raises UserError for missing columns, nulls, values
@@ -123,7 +128,8 @@ def load(
     turn_table = _read(turns, (*KEYS,), ("success", "reward", "family", "valid"))
     if not {"success", "reward"} & set(turn_table.column_names):
         raise UserError(f"{turns}: fidelity needs the column 'success' or 'reward', and the table has neither")
-    truth_table = _read(branches, (*KEYS, "advantage_true", "advantage_true_se"), ("v_true", "v_se", "q_true", "q_se"))
+    optional = ("v_true", "v_se", "q_true", "q_se", *_HALVES)
+    truth_table = _read(branches, (*KEYS, "advantage_true", "advantage_true_se"), optional)
     label_table = None if labels is None else _read(labels, (*KEYS, "role"), (), may_be_null=("role",))
     parts = [(path, _read(path, (*KEYS, "advantage"), ("method",))) for path in credits]
     columns = [turn_table, truth_table, *([] if label_table is None else [label_table]), *(part for _, part in parts)]
@@ -234,6 +240,13 @@ def _scored(
     se_N = _numbers(truth, "advantage_true_se", where[1])[branch_N]
     if (se_N < 0).any():
         raise UserError(f"{where[1]}: the column 'advantage_true_se' has negative values")
+    state = {}
+    if set(_HALVES) <= set(truth.column_names):
+        halves_N2 = np.stack([_numbers(truth, name, where[1])[branch_N] for name in _HALVES], axis=1)
+        # No copy saw the turn change anything. The error in the table is a prior's, for what was never seen (half a
+        # change among so many); as noise it would part turns that come out equal, at zero, however often one looks.
+        se_N = np.where((halves_N2 == 0).all(axis=1), 0.0, se_N)
+        state["halves_N2"] = halves_N2
     labels = {}
     if "family" in turns.column_names:
         family, texts = _coded(turns.column("family"))
@@ -241,7 +254,6 @@ def _scored(
     if "valid" in turns.column_names:
         valid = _cast(turns.column("valid"), pa.bool_(), where[0], "valid").to_numpy()[row_N]
         labels["action"] = valid.astype(np.int64), ["invalid", "valid"]
-    state = {}
     if {"v_true", "v_se", "q_true", "q_se"} <= set(truth.column_names):
         for out, names in (("v_N", ("v_true", "v_se")), ("q_N", ("q_true", "q_se"))):
             state[out] = np.stack([_numbers(truth, name, where[1])[branch_N] for name in names], axis=1)
