@@ -1,7 +1,7 @@
 """The report's tables as Markdown, for RESULTS.md: python benchmarks/methods/table.py RESULTS [TABLE ...]
 
-    snakemake --configfile config/methods.yaml
-    python benchmarks/methods/table.py results/methods final time fidelity
+snakemake --configfile config/methods.yaml
+python benchmarks/methods/table.py results/methods final time fidelity
 """
 
 from __future__ import annotations
