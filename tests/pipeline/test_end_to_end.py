@@ -102,7 +102,7 @@ def test_methods_share_the_first_rollouts_and_each_round_reads_the_one_before(fi
 
 def test_metrics_say_how_long_a_stage_took_and_how_much_memory(finished):
     files = list((finished / "results" / "tiny").rglob("metrics/*.json"))
-    assert len(files) == 2 + 1 + 1 + 1 + 2 + 1 + 2 * (2 + 2 + 2 + 1) + 1
+    assert len(files) == 2 + 1 + 1 + 1 + 2 + 1 + 2 * (2 + 2 + 2 + 1 + 1) + 1
     for path in files:
         measured = json.loads(path.read_text())
         assert 0 < measured["wall_s"] < 600, path
@@ -191,9 +191,9 @@ def test_a_damaged_table_is_named_with_the_stage_and_leaves_no_output(pipeline, 
 @pytest.mark.parametrize(
     ("change", "again"),
     [
-        ("eval={games: 3}", {"eval_sft", "eval"}),
-        ("update={lr: 0.002}", {"rollout", "credit", "update", "eval"}),
-        ("rounds=1", set()),
+        ("eval={games: 3}", {"eval_sft", "eval", "invariants"}),
+        ("update={lr: 0.002}", {"rollout", "credit", "update", "eval", "invariants"}),
+        ("rounds=1", {"invariants"}),  # they are checked over all rounds that the run has
         ("methods=[flat_grpo]", set()),
         ("resources={update: {mem_mb: 9000}}", set()),
         ("launcher=plain", set()),
