@@ -162,3 +162,11 @@ def test_with_halves_the_truth_scores_at_the_ceiling_also_where_most_turns_chang
     over = [c.value - score for c, score in zip(found, scores, strict=True)]
     assert -0.06 < np.mean(over) < 0.03
     assert np.std(over) < 0.05
+
+
+def test_what_is_left_out_of_the_turns_is_left_out_of_their_halves():
+    scored, _ = table(gaussian(np.random.default_rng(0), (16, 6)), 0.1, 0)
+    scored = replace(scored, halves_N2=np.stack([scored.truth_N, scored.truth_N], axis=1))
+    some = scored.take(np.arange(len(scored)) % 3 > 0)
+    assert (some.halves_N2[:, 0] == some.truth_N).all()
+    assert ceiling.split_half(some, Resamples(some.groups, 50, 0)).value == pytest.approx(1)

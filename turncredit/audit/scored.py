@@ -70,7 +70,8 @@ class Scored:
         if keep_N.all():
             return self
         columns = ("group_N", "rollout_N", "turn_N", "length_N", "success_N", "truth_N", "se_N")
-        state = {name: None if (x_N := getattr(self, name)) is None else x_N[keep_N] for name in ("v_N", "q_N")}
+        optional = ("v_N", "q_N", "halves_N2")
+        state = {name: None if (x_N := getattr(self, name)) is None else x_N[keep_N] for name in optional}
         return replace(
             self,
             **{name: getattr(self, name)[keep_N] for name in columns},
