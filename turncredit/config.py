@@ -353,6 +353,11 @@ class Experiment(_Closed):
         """Every (method, seed); `sft` among the methods means its evaluation, which is always made, and no run."""
         return [(method, seed) for method in self.methods if method != "sft" for seed in self.seeds]
 
+    def definition(self, method: str) -> dict[str, Any] | str:
+        """What decides the credit of `method`, for `turncredit.credit.resolve`: its entry, or a built-in's name."""
+        entry = self.define.get(method)
+        return entry.model_dump(include={"base", "credit", "params"}) if entry else method
+
     def section_for(self, method: str, section: str) -> BaseModel:
         """`rollout` or `update` as `method` runs it: the experiment's, with the method's own overrides."""
         base = getattr(self, section)

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from turncredit import envs
-from turncredit.config import Experiment, MethodConfig
+from turncredit.config import Experiment
 from turncredit.credit import Method, resolve
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import GRAMMARS
@@ -79,7 +79,7 @@ def method(experiment: Experiment, name: str) -> Method:
     """The method that the configuration calls `name`: one of its own definitions, or a built-in one."""
     entry = experiment.define.get(name)
     try:
-        return resolve(_definition(entry), name) if entry else resolve(name)
+        return resolve(experiment.definition(name), name)
     except UserError as error:
         compared_only = name in (experiment.audit.methods or ()) and name not in experiment.methods
         where = f"define.{name}" if entry else "audit.methods" if compared_only else "methods"
@@ -95,10 +95,6 @@ def method_file(experiment: Experiment, name: str) -> str | None:
 def learned(experiment: Experiment) -> list[str]:
     """The methods of the audit that have a learned credit model."""
     return [name for name in experiment.audit_methods() if "values" in method(experiment, name).needs]
-
-
-def _definition(entry: MethodConfig) -> dict[str, Any]:
-    return entry.model_dump(include={"base", "credit", "params"})
 
 
 def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = "", round: int = 0) -> dict[str, Any]:
@@ -123,8 +119,7 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     if stage == "rollout":
         return {**playing, "rollout": experiment.section_for(method, "rollout").model_dump(mode="json")}
     if stage == "credit":
-        entry = experiment.define.get(method)
-        return {"method": _definition(entry) if entry else method}
+        return {"method": experiment.definition(method)}
     if stage == "hiddens":
         return {"dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
     if stage in {"credit_model", "values"}:

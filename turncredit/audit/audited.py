@@ -266,8 +266,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
 def _leaks(found: Mapping[tuple[str, str], leaks.Measured]) -> bool:
     """Whether hiding the length or the last turn takes knowledge of the outcome away, by a margin."""
     tests = [(view, "outcome_drop") for view in ("padded", "masked_last", "blind")] + [("half", "hindsight")]
-    drops = [found.get(test, leaks.NOTHING) for test in tests]
-    return any(drop.value >= leaks.MARGIN and drop.low > 0 for drop in drops)
+    return any(leaks.clear(found.get(test, leaks.NOTHING)) for test in tests)
 
 
 def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:

@@ -165,7 +165,7 @@ def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
         "masked_last": ("reads the outcome off the last turn", "with the last turn hidden"),
         "blind": ("reads the outcome off the end, by length or last turn", "with both hidden"),
     }
-    closed = [view for view in doors if _clear(found.get((view, "outcome_drop"), NOTHING))]
+    closed = [view for view in doors if clear(found.get((view, "outcome_drop"), NOTHING))]
     shown = [view for view in closed if view != "blind"] or closed
     if not shown:
         blind = found.get(("blind", "outcome_auc"), NOTHING)
@@ -180,7 +180,7 @@ def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
 
 def _hindsight(found: Mapping[tuple[str, str], Measured]) -> list[str]:
     difference = found.get(("half", "hindsight"), NOTHING)
-    if not _clear(difference):
+    if not clear(difference):
         return []
     knowing, blind = (found["half", name].value for name in ("kept_auc_full", "kept_auc"))
     return [f"its early turns know the end: AUC {_two(knowing)}, {_two(blind)} where the end is not shown"]
@@ -198,7 +198,8 @@ def _length(length: Measured) -> list[str]:
     return [] if np.isnan(length.value) else [f"length alone tells {_two(length.value)}"]
 
 
-def _clear(difference: Measured) -> bool:
+def clear(difference: Measured) -> bool:
+    """Whether a difference of two AUCs is spoken of: at least `MARGIN`, and its interval above zero."""
     return difference.value >= MARGIN and difference.low > 0
 
 

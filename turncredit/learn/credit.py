@@ -26,7 +26,7 @@ def credit(
 ) -> dict[str, float]:
     """Write the credits of `turns` by `method`. `side` names the side tables that the method reads."""
     entry = experiment.define.get(method)
-    resolved = resolve(entry.model_dump(include={"base", "credit", "params"}) if entry else method, method)
+    resolved = resolve(experiment.definition(method), method)
     view = Turns(
         tables.read(turns, "turns"), {name: tables.read(path, name) for name, path in side.items()}, where=str(turns)
     )

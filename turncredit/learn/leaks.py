@@ -86,8 +86,7 @@ def leaks(
     """
     rows: list[dict] = []
     for number, (name, model) in enumerate(models.items()):
-        entry = experiment.define.get(name)
-        method = resolve(entry.model_dump(include={"base", "credit", "params"}) if entry else name, name)
+        method = resolve(experiment.definition(name), name)
         loaded = load(model)
         view, rollouts = replay.load(turns, hiddens[name])
         if rollouts.hidden.shape[-1] != loaded.width:

@@ -144,7 +144,7 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     The mistakes are: no learned model behind the method, an unknown setting, a value that a setting can't have.
     """
     entry = experiment.define.get(method)
-    resolved = resolve(entry.model_dump(include={"base", "credit", "params"}) if entry else method, method)
+    resolved = resolve(experiment.definition(method), method)
     kind = kind_of(resolved)
     if kind is None:
         raise UserError(f"define.{method}.model: this method has no learned credit model; take `model` away")
