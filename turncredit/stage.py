@@ -29,7 +29,10 @@ from turncredit.launch.watch import write_json
 
 @dataclass(frozen=True)
 class Job:
-    """One job of the pipeline. `input` and `output` are paths by name; `params` is what the rule computed."""
+    """One job of the pipeline. `input` and `output` are paths by name; `params` is what the rule computed.
+
+    `threads` is how many cores the job was given, at most what its rule asked for.
+    """
 
     stage: str
     rule: str
@@ -39,6 +42,7 @@ class Job:
     wildcards: dict[str, str] = field(default_factory=dict)
     params: dict[str, Any] = field(default_factory=dict)
     log: str | None = None
+    threads: int = 1
 
     @property
     def experiment(self) -> Experiment:
@@ -105,6 +109,7 @@ def _from_snakemake(snakemake: Any) -> Job:
         wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
         params={name: value for name, value in snakemake.params.items() if name not in {"stage", "reads"}},
         log=str(snakemake.log[0]) if len(snakemake.log) else None,
+        threads=int(snakemake.threads),
     )
 
 
