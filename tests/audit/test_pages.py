@@ -13,7 +13,7 @@ from tests.audit import pages_world
 from turncredit import tables
 from turncredit.audit import measures, scored
 from turncredit.audit.pages.agreement import clashes, mean_ranks
-from turncredit.audit.pages.book import read_book
+from turncredit.audit.pages.book import CLEAR, read_book
 from turncredit.audit.pages.build import page, pages
 from turncredit.audit.pages.choose import choose, pairs
 from turncredit.audit.pages.draw import decimals_for, number
@@ -93,6 +93,11 @@ def test_credit_clashes_only_where_the_sign_of_the_truth_is_known(book):
         credit = book.credits["flat_grpo"].advantage_N[row]
         known = abs(truth.advantage_N[row]) > 1.96 * truth.se_N[row]
         assert clashes(book, "flat_grpo", row) == bool(known and credit * truth.advantage_N[row] < 0)
+
+
+def test_a_page_says_from_where_on_a_sign_counts_as_known(book, tmp_path):
+    page(book, 0, against=None, out=tmp_path / "one.html")
+    assert (tmp_path / "one.html").read_text().count(f"more than {CLEAR} standard errors from zero") == 2
 
 
 def test_the_walk_shown_for_scpo_gives_the_credits_of_its_table(book):

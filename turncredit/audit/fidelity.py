@@ -17,6 +17,7 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.audit import measures
 from turncredit.audit.ceiling import Ceiling, ceilings
+from turncredit.audit.ranks import FEWEST
 from turncredit.audit.resample import Resamples, Statistic
 from turncredit.audit.scored import Scored
 
@@ -132,16 +133,16 @@ def _rows(
 
 def _counts(x_N: np.ndarray, scored: Scored, known: int) -> dict[str, int]:
     """What was scored and what was not."""
-    _, count_R, counts_R = measures.spearman_R(x_N, scored)
-    rollouts = int((count_R > 0).sum())
-    short = int(((count_R > 0) & (count_R < measures.FEWEST)).sum())
+    found = measures.spearman_R(x_N, scored)
+    rollouts = int((found.count_R > 0).sum())
+    short = int(((found.count_R > 0) & (found.count_R < FEWEST)).sum())
     return {
         "turns": len(scored),
         "rollouts": rollouts,
         "groups": len(np.unique(scored.group_N)),
         "turns_without_credit": known - len(scored),
         "rollouts_with_too_few_turns": short,
-        "rollouts_with_constant_truth": rollouts - short - int(counts_R.sum()),
+        "rollouts_with_constant_truth": rollouts - short - int(found.scored_R.sum()),
     }
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.audit.ranks import Ranked, mean_correlation, of_ranks, ranks, settled
 from turncredit.audit.resample import Statistic, ratio, sums_by
-from turncredit.audit.scored import Scored, ranks, settled
+from turncredit.audit.scored import Scored
 
 #: An effect is clear when it exceeds its standard error and this share of the range of returns.
 SMALL = 0.05
-#: Rollouts with fewer scored turns say nothing about an order.
-FEWEST = 3
 
 
 def group_of_rollout(scored: Scored) -> np.ndarray:
@@ -25,31 +24,17 @@ def group_of_rollout(scored: Scored) -> np.ndarray:
     return group_R
 
 
-def spearman_R(x_N: np.ndarray, scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each rollout: Spearman's correlation of credit and truth, its number of scored turns, and whether it counts.
+def spearman_R(x_N: np.ndarray, scored: Scored) -> Ranked:
+    """Spearman's correlation of credit and truth in each rollout.
 
-    Ties share mean ranks. A rollout counts if it has at least 3 scored turns and the truth differs between them. A
-    credit that is constant in it has correlation 0: it orders nothing, which is what flat GRPO should score.
+    A credit that is constant in a rollout has correlation 0: it orders nothing, which is what flat GRPO should score.
     """
-    cell_N, cells = scored.rollout_N, scored.rollouts
-    count_R = np.bincount(cell_N, minlength=cells)
-    middle_N = (count_R[cell_N] - 1) / 2
-    u_N, v_N = scored.ranks(x_N) - middle_N, scored.ranks(scored.truth_N) - middle_N
-    uv_R, uu_R, vv_R = sums_by(cell_N, cells, u_N * v_N, u_N**2, v_N**2).T
-    rho_R = np.divide(uv_R, np.sqrt(uu_R * vv_R), out=np.zeros(cells), where=(uu_R > 0) & (vv_R > 0))
-    return rho_R, count_R, (count_R >= FEWEST) & (vv_R > 0)
+    return of_ranks(scored.ranks(x_N), scored.ranks(scored.truth_N), scored.rollout_N, scored.rollouts)
 
 
 def rank_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
-    """Mean of the rollouts' rank correlations with the weight n - 1, n the rollout's scored turns.
-
-    Where credit knows nothing, Spearman's correlation of n turns has the variance 1 / (n - 1): the weights are the
-    inverse variances, so that rollouts of three turns, whose correlation is nearly all chance, count least.
-    """
-    rho_R, count_R, counts_R = spearman_R(x_N, scored)
-    weight_R = np.where(counts_R, count_R - 1, 0)
-    sums = sums_by(group_of_rollout(scored), scored.groups, weight_R * rho_R, weight_R)
-    return Statistic(sums, ratio, int(count_R[counts_R].sum()))
+    """Mean of the rollouts' rank correlations with the weight n - 1, n the rollout's scored turns."""
+    return mean_correlation(spearman_R(x_N, scored), group_of_rollout(scored), scored.groups)
 
 
 def pooled_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:

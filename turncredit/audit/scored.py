@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from turncredit import tables
+from turncredit.audit.ranks import ranks
 from turncredit.errors import UserError, nearest
 from turncredit.turns import KEYS, factorise
 
@@ -78,35 +79,6 @@ class Scored:
             **state,
             labels={name: (code_N[keep_N], texts) for name, (code_N, texts) in self.labels.items()},
         )
-
-
-def settled(x_N: np.ndarray) -> np.ndarray:
-    """A column over its largest size, to 12 places: what differs by rounding alone is equal, and next to nothing is 0.
-
-    Differences of shares of continuations (.3 - .2 and .2 - .1) and projected credits tie by their meaning, not their
-    last bits.
-    """
-    largest = np.abs(x_N).max(initial=0)
-    return np.round(x_N / largest, 12) if largest > 0 else x_N
-
-
-def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
-    """Rank of each value within its cell, from 0; what is equal (`settled`) shares its mean rank.
-
-    `cell_N` must be sorted.
-    """
-    x_N = settled(x_N)
-    order = np.lexsort((x_N, cell_N))
-    x, cell = x_N[order], cell_N[order]
-    new = np.ones(len(x), dtype=bool)
-    new[1:] = (x[1:] != x[:-1]) | (cell[1:] != cell[:-1])
-    start = np.flatnonzero(new)
-    size = np.diff(np.append(start, len(x)))
-    mean = start + (size - 1) / 2
-    first_of_cell = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
-    out_N = np.empty(len(x))
-    out_N[order] = np.repeat(mean, size) - first_of_cell[cell]
-    return out_N
 
 
 def load(

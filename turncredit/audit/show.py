@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.text import Text
@@ -13,6 +14,7 @@ from rich.text import Text
 from turncredit import tables
 from turncredit.audit import views
 from turncredit.audit.collect import read_config
+from turncredit.audit.ranks import FEWEST, within
 from turncredit.audit.terminal import console, plain_table
 from turncredit.config import sampling_slug
 from turncredit.errors import UserError, nearest
@@ -263,7 +265,7 @@ def _head(screen: Console, rows: pd.DataFrame) -> None:
 def _agreement(screen: Console, about: About) -> None:
     """How each credit orders this rollout's turns, against the ground truth, where three turns or more have it."""
     turns = sorted(about.truth)
-    if len(turns) < 3 or not about.credits:
+    if len(turns) < FEWEST or not about.credits:
         return
     truth = [about.truth[turn]["advantage_true"] for turn in turns]
     found = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
@@ -273,11 +275,9 @@ def _agreement(screen: Console, about: About) -> None:
 
 
 def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
-    """Spearman's rank correlation; 0 where one side says the same of all turns."""
-    ranks = pd.DataFrame({"truth": truth, "credit": credit}).rank()
-    if (ranks.nunique() == 1).any():
-        return 0.0
-    return float(ranks.corr().iloc[0, 1])
+    """Spearman's rank correlation as the fidelity measures have it; 0 where one side says the same of all turns."""
+    one_T = np.zeros(len(truth), dtype=np.int64)
+    return float(within(np.array(credit), np.array(truth), one_T, 1).rho_R[0])
 
 
 def _turn(screen: Console, row: dict, about: About, components: bool) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 from turncredit.audit.pages.book import Book
-
-#: fewer branched turns than this rank nothing
-MIN_TURNS = 3
+from turncredit.audit.ranks import mean_correlation
 
 
 @dataclass(frozen=True)
@@ -29,30 +26,23 @@ class Agreement:
 def agreement(book: Book, method: str, rollout: int) -> Agreement:
     """Spearman's correlation with A* over the rollout's branched turns, and the signs that agree where A*'s is known.
 
-    A credit of exactly 0 agrees with neither sign.
+    A credit of 0 agrees with neither sign. One that is the same on all turns has no rank to show here.
     """
     if book.truth is None:
         return Agreement(float("nan"), 0, 0, False)
-    rows = book.branched(rollout)
-    credit, true = book.credits[method].advantage_N[rows], book.truth.advantage_N[rows]
-    clear = book.truth.clear_N[rows]
-    right = np.sign(credit[clear]) == np.sign(true[clear])
-    ranked = len(true) >= MIN_TURNS and np.ptp(true) > 0
-    return Agreement(spearman(credit, true), int(right.sum()), int(clear.sum()), bool(ranked))
-
-
-def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Rank correlation with ties at their mean rank; NaN for fewer than three values or where one side is constant."""
-    if len(x) < MIN_TURNS or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return float("nan")
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    rows, found = book.rows(rollout), book.correlations[method]
+    known = rows[book.truth.clear_N[rows]]
+    right = book.credits[method].sign_N[known] == np.sign(book.truth.advantage_N[known])
+    scored = bool(found.scored_R[rollout])
+    rank = float(found.rho_R[rollout]) if scored and found.told_R[rollout] else float("nan")
+    return Agreement(rank, int(right.sum()), len(known), scored)
 
 
 def clashes(book: Book, method: str, row: int) -> bool:
     """Whether the method's credit has the opposite sign of an A* whose sign is known."""
     if book.truth is None or not book.truth.clear_N[row]:
         return False
-    return bool(book.credits[method].advantage_N[row] * book.truth.advantage_N[row] < 0)
+    return bool(book.credits[method].sign_N[row] * book.truth.advantage_N[row] < 0)
 
 
 def disagreement_R(book: Book) -> np.ndarray:
@@ -69,13 +59,5 @@ def mean_ranks(book: Book) -> dict[str, float]:
     n - 1 for n branched turns, in which a credit that is constant in a rollout counts 0. NaN without ground truth."""
     if book.truth is None:
         return dict.fromkeys(book.credits, float("nan"))
-    rollouts = [int(r) for r in np.flatnonzero(book.turns.sum_R(book.truth.there_N) >= MIN_TURNS)]
-    rollouts = [r for r in rollouts if np.ptp(book.truth.advantage_N[book.branched(r)]) > 0]
-    if not rollouts:
-        return dict.fromkeys(book.credits, float("nan"))
-    weight = np.array([len(book.branched(rollout)) - 1.0 for rollout in rollouts])
-    out = {}
-    for name in book.credits:
-        rank = np.nan_to_num([agreement(book, name, rollout).rank for rollout in rollouts])
-        out[name] = float(weight @ rank / weight.sum())
-    return out
+    turns = book.turns
+    return {name: mean_correlation(of, turns.group_R, turns.groups).value for name, of in book.correlations.items()}

@@ -17,11 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turncredit import tables
+from turncredit.audit.ranks import Ranked, settled, within
 from turncredit.credit.conventions import success_R
 from turncredit.errors import UserError
 from turncredit.turns import KEYS, SideTable, Turns
 
-#: how far from zero, in standard errors, a true advantage must be for its sign to count as known
+#: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
+#: asks for 1: there wrong signs average out over hundreds of turns, and the ceiling allows for them. Here a single turn
+#: is held against a method: of turns that change nothing, one in three would be at 1, and one in twenty is at 1.96.
 CLEAR = 1.96
 #: the share of a method's credits that are paler than full colour
 FULL_COLOUR = 0.95
@@ -39,6 +42,11 @@ class Credit:
     def scale(self) -> float:
         """The 95th percentile of |advantage|: methods differ in scale, and only within one are sizes compared."""
         return _scale(self.advantage_N)
+
+    @cached_property
+    def sign_N(self) -> np.ndarray:
+        """-1, 0 or 1; what is 0 but for rounding is 0."""
+        return np.sign(settled(self.advantage_N))
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,10 @@ class Truth:
     @cached_property
     def clear_N(self) -> np.ndarray:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
-        with np.errstate(invalid="ignore"):
-            return self.there_N & (np.abs(self.advantage_N) > CLEAR * self.se_N)
+        clear_N = self.there_N.copy()
+        true, se = self.advantage_N[clear_N], self.se_N[clear_N]
+        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (settled(true) != 0)
+        return clear_N
 
     def of(self, name: str, row: int) -> float:
         """A further column of the branches at a turn; NaN where the table has none."""
@@ -110,6 +120,15 @@ class Book:
     def is_chance(self) -> bool:
         """Whether returns are 0 or 1 only, so that a value is a chance of success."""
         return bool(np.isin(self.turns.return_R, (0.0, 1.0)).all())
+
+    @cached_property
+    def correlations(self) -> dict[str, Ranked]:
+        """Each method's rank correlation with A* within each rollout, over its branched turns; empty without A*."""
+        if self.truth is None:
+            return {}
+        there = np.flatnonzero(self.truth.there_N)
+        true, rollout, count = self.truth.advantage_N[there], self.turns.rollout_N[there], self.turns.rollouts
+        return {name: within(credit.advantage_N[there], true, rollout, count) for name, credit in self.credits.items()}
 
     def rows(self, rollout: int) -> np.ndarray:
         """The sorted rows of a rollout's turns."""

@@ -19,11 +19,12 @@ from markupsafe import Markup
 from turncredit import plan, tables
 from turncredit.artifacts import new_folder
 from turncredit.audit.pages import draw, views
-from turncredit.audit.pages.agreement import MIN_TURNS, Agreement, agreement, disagreement_R, mean_ranks
+from turncredit.audit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
 from turncredit.audit.pages.book import Book, read_book
 from turncredit.audit.pages.choose import choose
 from turncredit.audit.pages.choose import pairs as chosen_pairs
 from turncredit.audit.pages.inside import PROBES, gate_words, model_strips, walk
+from turncredit.audit.ranks import FEWEST
 from turncredit.config import RAILS, Experiment
 from turncredit.credit import METHODS, Method
 
@@ -76,7 +77,7 @@ def pages(
     book = read_book(turns=turns, credits=credits, branches=branches, labels=labels, values=values, probes=probes)
     chosen = choose(book, experiment.audit.pages)
     apart_R = disagreement_R(book)
-    chosen.sort(key=lambda r: (len(book.branched(r)) < MIN_TURNS, -apart_R[r], book.ids_R[r]))
+    chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
     made_by = {name: plan.method(experiment, name) for name in credits}
     pages = gather(book, chosen, made_by, first=run)
     title = f"{experiment.experiment}: {run}, seed {seed}, round {round}"
@@ -288,7 +289,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
         facts=facts,
         rows=rows,
         means=means,
-        ranked=int((branched_R >= MIN_TURNS).sum()),
+        ranked=max((int(found.scored_R.sum()) for found in book.correlations.values()), default=0),
         best=f"{known[0]} (mean {draw.number(pages.ranks[known[0]])})" if known else "",
         stop_word="rollout",
     )

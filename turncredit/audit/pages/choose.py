@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.audit.pages.agreement import MIN_TURNS, disagreement_R
+from turncredit.audit.pages.agreement import disagreement_R
 from turncredit.audit.pages.book import Book
+from turncredit.audit.ranks import FEWEST
 
 
 def choose(book: Book, pages: int) -> list[int]:
@@ -20,7 +21,7 @@ def choose(book: Book, pages: int) -> list[int]:
     mixed_R = _mixed_R(book)
     by_worth = sorted(
         range(book.turns.rollouts),
-        key=lambda r: (truth_R[r] < MIN_TURNS, not mixed_R[r], -apart_R[r], book.ids_R[r]),
+        key=lambda r: (truth_R[r] < FEWEST, not mixed_R[r], -apart_R[r], book.ids_R[r]),
     )
     best = by_worth[: -(-2 * pages // 3)]
     paired = [r for r in best if mixed_R[r]]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
+from turncredit.audit.pages.book import CLEAR
 from turncredit.audit.pages.inside import Walk
 
 UNIT = 10  # width of a turn
@@ -58,7 +59,7 @@ def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None 
         else:
             none.append(f"M{left} {HALF}h8")
         if se_T is not None:
-            ends = [HALF - float(np.clip((x + k * se_T[turn]) / scale, -1, 1)) * (HALF - 0.5) for k in (-1.96, 1.96)]
+            ends = [HALF - float(np.clip((x + k * se_T[turn]) / scale, -1, 1)) * (HALF - 0.5) for k in (-CLEAR, CLEAR)]
             lines.append(f"M{left + 4} {ends[0]:.1f}V{ends[1]:.1f}")
     parts = [
         f'<path class="zero" d="M0 {HALF}H{len(x_T) * UNIT}"/>',
@@ -113,7 +114,7 @@ def course(
         left, right = turn * UNIT + 0.8, turn * UNIT + UNIT - 0.8
         start, end = y(before_T[turn]), y(after_T[turn])
         for x, value, se in ((left, before_T, before_se_T), (right, after_T, after_se_T)):
-            half = 1.96 * float(np.nan_to_num(se[turn]))
+            half = CLEAR * float(np.nan_to_num(se[turn]))
             band.append(f"M{x:g} {y(value[turn] - half)}V{y(value[turn] + half)}")
         (rise if after_T[turn] >= before_T[turn] else fall).append(f"M{left:g} {start}L{right:g} {end}")
     parts += [
