@@ -67,7 +67,7 @@ def gradient_of_the_updates_loss(world, credits, experiment):
     sequences, advantage_N, temperature = training_set(world.path("turns.parquet"), credits, experiment.update)
     model = models.load_model(world.path("sft"), dtype="float32", trainable=True).eval()
     ids, turn, sampled = stack(sequences, torch.device("cpu"))
-    logprobs, _ = token_logprobs(model, ids, turn >= 0, temperature)
+    logprobs = token_logprobs(model, ids, turn >= 0, temperature)
     at = (turn >= 0)[:, 1:]
     rows = torch.repeat_interleave(torch.arange(len(sequences)), at.sum(1))
     advantage = torch.from_numpy(advantage_N).float()[turn[:, 1:][at]]

@@ -215,7 +215,7 @@ def rollout_gradients(
         total_KD = torch.zeros((rank, project.dimensions), device=device())
         for part in batches(by_rollout[rollout], tokens_per_pass):
             ids, turn, _ = stack(part, device())
-            logprobs, _ = token_logprobs(model, ids, turn >= 0, temperature)
+            logprobs = token_logprobs(model, ids, turn >= 0, temperature)
             turn_L = turn[:, 1:][(turn >= 0)[:, 1:]].cpu().numpy()
             for k in range(rank):
                 outputs = torch.from_numpy(direction_NK[turn_L, k]).to(logprobs)

@@ -21,6 +21,7 @@ from turncredit.learn.progress import progress
 from turncredit.learn.sequences import TokenSequence, batches, cut, list_column, stack
 from turncredit.policy import models, tokenizer
 from turncredit.policy.sampling import device
+from turncredit.policy.states import states_at
 
 Point = Literal["observation", "action"]
 
@@ -90,20 +91,20 @@ def hidden_states(
     model: torch.nn.Module, sequences: Sequence[TokenSequence], turns: int, point: Point, tokens_per_pass: int
 ) -> np.ndarray:
     """The hidden state (N, D) float16 at which each of N turns is read, contexts of like length in one pass."""
-    body = model.get_decoder()
     where = device()
     out_ND: np.ndarray | None = None
     done = 0
     for batch in batches(sequences, tokens_per_pass):
         ids, _, _ = stack(batch, where)
-        states = body(input_ids=ids, use_cache=False).last_hidden_state
+        found = [read_positions(sequence, point) for sequence in batch]
+        wanted = np.zeros(ids.shape, dtype=bool)
+        for number, (_, at) in enumerate(found):
+            wanted[number, at] = True
+        states = states_at(model, ids, torch.from_numpy(wanted).to(where)).float().cpu().numpy()
         if out_ND is None:
             out_ND = np.zeros((turns, states.shape[-1]), dtype=np.float16)
-        for number, sequence in enumerate(batch):
-            rows, at = read_positions(sequence, point)
-            read = states[number, torch.from_numpy(at).to(where)].float().cpu().numpy()
-            with np.errstate(over="ignore"):
-                out_ND[rows] = read.astype(np.float16)
+        with np.errstate(over="ignore"):  # states come row by row, and a row's turns in the order of its tokens
+            out_ND[np.concatenate([rows for rows, _ in found])] = states.astype(np.float16)
         done += len(batch)
         progress(done, len(sequences))
     assert out_ND is not None

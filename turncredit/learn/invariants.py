@@ -81,7 +81,7 @@ def logprobs(experiment: Experiment, files: RoundFiles) -> Finding:
     allowed, worst, checked, where = LOGPROB[experiment.policy.dtype], 0.0, 0, ""
     for batch in batches(sequences, experiment.update.tokens_per_pass):
         ids, turn, was = stack(batch, device())
-        now, _ = token_logprobs(model, ids, turn >= 0, sample.column("temperature")[0].as_py())
+        now = token_logprobs(model, ids, turn >= 0, sample.column("temperature")[0].as_py())
         at = (turn >= 0)[:, 1:]
         error = ((was[:, 1:][at] - now).abs() / now.abs().clamp(min=1.0)).nan_to_num(nan=np.inf)
         checked += len(error)

@@ -13,6 +13,13 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from turncredit.policy.states import states_at
+
+#: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
+LOGITS_AT_ONCE = 2**26
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +105,50 @@ def stack(batch: Sequence[TokenSequence], device: torch.device) -> tuple[torch.T
 
 def token_logprobs(
     model: torch.nn.Module, ids: torch.Tensor, learned: torch.Tensor, temperature: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability and entropy of the tokens where `learned` (B, L) is true, flattened in row order.
+) -> torch.Tensor:
+    """Log-probability of the tokens where `learned` (B, L) is true, flattened in row order."""
+    return token_distributions(model, ids, learned, temperature)[0]
 
-    The vocabulary's logits are computed only there: most tokens of a transcript are observations.
+
+def token_distributions(
+    model: torch.nn.Module,
+    ids: torch.Tensor,
+    learned: torch.Tensor,
+    temperature: float = 1.0,
+    *,
+    entropy: bool = False,
+    at_once: int = LOGITS_AT_ONCE,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probability and, if wanted, entropy (without gradient) of the tokens where `learned` (B, L) is true.
+
+    The vocabulary's logits are computed only there: most tokens of a transcript are observations. Not more than
+    `at_once` of them are alive at a time; beyond that they are computed again for the gradient, a part at a time.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    body, head = inner.get_decoder(), inner.get_output_embeddings()
-    hidden = body(input_ids=ids, use_cache=False).last_hidden_state
-    at = learned[:, 1:]
-    logits = head(hidden[:, :-1][at]).float() / temperature
-    logprobs = torch.log_softmax(logits, dim=-1)
-    chosen = logprobs.gather(1, ids[:, 1:][at][:, None])[:, 0]
+    head = inner.get_output_embeddings()
+    predicts = F.pad(learned[:, 1:], (0, 1))  # the state before a token predicts it
+    states, chosen = states_at(model, ids, predicts), ids[:, 1:][learned[:, 1:]]
+    rows = max(1, at_once // head.weight.shape[0])
+    if len(chosen) <= rows:
+        return _distributions(states, chosen, head, temperature, entropy)
+    parts = [
+        checkpoint(_distributions, *part, head, temperature, entropy, use_reentrant=False)
+        for part in zip(states.split(rows), chosen.split(rows), strict=True)
+    ]
+    logprobs, entropies = zip(*parts, strict=True)
+    return torch.cat(logprobs), torch.cat(entropies) if entropy else None
+
+
+def _distributions(
+    states: torch.Tensor, chosen: torch.Tensor, head: torch.nn.Module, temperature: float, entropy: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probabilities (M,) of the chosen tokens after `states` (M, D), and the entropies (M,) if wanted."""
+    logits = head(states).float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    all_logprobs = torch.log_softmax(logits, dim=-1)
+    logprobs = all_logprobs.gather(1, chosen[:, None])[:, 0]
+    if not entropy:
+        return logprobs, None
     with torch.no_grad():
-        entropy = -(logprobs.exp() * logprobs).sum(-1)
-    return chosen, entropy
+        return logprobs, -(all_logprobs.exp() * all_logprobs).sum(-1)

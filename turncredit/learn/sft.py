@@ -65,7 +65,7 @@ def sft(
         loss = 0.0
         for part in batches(batch, experiment.update.tokens_per_pass):
             ids, turn, _ = stack(part, device())
-            logprobs, _ = token_logprobs(model, ids, turn >= 0)
+            logprobs = token_logprobs(model, ids, turn >= 0)
             part_loss = -logprobs.sum() / max(learnt, 1)
             part_loss.backward()
             loss += float(part_loss.detach())

@@ -19,7 +19,15 @@ from turncredit.learn.losses import adapted_coefficient, clipped, kl_penalty, to
 from turncredit.learn.optimizers import Optimizers, make_optimizer
 from turncredit.learn.progress import progress
 from turncredit.learn.rollout import policy_id
-from turncredit.learn.sequences import TokenSequence, batches, cut, list_column, stack, token_logprobs
+from turncredit.learn.sequences import (
+    TokenSequence,
+    batches,
+    cut,
+    list_column,
+    stack,
+    token_distributions,
+    token_logprobs,
+)
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
@@ -183,7 +191,7 @@ def _step(
     for part in batches(batch, settings.tokens_per_pass):
         ids, turn, sampled = stack(part, where)
         learned = turn >= 0
-        logprobs, entropy = token_logprobs(model, ids, learned, temperature)
+        logprobs, entropy = token_distributions(model, ids, learned, temperature, entropy=True)
         at = learned[:, 1:]
         weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
         advantage = advantages[turn[:, 1:][at]]
@@ -216,7 +224,7 @@ def _reference_logprobs(
     out = {}
     for part in batches(sequences, experiment.update.tokens_per_pass):
         ids, turn, _ = stack(part, device())
-        logprobs, _ = token_logprobs(model, ids, turn >= 0, temperature)
+        logprobs = token_logprobs(model, ids, turn >= 0, temperature)
         sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
         out.update({id(sequence): piece for sequence, piece in zip(part, logprobs.split(sizes), strict=True)})
     return out

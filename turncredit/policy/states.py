@@ -1,0 +1,78 @@
+"""The model's last hidden states at chosen positions, without computing what nobody reads.
+
+A transcript is mostly observations: the loss reads one position in six. The last layer's queries, its feed-forward
+block and the final norm are needed at those positions alone; only its keys and values are needed everywhere. In a model
+of two layers that is nearly half of a training step, in one of 28 next to nothing, so a GPU keeps to the library's own
+layers.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+    """States (M, D) after the final norm at the M positions where `wanted` (B, L) is true, in row order.
+
+    `ids` (B, L) are right-padded; a causal model needs no mask for that. Any causal language model of transformers;
+    on a CPU, Qwen2's last layer is computed at the wanted positions alone (to rounding, the same numbers).
+    """
+    body = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
+    if ids.is_cuda or not _is_plain_qwen2(body) or not bool(wanted.any()):
+        return body(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+    position = torch.arange(ids.shape[1], device=ids.device)[None]
+    hidden = body.embed_tokens(ids)
+    turning = body.rotary_emb(hidden, position)
+    for layer in body.layers[:-1]:
+        hidden = layer(hidden, attention_mask=None, position_ids=position, position_embeddings=turning, use_cache=False)
+    return body.norm(_last_layer(body.layers[-1], hidden, turning, wanted))
+
+
+def _is_plain_qwen2(body: torch.nn.Module) -> bool:
+    """Whether every layer attends to all that came before, as `_last_layer` does."""
+    return body.config.model_type == "qwen2" and set(body.config.layer_types) == {"full_attention"}
+
+
+def _last_layer(
+    layer: torch.nn.Module, hidden: torch.Tensor, turning: tuple[torch.Tensor, torch.Tensor], wanted: torch.Tensor
+) -> torch.Tensor:
+    """The output (M, D) of a Qwen2 layer on `hidden` (B, L, D) at the wanted positions.
+
+    Queries are gathered row by row, Q of them at most; a row with fewer asks for some position again and drops it.
+    """
+    attention = layer.self_attn
+    batch, length, _ = hidden.shape
+    count = wanted.sum(1)
+    most = int(count.max())
+    at = torch.argsort(wanted.to(torch.int8), dim=1, descending=True, stable=True)[:, :most]  # (B, Q)
+    asked = torch.arange(most, device=at.device) < count[:, None]
+    normed = layer.input_layernorm(hidden)
+    cos, sin = (part[0] for part in turning)  # (L, head_dim)
+
+    def by_head(x: torch.Tensor) -> torch.Tensor:
+        return x.view(*x.shape[:2], -1, attention.head_dim).transpose(1, 2)
+
+    key = _turned(by_head(attention.k_proj(normed)), cos, sin)
+    value = by_head(attention.v_proj(normed))
+    rows = torch.arange(batch, device=at.device)[:, None]
+    query = _turned(by_head(attention.q_proj(normed[rows, at])), cos[at][:, None], sin[at][:, None])
+    sees = torch.arange(length, device=at.device) <= at[:, :, None]  # (B, Q, L)
+    mixed = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=sees[:, None],
+        dropout_p=attention.attention_dropout if attention.training else 0.0,
+        scale=attention.scaling,
+        enable_gqa=True,
+    )
+    mixed = mixed.transpose(1, 2).reshape(batch, most, -1)[asked]
+    out = hidden[wanted] + attention.o_proj(mixed)
+    return out + layer.mlp(layer.post_attention_layernorm(out))
+
+
+def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding (Su et al. 2021) in the half-split form of the reference."""
+    one, two = x.chunk(2, dim=-1)
+    return x * cos + torch.cat([-two, one], dim=-1) * sin
