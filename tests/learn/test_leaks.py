@@ -20,7 +20,8 @@ from torch import nn
 from tests.learn.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollouts, write_round
 from turncredit import tables
 from turncredit.audit import leaks as measures
-from turncredit.audit.leaks import Measured, Resamples, measured
+from turncredit.audit.leaks import Measured, measured, outcome_auc
+from turncredit.audit.resample import BLOCKS, Resamples
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
 from turncredit.errors import UserError
@@ -270,27 +271,41 @@ def test_views_show_what_they_say_and_leave_the_rollouts_as_they_were():
     assert even.shown.lengths.tolist() == [2, 2, 2]
 
 
+def outcome_of(score, won, group, seed=0):
+    draws = Resamples(int(group.max()) + 1, measures.RESAMPLES, seed)
+    return measured(outcome_auc(score, won, group, draws), draws)
+
+
 def test_the_auc_counts_ties_half_and_its_interval_draws_whole_groups():
     score = np.array([3.0, 1.0, 2.0, 2.0])
     won = np.array([True, False, True, False])
-    one = Resamples(4, "x").auc(score, won, np.arange(4))
-    assert one[0] == pytest.approx(3.5 / 4)
+    assert outcome_of(score, won, np.arange(4)).value == pytest.approx(3.5 / 4)
     # Each group twice over is no more evidence: the interval stays what it was.
     rng = np.random.default_rng(0)
     score, won = rng.normal(size=60), rng.random(60) < 0.5
-    once = measured(Resamples(60, "x").auc(score, won, np.arange(60)))
-    twice = measured(Resamples(60, "x").auc(np.tile(score, 2), np.tile(won, 2), np.tile(np.arange(60), 2)))
+    once = outcome_of(score, won, np.arange(60))
+    twice = outcome_of(np.tile(score, 2), np.tile(won, 2), np.tile(np.arange(60), 2))
     assert twice == pytest.approx(once)
 
 
 def test_an_auc_of_chance_has_half_inside_its_interval_about_as_often_as_it_says():
-    inside = 0
-    for trial in range(60):
-        rng = np.random.default_rng(trial)
-        won = rng.random(80) < 0.5
-        found = measured(Resamples(80, trial).auc(rng.normal(size=80), won, np.arange(80)))
-        inside += found.low <= 0.5 <= found.high
-    assert inside >= 52
+    for groups, tries in ((80, 60), (8, 100)):
+        inside = 0
+        for trial in range(tries):
+            rng = np.random.default_rng(trial)
+            group = np.repeat(np.arange(groups), 80 // groups)
+            won = rng.random(80) < 0.5
+            found = outcome_of(rng.normal(size=80), won, group, trial)
+            inside += found.low <= 0.5 <= found.high
+        assert inside / tries >= 0.87, groups
+
+
+def test_many_groups_are_drawn_in_blocks_with_the_same_interval_width():
+    """An AUC of chance on n rollouts, half of them won, has the standard error 1 / sqrt(3 n)."""
+    rng = np.random.default_rng(0)
+    rollouts = 3 * BLOCKS
+    found = outcome_of(rng.normal(size=rollouts), np.arange(rollouts) % 2 == 0, np.arange(rollouts))
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(3 * rollouts), rel=0.1)
 
 
 def test_a_lengths_rate_never_counts_the_rollouts_own_group():
@@ -302,14 +317,13 @@ def test_a_lengths_rate_never_counts_the_rollouts_own_group():
     rng = np.random.default_rng(0)
     length, won, group = rng.integers(3, 9, 400), rng.random(400) < 0.5, np.arange(400) // 8
     scores = measures.length_scores(length, won, group)
-    assert Resamples(50, "x").auc(scores, won, group)[0] == pytest.approx(0.5, abs=0.07)
+    assert outcome_of(scores, won, group).value == pytest.approx(0.5, abs=0.07)
 
 
-def test_a_constant_credit_ranks_nothing_and_scores_zero():
-    rollout = np.repeat([0, 1, 2], 4)
-    truth = np.concatenate([[1.0, 2, 3, 4], [1.0, 2, 3, 4], [1.0, 1, 1, 1]])
-    credit = np.concatenate([[4.0, 3, 2, 1], [0.0, 0, 0, 0], [1.0, 2, 3, 4]])
-    rollouts, rho, weights = measures.rank_correlations(credit, truth, rollout)
-    assert rollouts.tolist() == [0, 1]  # the third's turns are all equally good: there is no order to find
-    assert rho == pytest.approx([-1.0, 0.0])
-    assert weights.tolist() == [3.0, 3.0]
+def test_a_verdict_from_one_task_group_claims_nothing():
+    one = Measured(0.97, np.nan, np.nan)
+    said = measures.verdict({("full", "outcome_auc"): one, ("full", "rank_with_truth"): one})
+    assert said == "AUC .97 in full, in one task group alone: too few to say more"
+    full = Measured(0.9, 0.8, 0.95)
+    said = measures.verdict({("full", "outcome_auc"): full, ("full", "rank_with_truth"): Measured(0.2, np.nan, np.nan)})
+    assert said.endswith("credit against the truth +0.20")

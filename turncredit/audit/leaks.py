@@ -5,7 +5,7 @@ a rollout's length says it, and so may its last turn. The credit of the other tu
 fits the return perfectly while it points anywhere. `turncredit.learn.leaks` shows each model the same rollouts in
 several views, each with one of these doors closed; here is how a view is scored.
 
-Suffixes: `_R` rollouts, `_G` groups, `_B` bootstrap samples.
+Suffixes: `_R` rollouts, `_M` those that a view shows, `_G` groups, `_B` bootstrap samples.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import rankdata
 
-from turncredit.seeding import generator
+from turncredit.audit.ranks import Ranked, auc, mean_correlation, weighted_auc
+from turncredit.audit.resample import Resamples
 
 #: view -> what the model is shown
 VIEWS = {
@@ -43,7 +43,6 @@ MEASURES = {
 #: A smaller difference of two AUCs is not spoken of, however sure it is.
 MARGIN = 0.1
 RESAMPLES = 1000
-LEVEL = 0.95
 
 
 class Measured(NamedTuple):
@@ -57,43 +56,35 @@ class Measured(NamedTuple):
 NOTHING = Measured(np.nan, np.nan, np.nan)
 
 
-class Resamples:
-    """How often each group is drawn in each of B bootstrap samples; the first row is the sample as it is."""
+class Samples(NamedTuple):
+    """A measure on M rollouts: its value, that in each of B resamples of the task groups, and its number of groups."""
 
-    def __init__(self, groups: int, *seed: str | int):
-        draws = generator("leaks bootstrap", *seed).multinomial(groups, np.full(groups, 1 / groups), size=RESAMPLES)
-        self.weight_BG = np.vstack([np.ones((1, groups)), draws])
+    value: float
+    value_B: np.ndarray
+    groups: int
 
-    def auc(self, score_R: np.ndarray, positive_R: np.ndarray, group_R: np.ndarray) -> np.ndarray:
-        """The area under the ROC curve of each sample (B), ties counted half; NaN where one class is missing."""
-        if positive_R.all() or not positive_R.any():
-            return np.full(len(self.weight_BG), np.nan)
-        place_R = rankdata(score_R, method="dense") - 1
-        order_R = np.argsort(place_R, kind="stable")
-        first = np.flatnonzero(np.diff(place_R[order_R], prepend=-1))
-        weight_BR = self.weight_BG[:, group_R[order_R]]
-        won_BP = np.add.reduceat(weight_BR * positive_R[order_R], first, axis=1)
-        lost_BP = np.add.reduceat(weight_BR * ~positive_R[order_R], first, axis=1)
-        below_BP = np.cumsum(lost_BP, axis=1) - lost_BP / 2
-        with np.errstate(invalid="ignore"):
-            return (won_BP * below_BP).sum(1) / (won_BP.sum(1) * lost_BP.sum(1))
-
-    def mean(self, value_R: np.ndarray, weight_R: np.ndarray, group_R: np.ndarray) -> np.ndarray:
-        """The weighted mean over rollouts of each sample (B)."""
-        groups = self.weight_BG.shape[1]
-        sum_G = np.bincount(group_R, value_R * weight_R, groups)
-        size_G = np.bincount(group_R, weight_R, groups)
-        with np.errstate(invalid="ignore"):
-            return (self.weight_BG @ sum_G) / (self.weight_BG @ size_G)
+    def __sub__(self, other: Samples) -> Samples:
+        """The paired difference of two measures on the same rollouts."""
+        return Samples(self.value - other.value, self.value_B - other.value_B, self.groups)
 
 
-def measured(sample_B: np.ndarray) -> Measured:
-    """The first of the samples is the value; the others' quantiles are its interval."""
-    if np.isnan(sample_B[0]):
+def outcome_auc(score_M: np.ndarray, won_M: np.ndarray, group_M: np.ndarray, draws: Resamples) -> Samples:
+    """The chance that a success's score is above a failure's, over all rollouts together."""
+    groups = len(np.unique(group_M))
+    return Samples(auc(score_M, won_M), weighted_auc(score_M, won_M, draws.weights(group_M)), groups)
+
+
+def measured(found: Samples, draws: Resamples) -> Measured:
+    """The value with its bootstrap interval over task groups."""
+    if np.isnan(found.value):
         return NOTHING
-    tail = (1 - LEVEL) / 2
-    low, high = np.nanquantile(sample_B[1:], [tail, 1 - tail])
-    return Measured(float(sample_B[0]), float(low), float(high))
+    return Measured(found.value, *draws.interval(found.value_B, found.groups))
+
+
+def correlation(found: Ranked, group_R: np.ndarray, draws: Resamples) -> Measured:
+    """The mean of rank correlations within rollouts (`turncredit.audit.ranks`), as fidelity's."""
+    statistic = mean_correlation(found, group_R, draws.groups)
+    return measured(Samples(statistic.value, draws.values(statistic), statistic.groups), draws)
 
 
 def length_scores(length_R: np.ndarray, won_R: np.ndarray, group_R: np.ndarray) -> np.ndarray:
@@ -109,25 +100,6 @@ def length_scores(length_R: np.ndarray, won_R: np.ndarray, group_R: np.ndarray) 
     won_GL = np.bincount(cell_R, won_R, groups * len(lengths)).reshape(groups, -1)
     count_GL, won_GL = count_GL.sum(0) - count_GL, won_GL.sum(0) - won_GL
     return ((won_GL + 1) / (count_GL + 2))[group_R, length_code_R]
-
-
-def rank_correlations(x_N: np.ndarray, y_N: np.ndarray, rollout_N: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Spearman's correlation within rollouts: (rollout numbers, correlation, weight), one entry for each scored one.
-
-    A rollout is scored where `y` differs between its turns; an `x` that does not, says nothing of their order and
-    scores 0. Fewer than 3 turns are not scored. The weight is the number of turns minus one.
-    """
-    rollouts, rho, weights = [], [], []
-    order_N = np.argsort(rollout_N, kind="stable")
-    names, first = np.unique(rollout_N[order_N], return_index=True)
-    for name, rows in zip(names, np.split(order_N, first[1:]), strict=True):
-        if len(rows) < 3 or np.ptp(y_N[rows]) == 0:
-            continue
-        x, y = rankdata(x_N[rows]), rankdata(y_N[rows])
-        rollouts.append(name)
-        rho.append(np.corrcoef(x, y)[0, 1] if np.ptp(x) else 0.0)
-        weights.append(len(rows) - 1)
-    return np.array(rollouts, dtype=np.int64), np.array(rho), np.array(weights, dtype=np.float64)
 
 
 # ------------------------------------------------------------------ in words
@@ -150,6 +122,8 @@ def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
         return "not trained yet: it says nothing in this round"
     if np.isnan(full.value):
         return "all rollouts ended alike: nothing to know"
+    if np.isnan(full.low):
+        return f"AUC {_two(full.value)} in full, in one task group alone: too few to say more"
     return "; ".join([_reading(found, full), *_hindsight(found), *_against_truth(found), *_length(length)])
 
 
@@ -190,8 +164,9 @@ def _against_truth(found: Mapping[tuple[str, str], Measured]) -> list[str]:
     rank = found.get(("full", "rank_with_truth"), NOTHING)
     if np.isnan(rank.value):
         return []
+    between = "" if np.isnan(rank.low) else f" [{rank.low:+.2f}, {rank.high:+.2f}]"
     backwards = " (backwards)" if rank.high < 0 else ""
-    return [f"credit against the truth {rank.value:+.2f} [{rank.low:+.2f}, {rank.high:+.2f}]{backwards}"]
+    return [f"credit against the truth {rank.value:+.2f}{between}{backwards}"]
 
 
 def _length(length: Measured) -> list[str]:

@@ -69,6 +69,14 @@ class Resamples:
         starts = np.linspace(0, self.groups, BLOCKS + 1).astype(int)[:-1]
         return np.add.reduceat(sums_GK, starts, axis=0)
 
+    def weights(self, group_M: np.ndarray) -> np.ndarray:
+        """How often each resample draws each of M rows (B, M), by the row's group in 0..G-1: for statistics that are no
+        function of sums over groups."""
+        if self.groups <= BLOCKS:
+            return self.weight_BJ[:, group_M]
+        starts = np.linspace(0, self.groups, BLOCKS + 1).astype(int)[:-1]
+        return self.weight_BJ[:, np.searchsorted(starts, group_M, side="right") - 1]
+
     def values(self, statistic: Statistic) -> np.ndarray:
         """The statistic in each resample (B,)."""
         return self.values_of([statistic])[0]

@@ -22,6 +22,7 @@ from torch import nn
 
 from turncredit import tables
 from turncredit.artifacts import new_folder
+from turncredit.audit.ranks import auc
 from turncredit.config import Experiment
 from turncredit.credit.turnrd import v_projection
 from turncredit.errors import UserError
@@ -270,7 +271,7 @@ def measures(
     found = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
     won_N = (view.return_R > 0)[view.rollout_N]
     if won_N.any() and not won_N.all():
-        found["value_auc"] = _auc(value_N, won_N)
+        found["value_auc"] = auc(value_N, won_N)
     if isinstance(model.network, turnrd.TurnRD):
         predicted_R = view.sum_R(value_N * weight_N)
         projected_N = v_projection(view, value_N, clip=2.0)
@@ -372,12 +373,3 @@ def _check_width(model: CreditModel, rollouts: Rollouts, hiddens: str | Path) ->
             f"{hiddens}: {rollouts.hidden.shape[-1]} numbers a turn, but the credit model reads {model.width}; "
             "make the table and the model with the same policy"
         )
-
-
-def _auc(score_N: np.ndarray, positive_N: np.ndarray) -> float:
-    """The area under the ROC curve, ties counted half."""
-    from scipy.stats import rankdata
-
-    positives = int(positive_N.sum())
-    ranks = rankdata(score_N)[positive_N].sum()
-    return float((ranks - positives * (positives + 1) / 2) / (positives * (len(score_N) - positives)))

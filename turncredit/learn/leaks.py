@@ -22,7 +22,9 @@ import torch
 
 from turncredit import tables
 from turncredit.audit import leaks as measures
-from turncredit.audit.leaks import Measured, Resamples, measured
+from turncredit.audit.leaks import Measured, correlation, measured, outcome_auc
+from turncredit.audit.ranks import within
+from turncredit.audit.resample import Resamples
 from turncredit.config import Experiment
 from turncredit.credit import Method, compute, resolve
 from turncredit.errors import UserError
@@ -125,9 +127,9 @@ def measure(
 ) -> list[dict]:
     """The rows of one method. A model that has nothing to say yet gets the one about length alone."""
     view, won_R = audited.view, audited.won_R
-    resamples = Resamples(view.groups, seed, round)
+    draws = Resamples(view.groups, measures.RESAMPLES, derive_seed("leaks bootstrap", seed, round))
     lengths = measures.length_scores(view.length_R, won_R, view.group_R)
-    found = {("length_only", "outcome_auc"): measured(resamples.auc(lengths, won_R, view.group_R))}
+    found = {("length_only", "outcome_auc"): measured(outcome_auc(lengths, won_R, view.group_R, draws), draws)}
     if model.trained:
         rng = generator(seed, "leaks views", round)
         scored: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
@@ -140,7 +142,7 @@ def measure(
             prediction_R = np.full(view.rollouts, np.nan)
             prediction_R[shown.index] = prediction_M
             scored[name] = prediction_R, value_RT, credit_N
-            found |= _in_view(name, shown, scored, audited, resamples)
+            found |= _in_view(name, shown, scored, audited, draws)
     return [
         {"method": method.name, "view": name, "measure": what, **_nullable(value)}
         for (name, what), value in found.items()
@@ -222,7 +224,7 @@ def _in_view(
     shown: View,
     scored: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
     audited: Audited,
-    resamples: Resamples,
+    draws: Resamples,
 ) -> dict[tuple[str, str], Measured]:
     """The measures of one view, beside the full one on the same rollouts and turns."""
     view, at = audited.view, shown.index
@@ -232,33 +234,30 @@ def _in_view(
     own_RT[at] = shown.own[:, : value_RT.shape[1]]
     own_N = own_RT[view.rollout_N, view.turn_N]
     known_N = own_N & ~np.isnan(audited.true_N)
-    found = {"rank_with_truth": _rank(credit_N, audited.true_N, known_N, audited, resamples)} if known_N.any() else {}
-    auc_B = resamples.auc(prediction_R[at], won_M, group_M)
-    found["outcome_auc"] = measured(auc_B)
+    found = {"rank_with_truth": _rank(credit_N, audited.true_N, known_N, audited, draws)} if known_N.any() else {}
+    here = outcome_auc(prediction_R[at], won_M, group_M, draws)
+    found["outcome_auc"] = measured(here, draws)
     if name != "full":
-        full_B = resamples.auc(full_R[at], won_M, group_M)
-        found["outcome_auc_full"] = measured(full_B)
-        found["outcome_drop"] = measured(full_B - auc_B)
+        full = outcome_auc(full_R[at], won_M, group_M, draws)
+        found["outcome_auc_full"] = measured(full, draws)
+        found["outcome_drop"] = measured(full - here, draws)
         # A rollout of one turn has none left where its last is hidden.
         some = at[own_RT[at].any(1)]
-        kept_B, knowing_B = (
-            resamples.auc(_mean(part[some], own_RT[some]), audited.won_R[some], view.group_R[some])
-            if len(some)
-            else np.full(len(auc_B), np.nan)
+        kept, knowing = (
+            outcome_auc(_mean(part[some], own_RT[some]), audited.won_R[some], view.group_R[some], draws)
             for part in (value_RT, full_RT)
         )
-        found["kept_auc"] = measured(kept_B)
-        found["kept_auc_full"] = measured(knowing_B)
-        found["hindsight"] = measured(knowing_B - kept_B)
-        found["rank_with_full"] = _rank(credit_N, full_N, own_N, audited, resamples)
+        found["kept_auc"] = measured(kept, draws)
+        found["kept_auc_full"] = measured(knowing, draws)
+        found["hindsight"] = measured(knowing - kept, draws)
+        found["rank_with_full"] = _rank(credit_N, full_N, own_N, audited, draws)
     return {(name, what): value for what, value in found.items()}
 
 
-def _rank(x_N: np.ndarray, y_N: np.ndarray, keep_N: np.ndarray, audited: Audited, resamples: Resamples) -> Measured:
-    rollouts, rho, weights = measures.rank_correlations(x_N[keep_N], y_N[keep_N], audited.view.rollout_N[keep_N])
-    if not len(rollouts):
-        return measures.NOTHING
-    return measured(resamples.mean(rho, weights, audited.view.group_R[rollouts]))
+def _rank(x_N: np.ndarray, y_N: np.ndarray, keep_N: np.ndarray, audited: Audited, draws: Resamples) -> Measured:
+    view = audited.view
+    ranked = within(x_N[keep_N], y_N[keep_N], view.rollout_N[keep_N], view.rollouts)
+    return correlation(ranked, view.group_R, draws)
 
 
 def _mean(value_MT: np.ndarray, own_MT: np.ndarray) -> np.ndarray:
