@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from turncredit import envs
+from turncredit import envs, tables
 from turncredit.config import Experiment
 from turncredit.credit import Method, resolve
 from turncredit.errors import UserError, nearest
@@ -35,6 +35,7 @@ def check(experiment: Experiment) -> None:
         if "values" in method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
     for name in _credited(experiment):
+        _check_columns(experiment, name)
         by_rule = "labels" in method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and experiment.env.name not in GRAMMARS:
             raise UserError(
@@ -62,6 +63,17 @@ def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]
         return model_settings(experiment, name)
     except UserError as error:
         raise UserError(f"config: {error}") from None
+
+
+def _check_columns(experiment: Experiment, name: str) -> None:
+    """Raise UserError where a method reads columns of the turns that the stage rollout does not write."""
+    missing = [column for column in method(experiment, name).reads if column not in tables.schema("turns").names]
+    if missing:
+        where = "methods" if name in experiment.methods else "audit.methods"
+        raise UserError(
+            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, and no agent here writes "
+            "them; credit a table that has them with `turncredit credit`, or take another method"
+        )
 
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:

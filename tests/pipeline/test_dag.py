@@ -93,6 +93,8 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
             "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
             "its parts read the values of two models, turn_value and turnrd",
         ),
+        ("methods=[hipif]", "methods: 'hipif' reads the columns subgoal, subgoal_index, well_formed of the turns, and"),
+        ("audit={rounds: [1], methods: [hipif_gigpo]}", "audit.methods: 'hipif_gigpo' reads the columns subgoal"),
         ("rounds=1000", "rounds: input should be less than or equal to 999, got 1000"),
     ],
 )

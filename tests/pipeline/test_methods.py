@@ -50,12 +50,3 @@ def test_the_command_finds_the_invariants_of_all_of_them_to_hold(pipeline, finis
     run = pipeline.python(finished, "-c", "from turncredit.cli import main; main()", "check", "results/tiny")
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"in {len(IN_THE_PIPELINE)} rounds: all hold" in run.stdout
-
-
-def test_methods_that_read_subgoals_say_so_where_there_are_none(pipeline, finished):
-    target = "results/tiny/runs/hipif/seed0/round01/credits.parquet"
-    run = pipeline.run(finished, *TINY, "--cores", "1", "--config", "rounds=1", "methods=[hipif]", "--", target)
-    assert run.returncode != 0
-    log = (finished / "results/tiny/logs/credit/hipif-seed0-round01.log").read_text()
-    assert "hipif needs the column 'subgoal" in log
-    assert not (finished / target).exists()
