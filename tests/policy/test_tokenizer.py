@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turncredit.errors import UserError
+from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer
-from turncredit.policy.base import MARKERS
 
 
 @pytest.fixture(scope="module")

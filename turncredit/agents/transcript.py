@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from turncredit.agents import Encoder, Parsed, Prompt
+from turncredit.markers import ACTION, OBSERVATION, TASK
 
-TASK, OBSERVATION, ACTION = "<|task|>", "<|obs|>", "<|act|>"
-MARKERS = (TASK, OBSERVATION, ACTION)
 INSTRUCTION = (
     "You act in a text game. Reply to every observation with one command and nothing else, for example: "
     "go to fridge 1, open fridge 1, take apple 1 from fridge 1.\n"

@@ -10,10 +10,8 @@ from turncredit import tables
 from turncredit.artifacts import new_folder
 from turncredit.config import Experiment
 from turncredit.errors import UserError
+from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
-
-#: Marks between the parts of a transcript; a tokenizer made from scratch has one token for each.
-MARKERS = ("<|task|>", "<|obs|>", "<|act|>")
 
 
 def make_base(*, experiment: Experiment, demos: str | Path, out: str | Path) -> dict[str, float]:
