@@ -143,6 +143,32 @@ def test_an_audits_folder_and_the_shared_rollouts_show_the_same(audited, capsys)
     )
 
 
+def test_round_one_of_an_audited_run_shows_every_methods_credit_its_own_first(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round01", "train-1-0#0")
+    assert "A* " in out
+    credited = [line.split()[0] for line in out.splitlines() if "│" in line]
+    assert credited[0] == "flat_grpo"
+    assert {"turn_value", "random_credit"} <= set(credited)
+
+
+def test_the_list_says_which_rollouts_have_truth(audited, capsys):
+    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    lines = shown(capsys, audited / "runs/flat_grpo/seed0/round03").splitlines()
+    assert ["rollout", "turns", "branched"] in [line.split()[:3] for line in lines]
+    for name in {row["rollout_id"] for row in truth}:
+        count = sum(row["rollout_id"] == name for row in truth)
+        assert next(line for line in lines if f"/{name} " in line).split()[2] == str(count)
+
+
+def test_a_star_that_noise_explains_says_so(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
+    starred = [line for line in out.splitlines() if "★" in line]
+    assert starred
+    for line in starred:
+        value = abs(float(line.split()[1]))
+        assert (value <= 1.96 * 0.1) == line.endswith("not clear of zero")
+
+
 def test_one_turn_in_full_has_its_truth(audited, capsys):
     assert "A* " in shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0", 0)
 

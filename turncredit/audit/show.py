@@ -14,6 +14,7 @@ from rich.text import Text
 from turncredit import tables
 from turncredit.audit import views
 from turncredit.audit.collect import read_config
+from turncredit.audit.pages.book import CLEAR
 from turncredit.audit.ranks import FEWEST, within
 from turncredit.audit.terminal import console, plain_table
 from turncredit.config import sampling_slug
@@ -46,7 +47,7 @@ def run(
     turns = _turns(found.turns)
     screen = console()
     if rollout is None:
-        _list(screen, turns, found.turns)
+        _list(screen, turns, found)
         return
     rows = pick(turns, rollout, found.turns)
     about = About(
@@ -109,7 +110,7 @@ def _in_folder(folder: Path) -> Found:
     if place.parents[2].name == "audit":
         return found
     own = [folder / "credits.parquet"] if (folder / "credits.parquet").exists() else []
-    return replace(found, credits=own)
+    return replace(found, credits=[*own, *_audited_credits([root / "audit" / method / seed / place.name])])
 
 
 def _beside(turns: Path) -> Found:
@@ -236,17 +237,32 @@ def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
 # Printing ------------------------------------------------------------------------------------------------------------
 
 
-def _list(screen: Console, turns: pd.DataFrame, path: Path) -> None:
-    """One line per rollout."""
+def _list(screen: Console, turns: pd.DataFrame, found: Found) -> None:
+    """One line per rollout; where some turns have ground truth, how many of its turns."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
-    numeric = {"score", "turns", "invalid"}
-    columns = ["rollout", "turns", *(["invalid"] if "valid" in turns.columns else []), *optional]
-    grid = plain_table(columns, [name in numeric for name in columns], str(path))
+    numeric = {"score", "turns", "branched", "invalid"}
+    known = _branched(found.branches)
+    counted = [name for name, there in (("branched", found.branches), ("invalid", "valid" in turns.columns)) if there]
+    columns = ["rollout", "turns", *counted, *optional]
+    grid = plain_table(columns, [name in numeric for name in columns], str(found.turns))
     for (group, rollout), rows in turns.groupby(["group_id", "rollout_id"], sort=False):
         last = rows.iloc[-1]
-        invalid = [str(int((~rows["valid"].astype(bool)).sum()))] if "valid" in turns.columns else []
-        grid.add_row(f"{group}/{rollout}", str(len(rows)), *invalid, *(_value(last[name]) for name in optional))
+        counts = {"branched": known.get((group, rollout), 0)}
+        if "invalid" in counted:
+            counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
+        numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
+        grid.add_row(f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
     screen.print(grid)
+
+
+def _branched(paths: Sequence[Path]) -> dict[tuple[str, str], int]:
+    """How many turns of each rollout have ground truth."""
+    counts: dict[tuple[str, str], int] = {}
+    for path in paths:
+        keys = tables.read(path, "branches", columns=["group_id", "rollout_id"]).to_pandas().astype(str)
+        for key, rows in keys.groupby(["group_id", "rollout_id"]):
+            counts.setdefault(key, len(rows))
+    return counts
 
 
 def _head(screen: Console, rows: pd.DataFrame) -> None:
@@ -313,6 +329,8 @@ def _truth_line(screen: Console, number: int, truth: dict[int, dict]) -> None:
     best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
     star = " ★ most useful" if number == best and values[best] > 0 else ""
     star = star or (" ★ most harmful" if number == worst and values[worst] < 0 else "")
+    if star and abs(row["advantage_true"]) <= CLEAR * row["advantage_true_se"]:
+        star += ", not clear of zero"
     told = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
     if "continuations" in row:
         told.append(f"{row['continuations']} continuations")
