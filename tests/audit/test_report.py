@@ -288,9 +288,32 @@ def test_the_page_runs_in_a_browser_and_a_number_shows_its_source(page, tmp_path
       });</script></body>"""
     path = tmp_path / "probe.html"
     path.write_text(html.replace("</body>", probe))
+    assert title_in_browser(path, tmp_path).startswith("true|SELECT avg(success)")
+
+
+def title_in_browser(path, tmp_path):
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]
     run = subprocess.run(
         ["chromium", *flags, f"file://{path}"], capture_output=True, text=True, timeout=120, check=True
     )
-    title = re.search(r"<title>(.*?)</title>", run.stdout, re.DOTALL)[1]
-    assert title.startswith("true|SELECT avg(success)")
+    return re.search(r"<title>(.*?)</title>", run.stdout, re.DOTALL)[1]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")
+@pytest.mark.slow
+def test_inside_another_page_no_link_leads_to_what_is_not_there(page, tmp_path):
+    """Snakemake's report shows the page in a frame, without the files that lie beside it."""
+    html = (page[0] / "index.html").read_text()
+    probe = """<script>addEventListener("load", () => {
+        const links = document.querySelectorAll("a:not([href^='#'])").length;
+        const said = `${links} links, ${document.body.innerText.includes("summary.parquet")}`;
+        document.title = said;
+        parent.postMessage(said, "*");
+      });</script></body>"""
+    path = tmp_path / "inner.html"
+    path.write_text(html.replace("</body>", probe))
+    outer = tmp_path / "outer.html"
+    hear = "<script>addEventListener('message', (event) => { document.title = event.data; });</script>"
+    outer.write_text(f"<title>nothing</title>{hear}<iframe src='inner.html'></iframe>")
+    assert not title_in_browser(path, tmp_path).startswith("0 links")
+    assert title_in_browser(outer, tmp_path) == "0 links, true"
