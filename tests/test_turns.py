@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
 from turncredit.errors import UserError
-from turncredit.turns import Turns, cell_stats
+from turncredit.turns import Turns, cell_stats, only_value
 
 SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
 
@@ -153,3 +153,12 @@ def test_a_side_table_is_matched_by_key_whatever_its_order_and_its_id_types() ->
 def test_a_side_table_that_does_not_fit_is_told_in_one_line(labels: dict, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         Turns(SMALL, {"labels": labels}).side["labels"].numbers("score", "test")
+
+
+def test_a_column_that_must_be_one_value_names_those_that_are_there():
+    rows = pa.table({"temperature": [1.0, 1.0, 0.4]})
+    assert only_value(rows.slice(0, 2), "temperature", "turns.parquet", "branching") == 1.0
+    with pytest.raises(UserError, match=r"branching needs .* one temperature; .* has 2 values \(1.0, 0.4\)"):
+        only_value(rows, "temperature", "turns.parquet", "branching")
+    with pytest.raises(UserError, match="the table has no rows"):
+        only_value(rows.slice(0, 0), "temperature", "turns.parquet", "branching")

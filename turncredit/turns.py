@@ -398,6 +398,23 @@ class SideTable:
         return order[place_N]
 
 
+def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
+    """The one value of a column that must not differ between the turns of a table, such as `temperature`.
+
+    `what` needs it, in the error's words: `branching`, `an update`. Raises UserError where there are several, or none.
+    """
+    found = pc.unique(table.column(name)).to_pylist()
+    if not found:
+        raise UserError(f"{where}: the table has no rows")
+    if len(found) > 1:
+        few = ", ".join(str(value) for value in found[:3]) + (", ..." if len(found) > 3 else "")
+        raise UserError(
+            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(found)} values ({few}); "
+            "take the rows of one"
+        )
+    return found[0]
+
+
 def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
     """Codes and the sorted distinct values they stand for; the order does not depend on that of the rows."""
     encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turncredit import tables
 from turncredit.agents import Agent
@@ -28,7 +27,7 @@ from turncredit.learn.progress import progress
 from turncredit.learn.reference import has_reference, reference_values
 from turncredit.learn.tasks import Games
 from turncredit.seeding import derive_seed, generator
-from turncredit.turns import Turns
+from turncredit.turns import Turns, only_value
 
 THIRDS = ("early", "middle", "late")
 _PER_ROLLOUT = ("group_id", "rollout_id", "task_id", "family", "success")
@@ -69,8 +68,8 @@ def branch(
     """
     settings = experiment.audit.branch
     table = tables.read(turns, "turns")
-    temperature = _only_value(table, "temperature", turns)
-    policy_id = _only_value(table, "policy_id", turns)
+    temperature = only_value(table, "temperature", str(turns), "branching")
+    policy_id = only_value(table, "policy_id", str(turns), "branching")
     games = Games(experiment, tasks)
     view = Turns(table, where=str(turns))
     player = Player(experiment, policy, games, experiment.rollout.slots)
@@ -293,15 +292,6 @@ def _distance_change(turn: dict[str, Any]) -> float | None:
     """By how much the turn brought the goal nearer; None where that is not known or the goal can't be reached."""
     before, after = (turn.get(name) for name in _DISTANCES)
     return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
-
-
-def _only_value(table: pa.Table, name: str, where: str | Path) -> Any:
-    found = pc.unique(table.column(name)).to_pylist()
-    if len(found) != 1:
-        raise UserError(
-            f"{where}: branching needs the rollouts of one policy; the column '{name}' has {len(found)} values"
-        )
-    return found[0]
 
 
 def _range(view: Turns) -> tuple[float, float]:
