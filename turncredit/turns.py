@@ -409,8 +409,8 @@ def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
     if len(found) > 1:
         few = ", ".join(str(value) for value in found[:3]) + (", ..." if len(found) > 3 else "")
         raise UserError(
-            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(found)} values ({few}); "
-            "take the rows of one"
+            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(found)} values "
+            f"({few}); take the rows of one"
         )
     return found[0]
 
