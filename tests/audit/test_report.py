@@ -270,7 +270,8 @@ def test_comparisons_are_worded_for_their_number():
     from turncredit.audit.summary import _comparisons
 
     assert "none differs" in _comparisons("flat_grpo", {"a": found}, {"a": 0.2})
-    assert "a (+10.0) differs" in _comparisons("flat_grpo", {"a": found}, {"a": 0.04, "b": 0.5})
+    assert "a (+10.0) differs; the other cannot" in _comparisons("flat_grpo", {"a": found}, {"a": 0.04, "b": 0.5})
+    assert _comparisons("flat_grpo", {"a": found}, {"a": 0.04}).endswith("level, a (+10.0) differs.")
     assert _comparisons("flat_grpo", {}, {}) == ""
 
 

@@ -341,8 +341,8 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
         return Verdict(False, not still_open, f"Not informative. {said} {tail}{gone}")
     if missing:
         gone = " and ".join(missing)
-        head = f"Open: {gone} {_has(missing)} no finished runs to compare with those of {MIDDLE}."
-        return Verdict(None, False, f"{head} {said[:1].upper() + said[1:]}".strip())
+        head = f"Open: {gone} {_has(missing)} no finished runs to compare with those of {MIDDLE}"
+        return Verdict(None, False, f"{head}; {said}" if said else f"{head}.")
     assert upper is not None
     assert lower is not None
     clear = upper.clear and lower.clear

@@ -135,4 +135,6 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: dict
     if not clear:
         return f"{count}: none differs at the 5% level after Holm's correction; do not rank them."
     verb = "differs" if len(clear) == 1 else "differ"
-    return f"{count}: after Holm's correction at the 5% level, {said} {verb}; the others cannot be told apart from it."
+    left = len(adjusted) - len(clear)
+    rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
+    return f"{count}: after Holm's correction at the 5% level, {said} {verb}{rest}."
