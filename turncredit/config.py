@@ -111,6 +111,7 @@ class SftConfig(_Closed):
     weight_decay: float = Field(0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.98)
     max_grad_norm: float = Field(1.0, gt=0)
+    shards: int = Field(1, ge=1, description="parts of a batch, computed side by side where the job has the cores")
     seed: int = 0
 
 
@@ -150,6 +151,7 @@ class UpdateConfig(_Closed):
     max_grad_norm: float = Field(1.0, gt=0)
     keep_optimizer: bool = Field(True, description="carry the optimiser's moments from round to round")
     gradient_checkpointing: bool = False
+    shards: int = Field(1, ge=1, description="parts of a minibatch, computed side by side where the job has the cores")
 
     @model_validator(mode="after")
     def _kl_named(self) -> UpdateConfig:

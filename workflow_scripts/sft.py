@@ -13,6 +13,7 @@ def main(job: stage.Job) -> dict[str, float]:
         demos=job.input["demos"],
         out=job.output["policy"],
         log=job.output["log"],
+        processes=job.threads,
     )
 
 

@@ -18,6 +18,7 @@ def main(job: stage.Job) -> dict[str, float]:
         credits=job.input["credits"],
         out=job.output["policy"],
         updates=job.output["updates"],
+        processes=job.threads,
     )
 
 

@@ -71,6 +71,22 @@ def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world
     assert said == table[table.imitate].action.tolist()
 
 
+def test_shards_give_the_same_policy_from_one_process_and_from_two(world, tmp_path):
+    demos(world, tmp_path / "d.parquet")
+    experiment = from_mapping({**LONG, "sft": {"epochs": 1, "batch": 4, "shards": 3}})
+    for processes in (1, 2):
+        sft(
+            experiment=experiment,
+            base=world.path("base"),
+            demos=tmp_path / "d.parquet",
+            out=tmp_path / f"policy{processes}",
+            log=tmp_path / f"log{processes}.parquet",
+            processes=processes,
+        )
+    for name in ("policy{}/model.safetensors", "log{}.parquet"):
+        assert (tmp_path / name.format(1)).read_bytes() == (tmp_path / name.format(2)).read_bytes()
+
+
 def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
     """A few demonstrations, many passes: nearly every action becomes the likeliest one."""
     experiment = from_mapping(

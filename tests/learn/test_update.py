@@ -36,7 +36,9 @@ def credits(world, tmp_path_factory):
     return path
 
 
-def run(world, credits, folder, *, settings=None, policy=None, round=1, define=None, method="flat_grpo", seed=0):
+def run(
+    world, credits, folder, *, settings=None, policy=None, round=1, define=None, method="flat_grpo", seed=0, processes=1
+):
     defaults = {"minibatch": 4, "skip_dead_groups": False, "lr": 1e-3}
     experiment = from_mapping({**TINY, "update": {**defaults, **(settings or {})}, "define": define or {}})
     metrics = update(
@@ -50,6 +52,7 @@ def run(world, credits, folder, *, settings=None, policy=None, round=1, define=N
         credits=credits,
         out=folder / "policy",
         updates=folder / "updates.parquet",
+        processes=processes,
     )
     return metrics, load_file(folder / "policy" / "model.safetensors")
 
@@ -101,6 +104,17 @@ def _with_varied_rewards(world, folder):
     path = folder / "varied.parquet"
     tables.write(table, path, "turns", tables.provenance("test"))
     return path
+
+
+def test_shards_give_the_same_bytes_from_one_process_and_from_two(world, credits, tmp_path):
+    settings = {"shards": 2, "kl": "k3", "kl_coefficient": 0.1}
+    for processes in (1, 2):
+        run(world, credits, tmp_path / str(processes), settings=settings, processes=processes)
+    for name in ("policy/model.safetensors", "policy/optimizer.safetensors", "updates.parquet"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+    _, whole = run(world, credits, tmp_path / "whole", settings={**settings, "shards": 1})
+    parts = load_file(tmp_path / "1" / "policy" / "model.safetensors")
+    assert all(torch.allclose(whole[name], parts[name], atol=1e-4) for name in whole)
 
 
 def test_gradients_do_not_depend_on_how_a_minibatch_is_cut_into_passes(world, credits, tmp_path):

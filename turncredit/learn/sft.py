@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +17,25 @@ from turncredit.errors import UserError
 from turncredit.learn.optimizers import make_optimizer
 from turncredit.learn.progress import progress
 from turncredit.learn.sequences import TokenSequence, batches, cut, stack, token_logprobs
+from turncredit.learn.shards import cut_into_shards, together
 from turncredit.policy import models, tokenizer
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
 
 
 def sft(
-    *, experiment: Experiment, base: str | Path, demos: str | Path, out: str | Path, log: str | Path
+    *,
+    experiment: Experiment,
+    base: str | Path,
+    demos: str | Path,
+    out: str | Path,
+    log: str | Path,
+    processes: int = 1,
 ) -> dict[str, float]:
     """Train the base model on the demonstrations; write the policy's folder and one log row a step.
 
-    With no epochs nothing is imitated: the policy is the base model (with adapters that do nothing yet, if any).
+    `processes` compute the shards of a minibatch side by side; how many does not change the result. With no epochs
+    nothing is imitated: the policy is the base model (with adapters that do nothing yet, if any).
     """
     settings = experiment.sft
     encoder = tokenizer.load(base)
@@ -47,7 +55,6 @@ def sft(
     if experiment.policy.lora:
         model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))
     model.to(device()).train()
-    torch.manual_seed(derive_seed(settings.seed, "sft dropout"))
     optimizer = make_optimizer(
         models.trained_parameters(model),
         settings.optimizer,
@@ -58,20 +65,23 @@ def sft(
     )
     order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
     rows = []
-    for step, batch in enumerate(order):
-        share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
-        optimizer.set_rate(share)
-        learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
-        loss = 0.0
-        for part in batches(batch, experiment.update.tokens_per_pass):
-            ids, turn, _ = stack(part, device())
-            logprobs = token_logprobs(model, ids, turn >= 0)
-            part_loss = -logprobs.sum() / max(learnt, 1)
-            part_loss.backward()
-            loss += float(part_loss.detach())
-        optimizer.step(settings.max_grad_norm)
-        rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
-        progress(step + 1, len(order))
+    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+        for step, batch in enumerate(order):
+            share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
+            optimizer.set_rate(share)
+            learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
+            shards = cut_into_shards([len(sequence.ids) for sequence in batch], settings.shards)
+
+            def imitate(shard: int, step=step, batch=batch, learnt=learnt, shards=shards) -> dict[str, float]:
+                torch.manual_seed(derive_seed(settings.seed, "sft dropout", step, shard))
+                part = [batch[i] for i in shards[shard]]
+                return {"loss": _imitate(model, part, learnt, experiment.update.tokens_per_pass)}
+
+            loss = sum(said["loss"] for said in team.gradient(imitate))
+            optimizer.step(settings.max_grad_norm)
+            if team.leads:
+                rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
+                progress(step + 1, len(order))
     with new_folder(out) as folder:
         models.save_model(model, folder, base=base, final=out)
     made_by = tables.provenance(
@@ -83,6 +93,17 @@ def sft(
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("sft_log")), log, "sft_log", made_by)
     loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
     return {"steps": float(len(rows)), **loss}
+
+
+def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt: int, tokens_per_pass: int) -> float:
+    """Add the gradient of the sequences' negative log-likelihood over `learnt` tokens; returns that."""
+    total = 0.0
+    for part in batches(sequences, tokens_per_pass):
+        ids, turn, _ = stack(part, device())
+        loss = -token_logprobs(model, ids, turn >= 0).sum() / max(learnt, 1)
+        loss.backward()
+        total += float(loss.detach())
+    return total
 
 
 def demonstrations(table: pa.Table, encoder: tokenizer.Tokenizer, factory) -> list[TokenSequence]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from turncredit.learn.sequences import (
     token_distributions,
     token_logprobs,
 )
+from turncredit.learn.shards import Team, cut_into_shards, together
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
@@ -47,10 +49,12 @@ def update(
     credits: str | Path,
     out: str | Path,
     updates: str | Path,
+    processes: int = 1,
 ) -> dict[str, float]:
     """Improve `policy` on its rollouts and their credits; write the new policy and one log row a step.
 
-    `reference` is the policy that the KL penalty, if any, holds on to (the SFT policy).
+    `reference` is the policy that the KL penalty, if any, holds on to (the SFT policy). `processes` compute the shards
+    of a minibatch side by side; how many does not change the result.
     """
     settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
     sequences, advantage_N, temperature = training_set(turns, credits, settings)
@@ -62,20 +66,22 @@ def update(
     reference_logprobs = (
         _reference_logprobs(reference, experiment, sequences, temperature) if settings.kl != "none" else None
     )
-    torch.manual_seed(derive_seed(seed, "update dropout", round))
     steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
     decay = 1 - (1 - settings.final_lr) * (round - 1) / max(1, experiment.rounds - 1)
+    advantages = torch.from_numpy(advantage_N).float().to(device())
+    objective = _Objective(settings, advantages, reference_logprobs, state.kl_coefficient, temperature)
     rows = []
-    for number, (epoch, batch) in enumerate(steps):
-        share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
-        optimizer.set_rate(share)
-        row = _step(
-            model, optimizer, batch, advantage_N, reference_logprobs, settings, state.kl_coefficient, temperature
-        )
-        state.steps += 1
-        identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
-        rows.append({**identity, "lr": share * settings.lr, **row})
-        progress(number + 1, len(steps))
+    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+        for number, (epoch, batch) in enumerate(steps):
+            share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
+            optimizer.set_rate(share)
+            dropout = derive_seed(seed, "update dropout", round, number)
+            row = _step(model, optimizer, team, objective, batch, dropout)
+            state.steps += 1
+            if team.leads:
+                identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
+                rows.append({**identity, "lr": share * settings.lr, **row})
+                progress(number + 1, len(steps))
     metrics = _summary(rows, sequences, state)
     if settings.kl_target and rows:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
@@ -170,47 +176,77 @@ def _minibatches(
             yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in by_rollout[r]]
 
 
+@dataclass(frozen=True)
+class _Objective:
+    """What a round's update minimises: `advantages` (N,) by turn; with KL, the `reference`'s log-probabilities."""
+
+    settings: UpdateConfig
+    advantages: torch.Tensor
+    reference: dict[int, torch.Tensor] | None
+    kl_coefficient: float
+    temperature: float
+
+    def add_gradient(
+        self, model: torch.nn.Module, sequences: Sequence[TokenSequence], weight_of: dict[int, torch.Tensor], total: int
+    ) -> dict[str, float]:
+        """Add the gradient of these sequences' loss, in as many passes as `tokens_per_pass` needs.
+
+        They are a part of a minibatch of `total` learned tokens; `weight_of` has the weights of each one's. Returns
+        their share of the minibatch's log row.
+        """
+        where, settings = self.advantages.device, self.settings
+        row = dict.fromkeys(("loss", "clip_fraction", "ratio_max", "entropy", "kl"), 0.0)
+        for part in batches(sequences, settings.tokens_per_pass):
+            ids, turn, sampled = stack(part, where)
+            learned = turn >= 0
+            logprobs, entropy = token_distributions(model, ids, learned, self.temperature, entropy=True)
+            at = learned[:, 1:]
+            weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
+            advantage = self.advantages[turn[:, 1:][at]]
+            loss_N, ratio = clipped(
+                logprobs, sampled[:, 1:][at], advantage, low=settings.clip_low, high=settings.clip_high
+            )
+            loss = (loss_N * weight).sum()
+            if self.reference is not None:
+                held = torch.cat([self.reference[id(sequence)] for sequence in part]).to(where)
+                penalty = kl_penalty(logprobs, held, settings.kl)  # type: ignore[arg-type]
+                loss = loss + self.kl_coefficient * (penalty * weight).sum()
+                row["kl"] += float(penalty.detach().sum()) / total
+            loss.backward()
+            with torch.no_grad():
+                row["loss"] += float(loss)
+                outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+                row["clip_fraction"] += float(outside.float().sum()) / total
+                row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
+                row["entropy"] += float(entropy.sum()) / total
+        return row
+
+
 def _step(
     model: torch.nn.Module,
     optimizer: Optimizers,
+    team: Team,
+    objective: _Objective,
     batch: Sequence[TokenSequence],
-    advantage_N: np.ndarray,
-    reference: dict[int, torch.Tensor] | None,
-    settings: UpdateConfig,
-    kl_coefficient: float,
-    temperature: float,
+    dropout_seed: int,
 ) -> dict[str, float]:
-    """One optimiser step on a minibatch, in as many passes as `tokens_per_pass` needs. Returns its log row."""
-    where = device()
+    """One optimiser step on a minibatch. Returns its log row."""
     sizes = torch.tensor([int((sequence.turn >= 0).sum()) for sequence in batch])
-    weights = token_weights(torch.repeat_interleave(torch.arange(len(batch)), sizes), settings.loss_aggregation)
-    weight_of = {id(sequence): part for sequence, part in zip(batch, weights.split(sizes.tolist()), strict=True)}
-    advantages = torch.from_numpy(advantage_N).float().to(where)
+    numbers = torch.repeat_interleave(torch.arange(len(batch)), sizes)
+    weights = token_weights(numbers, objective.settings.loss_aggregation).split(sizes.tolist())
+    weight_of = {id(sequence): part for sequence, part in zip(batch, weights, strict=True)}
+    shards = cut_into_shards([len(sequence.ids) for sequence in batch], team.shards)
     total = int(sizes.sum())
-    row = dict.fromkeys(("loss", "clip_fraction", "ratio_max", "entropy", "kl"), 0.0)
-    for part in batches(batch, settings.tokens_per_pass):
-        ids, turn, sampled = stack(part, where)
-        learned = turn >= 0
-        logprobs, entropy = token_distributions(model, ids, learned, temperature, entropy=True)
-        at = learned[:, 1:]
-        weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
-        advantage = advantages[turn[:, 1:][at]]
-        loss_N, ratio = clipped(logprobs, sampled[:, 1:][at], advantage, low=settings.clip_low, high=settings.clip_high)
-        loss = (loss_N * weight).sum()
-        if reference is not None:
-            held = torch.cat([reference[id(sequence)] for sequence in part]).to(where)
-            penalty = kl_penalty(logprobs, held, settings.kl)  # type: ignore[arg-type]
-            loss = loss + kl_coefficient * (penalty * weight).sum()
-            row["kl"] += float(penalty.detach().sum()) / total
-        loss.backward()
-        with torch.no_grad():
-            row["loss"] += float(loss)
-            outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
-            row["clip_fraction"] += float(outside.float().sum()) / total
-            row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
-            row["entropy"] += float(entropy.sum()) / total
-    norm = optimizer.step(settings.max_grad_norm)
-    if reference is None:
+
+    def compute(shard: int) -> dict[str, float]:
+        torch.manual_seed(derive_seed(dropout_seed, shard))
+        return objective.add_gradient(model, [batch[i] for i in shards[shard]], weight_of, total)
+
+    said = team.gradient(compute)
+    row = {name: sum(one[name] for one in said) for name in said[0]}
+    row["ratio_max"] = max(one["ratio_max"] for one in said)
+    norm = optimizer.step(objective.settings.max_grad_norm)
+    if objective.reference is None:
         row.pop("kl")
     return {**row, "grad_norm": norm, "tokens": total}
 
