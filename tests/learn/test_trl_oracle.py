@@ -1,7 +1,8 @@
 """The policy loss against TRL's, on multi-turn rollouts with an advantage for each turn.
 
 TRL's trainer computes its own (`GRPOTrainer._compute_loss`): the same model, the same tokens, advantages per token, the
-environment's tokens masked as a tool's. Ours is the update's own step, cut into passes. Loss and every gradient agree.
+environment's tokens masked as a tool's. Ours is the update's own step, cut into passes and shards. Loss and every
+gradient agree.
 
 | TRL `loss_type` | ours `update.loss_aggregation`                                            |
 |-----------------|---------------------------------------------------------------------------|
@@ -27,6 +28,7 @@ from trl import GRPOConfig, GRPOTrainer
 from turncredit.config import UpdateConfig
 from turncredit.learn import update
 from turncredit.learn.sequences import TokenSequence
+from turncredit.learn.shards import Team
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 
@@ -134,7 +136,9 @@ def theirs(model, played, folder, loss_type: str, beta: float) -> tuple[float, d
     return float(loss.detach()), gradients(model)
 
 
-def ours(model, played, aggregation: str, beta: float, tokens_per_pass: int) -> tuple[float, dict[str, torch.Tensor]]:
+def ours(
+    model, played, aggregation: str, beta: float, tokens_per_pass: int, shards: int = 1
+) -> tuple[float, dict[str, torch.Tensor]]:
     """The update's loss and gradients; the optimiser only looks at them."""
     sequences, reference = [], {}
     for number in range(ROLLOUTS):
@@ -146,7 +150,7 @@ def ours(model, played, aggregation: str, beta: float, tokens_per_pass: int) -> 
         reference[id(sequence)] = played["reference"][number][played["turn"][number] >= 0]
     kl = {"kl": "k3", "kl_coefficient": beta} if beta else {}
     settings = UpdateConfig(
-        loss_aggregation=aggregation, clip_low=LOW, clip_high=HIGH, tokens_per_pass=tokens_per_pass, **kl
+        loss_aggregation=aggregation, clip_low=LOW, clip_high=HIGH, tokens_per_pass=tokens_per_pass, shards=shards, **kl
     )
     found: dict[str, torch.Tensor] = {}
 
@@ -157,8 +161,9 @@ def ours(model, played, aggregation: str, beta: float, tokens_per_pass: int) -> 
             return 0.0
 
     model.zero_grad(set_to_none=True)
-    advantage_N, held = played["advantage"].numpy(), reference if beta else None
-    row = update._step(model, Looks(), sequences, advantage_N, held, settings, beta, TEMPERATURE)
+    objective = update.Objective(settings, played["advantage"], reference if beta else None, beta, TEMPERATURE)
+    team = Team(settings.shards, 1, list(model.parameters()))
+    row = update.minibatch_step(model, Looks(), team, objective, sequences, 0)
     return row["loss"], found
 
 
@@ -168,12 +173,14 @@ def gradients(model) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("beta", [0.0, BETA], ids=["no KL", "KL"])
 @pytest.mark.parametrize("loss_type", MAPPING)
-@pytest.mark.parametrize("tokens_per_pass", [10_000, 40], ids=["one pass", "several passes"])
-def test_loss_and_gradients_are_trls(model, played, tmp_path, loss_type, beta, tokens_per_pass):
+@pytest.mark.parametrize(
+    ("tokens_per_pass", "shards"), [(10_000, 1), (40, 1), (40, 3)], ids=["one pass", "several passes", "shards"]
+)
+def test_loss_and_gradients_are_trls(model, played, tmp_path, loss_type, beta, tokens_per_pass, shards):
     aggregation, times = MAPPING[loss_type]
     # The KL term is aggregated like the loss, so dr_grpo's factor is on both.
     expected, wanted = theirs(model, played, tmp_path, loss_type, beta)
-    loss, found = ours(model, played, aggregation, beta, tokens_per_pass)
+    loss, found = ours(model, played, aggregation, beta, tokens_per_pass, shards)
     assert loss == pytest.approx(times * expected, rel=1e-4)
     assert found.keys() == wanted.keys()
     for name, gradient in found.items():

@@ -69,14 +69,14 @@ def update(
     steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
     decay = 1 - (1 - settings.final_lr) * (round - 1) / max(1, experiment.rounds - 1)
     advantages = torch.from_numpy(advantage_N).float().to(device())
-    objective = _Objective(settings, advantages, reference_logprobs, state.kl_coefficient, temperature)
+    objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, temperature)
     rows = []
     with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
         for number, (epoch, batch) in enumerate(steps):
             share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
             optimizer.set_rate(share)
             dropout = derive_seed(seed, "update dropout", round, number)
-            row = _step(model, optimizer, team, objective, batch, dropout)
+            row = minibatch_step(model, optimizer, team, objective, batch, dropout)
             state.steps += 1
             if team.leads:
                 identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
@@ -177,7 +177,7 @@ def _minibatches(
 
 
 @dataclass(frozen=True)
-class _Objective:
+class Objective:
     """What a round's update minimises: `advantages` (N,) by turn; with KL, the `reference`'s log-probabilities."""
 
     settings: UpdateConfig
@@ -222,11 +222,11 @@ class _Objective:
         return row
 
 
-def _step(
+def minibatch_step(
     model: torch.nn.Module,
     optimizer: Optimizers,
     team: Team,
-    objective: _Objective,
+    objective: Objective,
     batch: Sequence[TokenSequence],
     dropout_seed: int,
 ) -> dict[str, float]:
