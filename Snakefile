@@ -1,6 +1,7 @@
 configfile: "config.yaml"
 
 
+include: "rules/planning.smk"
 include: "rules/common.smk"
 include: "rules/models.smk"
 include: "rules/audited.smk"

@@ -94,7 +94,7 @@ rule audit_credit:
     input:
         unpack(audit_side_tables),
         turns=audited_turns,
-        method=lambda wildcards: method_file_of(wildcards.method),
+        method=method_file_of,
     output:
         credits=f"{AUDIT}/credits/{{method}}.parquet",
         metrics=f"{AUDIT}/metrics/credit-{{method}}.json",

@@ -1,6 +1,5 @@
 """The configuration, checked; paths; what a round reads; what a job asks for; how local jobs start."""
 
-import gc
 import re
 import sys
 from functools import cache
@@ -12,10 +11,6 @@ from turncredit.config import from_mapping, sampling_slug
 from turncredit.errors import UserError
 from turncredit.judges.config import judge_name
 from turncredit.launch import locks, watch
-
-# Tens of thousands of jobs are hundreds of objects each, none of which can go: looking for garbage among them less often
-# takes a tenth off a large experiment's dry run.
-gc.set_threshold(100_000, 50, 100)
 
 
 def checked_configuration():
@@ -81,9 +76,9 @@ def labels_of(name):
 
 
 @cache
-def method_file_of(name):
-    """The user's own file that defines the method, as an input."""
-    return plan.method_file(EXPERIMENT, name) or []
+def own_file_of(name):
+    """The user's own file that defines the method `name`, if it is one's own."""
+    return plan.method_file(EXPERIMENT, name)
 
 
 @cache
@@ -101,6 +96,7 @@ def part_of(stage, **named):
 def reads(stage):
     """Params function: the part of the configuration that decides the job's result. A change of it runs it again."""
 
+    @known
     def part(wildcards):
         if stage == "eval":
             return part_of(stage, round=int(wildcards.round))
@@ -117,23 +113,31 @@ def reads(stage):
 def ask(stage):
     """What a job of `stage` asks of the scheduler, from the block `resources`; memory grows with each retry."""
     wanted = EXPERIMENT.resource(stage)
+
+    @known
+    def memory(wildcards, attempt):
+        return wanted.mem_mb * attempt
+
     return {
-        "mem_mb": lambda wildcards, attempt: wanted.mem_mb * attempt,
+        "mem_mb": memory,
         "runtime": wanted.runtime,
         "gpu": wanted.gpu,
     }
 
 
+@known
 def earlier_first(wildcards):
     """Priority: all runs advance together, so that no core is idle while one run is left over at the end."""
     return 1000 - int(getattr(wildcards, "round", 1))
 
 
+@known
 def evaluation_later(wildcards):
     """Priority: nobody waits for an evaluation, so it may lag behind the rounds that are being learned."""
     return earlier_first(wildcards) - 2
 
 
+@known
 def policy_before(wildcards):
     """The policy that a round starts from: the SFT policy in round 1, the previous round's after that."""
     previous = int(wildcards.round) - 1
@@ -142,6 +146,7 @@ def policy_before(wildcards):
     return f"{RESULTS}/runs/{wildcards.method}/seed{wildcards.seed}/round{previous:02d}/policy"
 
 
+@known
 def turns_of(wildcards):
     """The rollouts that a round learns from. Round 1's are the SFT policy's, shared by all that sample alike."""
     if int(wildcards.round) == 1:
@@ -150,6 +155,7 @@ def turns_of(wildcards):
     return f"{RUN}/rollouts/turns.parquet".format(**wildcards)
 
 
+@known
 def side_tables(wildcards):
     """The side tables that the method reads: labels lie beside the turns, a run's own model makes its values."""
     needs = method_of(wildcards.method).needs
@@ -160,6 +166,12 @@ def side_tables(wildcards):
         "values": f"{RUN}/values.parquet".format(**wildcards),
     }
     return {name: files[name] for name in needs}
+
+
+@known
+def method_file_of(wildcards):
+    """The user's own file that defines the method, as an input."""
+    return own_file_of(wildcards.method) or []
 
 
 def every_round(pattern, rounds):

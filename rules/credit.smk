@@ -2,7 +2,7 @@ rule credit:
     input:
         unpack(side_tables),
         turns=turns_of,
-        method=lambda wildcards: method_file_of(wildcards.method),
+        method=method_file_of,
     output:
         credits=f"{RUN}/credits.parquet",
         metrics=f"{RUN}/metrics/credit.json",
