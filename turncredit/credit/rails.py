@@ -8,7 +8,6 @@ tell methods apart.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
 from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
 from turncredit.credit.has import shape
@@ -34,6 +33,8 @@ def noise_N(turns: Turns, seed: int) -> np.ndarray:
     Each rollout has a stream of SplitMix64 (Steele, Lea and Flood 2014) whose start comes from the seed and the ids;
     its numbers go through the inverse of the normal distribution.
     """
+    from scipy.special import ndtri  # scipy is half of what `turncredit.credit` would otherwise take to import
+
     start_R = np.array([derive_seed(seed, "random_credit", group, rollout) for group, rollout in turns.ids_R()])
     step = np.uint64(0x9E3779B97F4A7C15)
     x_N = start_R.astype(np.uint64)[turns.rollout_N] + (turns.turn_N + 1).astype(np.uint64) * step

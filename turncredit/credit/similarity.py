@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from turncredit.errors import UserError, nearest
 
@@ -59,6 +58,8 @@ def default_cache() -> Path:
 
 def lexical(texts: pa.Array, blocks: Sequence[Block]) -> list[np.ndarray]:
     """Jaccard similarity of the texts' sets of words and numbers, lower-cased; two texts without any score 0."""
+    from scipy import sparse  # one method needs it; importing it takes as long as all other methods
+
     words = pc.split_pattern_regex(pc.utf8_lower(texts), r"[^\pL\pN]+")
     parent_L = np.repeat(np.arange(len(texts)), pc.list_value_length(words).to_numpy(zero_copy_only=False))
     encoded = pc.list_flatten(words).dictionary_encode()
