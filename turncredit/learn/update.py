@@ -33,6 +33,7 @@ from turncredit.learn.shards import Team, cut_into_shards, together
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
+from turncredit.turns import only_value
 
 STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
 
@@ -129,10 +130,7 @@ def training_set(
         if sequence.rollout not in dead
         and (settings.kl != "none" or np.any(advantage_N[sequence.turn[sequence.turn >= 0]]))
     ]
-    temperatures = set(table.column("temperature").to_pylist())
-    if len(temperatures) != 1:
-        raise UserError(f"{turns}: rollouts at several temperatures ({sorted(temperatures)}) can't share an update")
-    return live, advantage_N, temperatures.pop()
+    return live, advantage_N, only_value(table, "temperature", str(turns), "an update")
 
 
 def rollout_numbers(table: pa.Table) -> list[int]:
