@@ -1,0 +1,60 @@
+"""What a response is likely to go on with: guesses that save passes through the model and never change a sample.
+
+A token is a function of the logits and of the rollout's own random number. So the tokens that probably follow are read
+together with the last one, and those are kept that the draws confirm (speculative decoding, Leviathan et al. 2023; here
+the random numbers are fixed in advance, so that a guess can only be right or wrong). The guesses come from the
+responses seen so far: actions begin alike, "go to", "take ... from".
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+#: A guess looks at so many last tokens of the response.
+LAST = 3
+#: The least probability, by what has been seen, that a guessed token will be drawn.
+LEAST = 0.4
+#: The most tokens guessed at once.
+MOST = 8
+#: Contexts remembered; more are not learnt, so that long free text does not fill the memory.
+CONTEXTS = 200_000
+
+
+class Guesses:
+    """Counts of the tokens that followed the same last `LAST` tokens (fewer at a response's start)."""
+
+    def __init__(self, eos_id: int):
+        self._eos = eos_id
+        self._seen: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        self._known: dict[tuple[int, ...], list[int]] = {}
+
+    def learn(self, responses: Iterable[Sequence[int]]) -> None:
+        """Count what followed what in these responses."""
+        self._known.clear()
+        for ids, times in Counter(map(tuple, responses)).items():
+            for at, token in enumerate(ids):
+                key = ids[max(0, at - LAST) : at]
+                if key in self._seen or len(self._seen) < CONTEXTS:
+                    self._seen[key][token] += times
+
+    def after(self, ids: Sequence[int]) -> list[int]:
+        """The tokens that probably follow `ids`, the end of the response not among them; often none."""
+        key = tuple(ids[-LAST:])
+        guess = self._known.get(key)
+        if guess is None:
+            guess = self._known[key] = self._follow(key)
+        return guess
+
+    def _follow(self, key: tuple[int, ...]) -> list[int]:
+        guess: list[int] = []
+        probability = 1.0
+        while len(guess) < MOST and key in self._seen:
+            counts = self._seen[key]
+            token, times = counts.most_common(1)[0]
+            probability *= times / counts.total()
+            if probability < LEAST or token == self._eos:
+                break
+            guess.append(token)
+            key = (*key, token)[-LAST:]
+        return guess

@@ -1,0 +1,292 @@
+"""A Qwen2-architecture model over many key-value caches of unequal length.
+
+Every pass reads some new tokens for some rows, a different number for each. Whatever works on single tokens (norms,
+projections, the vocabulary) sees the tokens of all rows laid end to end, without padding; attention alone pads, and
+reads the caches of neighbouring rows in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from turncredit.errors import UserError
+from turncredit.policy.sampling import device
+from turncredit.policy.weights import read_config, read_weights
+
+SUPPORTED = ("qwen2",)
+
+#: A pass over fewer than one in so many of a block's seats copies their caches together; above that, attention over
+#: the seats that read nothing is cheaper than the copies.
+GATHER_BELOW = 2
+
+
+@dataclass(slots=True)
+class Layer:
+    norm_attention: torch.Tensor
+    norm_mlp: torch.Tensor
+    qkv: torch.Tensor
+    qkv_bias: torch.Tensor
+    out: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+    keys: torch.Tensor  # (rows, kv_heads, head_dim, capacity): scores run over neighbouring numbers
+    values: torch.Tensor  # (rows, kv_heads, capacity, head_dim)
+
+
+class Ragged:
+    """Weights, and a cache for each of `rows` rows. Which of its positions count is the caller's to know."""
+
+    def __init__(self, folder: str, *, rows: int, dtype: str):
+        config = read_config(folder)
+        if config["model_type"] not in SUPPORTED:
+            raise UserError(
+                f"{folder}: the lockstep engine reads {', '.join(SUPPORTED)} models, not '{config['model_type']}'; "
+                "set policy.engine to 'transformers' or 'vllm'"
+            )
+        self.device, self._dtype = device(), getattr(torch, dtype)
+        self._heads, self._kv = config["num_attention_heads"], config["num_key_value_heads"]
+        self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
+        self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
+        self._rows, self._capacity = rows, 0
+        theta = (config.get("rope_parameters") or config).get("rope_theta", 10000.0)
+        frequency = 1.0 / theta ** (torch.arange(0, self._dim, 2).float() / self._dim)
+        angle = torch.arange(self._limit).float()[:, None] * frequency
+        self.turn = torch.polar(torch.ones_like(angle), angle)[:, None].to(self.device)  # (limit, 1, dim / 2)
+        # Row limit - 1 - p of this overlapping view is 0 up to position p, then -inf: a slice of one line of numbers.
+        steps = torch.zeros(2 * self._limit, device=self.device, dtype=self._dtype)
+        steps[self._limit :] = float("-inf")
+        self._visible = steps.as_strided((self._limit, self._limit), (1, 1))
+        self._load(read_weights(folder), config["num_hidden_layers"])
+        self._buffers = [(self.embed.new_empty(0), self.embed.new_empty(0)) for _ in self.layers]
+        #: Of one position of one row, keys and values of all layers.
+        self.position_bytes = 2 * len(self.layers) * self._kv * self._dim * self.embed.element_size()
+
+    def _load(self, weights: dict[str, torch.Tensor], layers: int) -> None:
+        def take(name: str) -> torch.Tensor:
+            return weights[name].to(self.device, self._dtype)
+
+        self.embed = take("model.embed_tokens.weight")
+        self._norm = take("model.norm.weight")
+        self._head = take("lm_head.weight") if "lm_head.weight" in weights else self.embed
+        self.layers: list[Layer] = []
+        for i in range(layers):
+            at = f"model.layers.{i}"
+            attention, mlp = f"{at}.self_attn", f"{at}.mlp"
+            qkv, bias = (
+                torch.cat(
+                    [
+                        self._paired(take(f"{attention}.q_proj.{kind}")) * self._dim**-0.5,
+                        self._paired(take(f"{attention}.k_proj.{kind}")),
+                        take(f"{attention}.v_proj.{kind}"),
+                    ]
+                )
+                for kind in ("weight", "bias")
+            )
+            gate_up = torch.cat([take(f"{mlp}.{name}_proj.weight") for name in ("gate", "up")])
+            keys = torch.zeros(self._rows, self._kv, self._dim, 0, dtype=self._dtype, device=self.device)
+            self.layers.append(
+                Layer(
+                    take(f"{at}.input_layernorm.weight"),
+                    take(f"{at}.post_attention_layernorm.weight"),
+                    qkv,
+                    bias,
+                    take(f"{attention}.o_proj.weight"),
+                    gate_up,
+                    take(f"{mlp}.down_proj.weight"),
+                    keys,
+                    keys.transpose(2, 3),
+                )
+            )
+
+    def _paired(self, projection: torch.Tensor) -> torch.Tensor:
+        """The rows of a query or key projection reordered so that the two numbers that rotate together are neighbours.
+
+        The same reordering of queries and keys leaves their products alone, and a rotation is then one complex product.
+        """
+        halves = projection.view(-1, 2, self._dim // 2, *projection.shape[1:])
+        return halves.transpose(1, 2).reshape(projection.shape)
+
+    def reserve(self, positions: int) -> None:
+        """Grow every cache to hold `positions` tokens a row. Raises UserError beyond the model's positions."""
+        if positions > self._limit:
+            raise UserError(
+                f"a context of {positions} tokens does not fit the model's {self._limit} positions; "
+                "shorten the episodes (horizon), or raise policy.scratch.max_positions"
+            )
+        if positions <= self._capacity:
+            return
+        old, self._capacity = self._capacity, min(self._limit, max(positions, self._capacity + 256))
+        for layer in self.layers:
+            keys = layer.keys.new_zeros(self._rows, self._kv, self._dim, self._capacity)
+            values = layer.values.new_zeros(self._rows, self._kv, self._capacity, self._dim)
+            keys[..., :old], values[:, :, :old] = layer.keys, layer.values
+            layer.keys, layer.values = keys, values
+
+    def buffers(self, positions: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Memory for `positions` keys and values of each layer, the same in every call."""
+        numbers = positions * self._kv * self._dim
+        if numbers > self._buffers[0][0].numel():
+            self._buffers = [(self.embed.new_empty(numbers), self.embed.new_empty(numbers)) for _ in self.layers]
+        return self._buffers
+
+    def project(
+        self, layer: Layer, hidden: torch.Tensor, turn: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries (T, heads, dim), keys and values (T, kv_heads, dim) of tokens, rotated by `turn` (T, 1, dim / 2)."""
+        rotated = self._heads + self._kv
+        x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
+        qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(len(hidden), -1, self._dim)
+        pairs = torch.view_as_complex(qkv[:, :rotated].float().unflatten(-1, (-1, 2)))
+        qk = torch.view_as_real(pairs * turn).flatten(2).to(qkv.dtype)
+        return qk[:, : self._heads], qk[:, self._heads :], qkv[:, rotated:]
+
+    def finish(self, layer: Layer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
+        """The layer's output (T, width) from its input and what attention mixed (T, heads * dim)."""
+        hidden = torch.addmm(hidden, mixed, layer.out.t())
+        x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_mlp, self._eps)
+        gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
+        return torch.addmm(hidden, F.silu(gate).mul_(up), layer.down.t())
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The vocabulary's logits (T, V) of the last layer's output."""
+        return F.linear(F.rms_norm(hidden, (hidden.shape[-1],), self._norm, self._eps), self._head)
+
+    def put(self, array: np.ndarray) -> torch.Tensor:
+        """An array on the model's device."""
+        return torch.from_numpy(array).to(self.device)
+
+    def hide(self, position: np.ndarray, first: int, stop: int) -> torch.Tensor:
+        """For the positions from `first` up to `stop`: 0 up to each of `position`, -inf after it."""
+        return self._visible[:, first:stop].index_select(0, self.put(self._limit - 1 - position))
+
+
+class Block:
+    """The caches of some rows brought side by side for one turn, and passes of the model over them.
+
+    What is read enters the block's copy of the caches; `close` takes it back to the rows.
+    """
+
+    def __init__(self, model: Ragged, rows: Sequence[int], room: int):
+        """Bring the first `room` positions of `rows` together. `Ragged.reserve` has made as many."""
+        self._model, self._size, self._room = model, len(rows), room
+        self._rows = model.put(np.asarray(rows))
+        self._caches = [
+            (
+                _gathered(layer.keys[..., :room], self._rows, key_buffer),
+                _gathered(layer.values[:, :, :room], self._rows, value_buffer),
+            )
+            for layer, (key_buffer, value_buffer) in zip(model.layers, model.buffers(len(rows) * room), strict=True)
+        ]
+
+    def copy(self, source: Sequence[int], target: Sequence[int], positions: int) -> None:
+        """Copy the first `positions` keys and values from the seats `source` to the seats `target`."""
+        source, target = (self._model.put(np.asarray(seats)) for seats in (source, target))
+        for keys, values in self._caches:
+            keys[target, :, :, :positions] = keys[source, :, :, :positions]
+            values[target, :, :positions] = values[source, :, :positions]
+
+    def close(self, start: Sequence[int], stop: Sequence[int]) -> None:
+        """Take the positions from `start[i]` up to `stop[i]` of every seat back to its row."""
+        count = np.asarray(stop) - np.asarray(start)
+        first = count.cumsum() - count
+        seats = self._model.put(np.repeat(np.arange(self._size), count))
+        positions = self._model.put(np.arange(int(count.sum())) + np.repeat(np.asarray(start) - first, count))
+        rows = self._rows[seats]
+        for layer, (keys, values) in zip(self._model.layers, self._caches, strict=True):
+            layer.keys[rows, :, :, positions] = keys[seats, :, :, positions]
+            layer.values[rows, :, positions] = values[seats, :, positions]
+
+    @torch.inference_mode()
+    def read(
+        self, seats: Sequence[int], chunks: Sequence[list[int]], start: Sequence[int], every: bool
+    ) -> torch.Tensor:
+        """Read `chunks[i]`, at least one token, at position `start[i]` and on of the seat `seats[i]` (ascending).
+
+        Returns logits (T, V) after every token that was read, seat by seat, or (len(seats), V) after the last of each.
+        """
+        model = self._model
+        count = np.fromiter(map(len, chunks), np.int64, len(chunks))
+        last = count.cumsum() - 1
+        shape = self._shape(np.asarray(seats), count, np.asarray(start))
+        ids = model.put(np.fromiter(chain.from_iterable(chunks), np.int64, int(count.sum())))
+        hidden = F.embedding(ids, model.embed)
+        turn = model.turn[shape.positions]
+        for layer, (keys, values) in zip(model.layers, self._caches, strict=True):
+            query, key, value = model.project(layer, hidden, turn)
+            keys[shape.seats, :, :, shape.positions] = key
+            values[shape.seats, :, shape.positions] = value
+            hidden = model.finish(layer, hidden, self._attend(query, keys, values, shape))
+        return model.logits(hidden if every else hidden[model.put(last)])
+
+    def _shape(self, seats: np.ndarray, count: np.ndarray, start: np.ndarray) -> _Shape:
+        first = count.cumsum() - count
+        longest, total = int(count.max()), int(count.sum())
+        offset_T = np.arange(total) - np.repeat(first, count)
+        position_T = np.repeat(start, count) + offset_T
+        among = len(seats) * GATHER_BELOW >= self._size
+        place, size = (seats, self._size) if among else (np.arange(len(seats)), len(seats))
+        # Padding repeats the seat's last token; seats that read nothing repeat the first of all.
+        take = np.zeros((size, longest), dtype=np.int64)
+        take[place] = first[:, None] + np.minimum(np.arange(longest), count[:, None] - 1)
+        take = take.reshape(-1)
+        seen, used = int(position_T.min()), int(position_T.max()) + 1
+        put = self._model.put
+        return _Shape(
+            only=None if among else put(seats),
+            take=put(take),
+            back=put(np.repeat(place, count) * longest + offset_T),
+            seats=put(np.repeat(seats, count)),
+            positions=put(position_T),
+            hide=self._model.hide(position_T[take], seen, used),
+            size=size,
+            longest=longest,
+            used=used,
+        )
+
+    def _attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: _Shape) -> torch.Tensor:
+        """Attention outputs (T, heads * dim) of the queries (T, heads, dim).
+
+        Grouped-query attention as one batched product: the heads that share a key stand beside each other.
+        """
+        size, longest, used = shape.size, shape.longest, shape.used
+        heads, dim = query.shape[1:]
+        kv = keys.shape[1]
+        query = query.reshape(len(query), -1).index_select(0, shape.take)
+        query = query.view(size, longest, kv, -1).transpose(1, 2).reshape(size * kv, -1, dim)
+        keys, values = keys[..., :used], values[:, :, :used]
+        if shape.only is not None:
+            keys, values = keys.index_select(0, shape.only), values.index_select(0, shape.only)
+        scores = torch.bmm(query, keys.flatten(0, 1))
+        late = scores[..., -shape.hide.shape[1] :].unflatten(1, (longest, -1)).unflatten(0, (size, kv))
+        late.add_(shape.hide.view(size, 1, longest, 1, -1))
+        mixed = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values.flatten(0, 1))
+        mixed = mixed.view(size, kv, longest, -1).transpose(1, 2).reshape(size * longest, heads * dim)
+        return mixed.index_select(0, shape.back)
+
+
+def _gathered(cache: torch.Tensor, rows: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
+    """The `rows` of a cache, in the memory of `buffer`: memory that is fresh each time costs more than the copy."""
+    shape = (len(rows), *cache.shape[1:])
+    return torch.index_select(cache, 0, rows, out=buffer[: math.prod(shape)].view(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Where the tokens of one pass belong. T tokens, `size` seats in attention, each padded to `longest` tokens."""
+
+    only: torch.Tensor | None  # the seats whose caches attention reads, where that is not all of them
+    take: torch.Tensor  # (size * longest,) which token stands at each padded place
+    back: torch.Tensor  # (T,) at which padded place each token stands
+    seats: torch.Tensor  # (T,)
+    positions: torch.Tensor  # (T,)
+    hide: torch.Tensor  # (size * longest, ...) of the last positions used; all tokens see the ones before
+    size: int
+    longest: int
+    used: int
