@@ -121,8 +121,14 @@ class RolloutConfig(_Closed):
     tasks: int = Field(32, ge=1)
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
-    slots: int = Field(512, ge=1, description="rollouts played side by side")
-    processes: int = Field(1, ge=1)
+    slots: int = Field(512, ge=1, description="rollouts played side by side, in all processes together")
+    processes: int = Field(
+        1,
+        ge=1,
+        description="processes that share a job's rollouts, evaluation's and branching's too, each with one thread and "
+        "its own copy of the policy (on its own GPU, where there are any); the samples are the same. "
+        "Give the jobs as many threads (resources)",
+    )
 
 
 class UpdateConfig(_Closed):

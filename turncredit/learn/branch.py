@@ -72,7 +72,8 @@ def branch(
     policy_id = only_value(table, "policy_id", str(turns), "branching")
     games = Games(experiment, tasks)
     view = Turns(table, where=str(turns))
-    player = Player(experiment, policy, games, experiment.rollout.slots)
+    sampling = experiment.rollout
+    player = Player(experiment, policy, games, sampling.slots, processes=sampling.processes)
     chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
     by_id = {row["task_id"]: row for row in games.rows}
     rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]

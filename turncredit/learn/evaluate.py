@@ -34,7 +34,8 @@ def evaluate(
     settings = experiment.eval
     games = Games(experiment, tasks)
     rows = eval_tasks(experiment, round)
-    player = Player(experiment, policy, games, min(experiment.rollout.slots, len(rows)))
+    sampling = experiment.rollout
+    player = Player(experiment, policy, games, min(sampling.slots, len(rows)), processes=sampling.processes)
     results, metrics = [], {}
     for position, mode in enumerate(settings.modes):
         done_before = position * len(rows)

@@ -1,9 +1,13 @@
-"""Agents play games through a sampling engine, many rollouts side by side, free slots refilled at once."""
+"""Agents play games through a sampling engine, many rollouts side by side, free slots refilled at once.
+
+With several processes each plays a part of the rollouts with an engine of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +16,9 @@ from turncredit.agents import Agent, Prompt, agent_factory
 from turncredit.config import Experiment
 from turncredit.envs.protocol import State
 from turncredit.learn.tasks import Games
+from turncredit.learn.workers import gathered
 from turncredit.policy import tokenizer as tokenizers
-from turncredit.policy.sampling import Request, Response, sampler
+from turncredit.policy.sampling import Request, Response, Sampler, sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,22 +153,23 @@ class _Seat:
 class Player:
     """A policy at the games of a table: tokenizer, agents and sampling engine as the experiment configures them."""
 
-    def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int):
+    def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int, *, processes: int = 1):
+        """`slots` rollouts side by side, shared out over `processes`; only a single process loads the policy here."""
         agent = experiment.agent
         self.games = games
+        self._experiment, self._policy = experiment, str(policy)
+        self._slots, self._processes = slots, processes
         self._tokenizer = tokenizers.load(policy)
         self.new_agent = agent_factory(
             agent.name, self._tokenizer, history=agent.history, show_admissible=agent.show_admissible
         )
         self.max_new = agent.max_response_tokens
         self._keep_admissible = agent.name == "window"
-        self._sampler = sampler(
-            experiment.policy.engine,
-            str(policy),
-            slots=slots,
-            dtype=experiment.policy.dtype,
-            eos_id=self._tokenizer.eos_id,
-        )
+        self._sampler = self._engine(slots) if processes == 1 else None
+
+    def _engine(self, slots: int) -> Sampler:
+        policy = self._experiment.policy
+        return sampler(policy.engine, self._policy, slots=slots, dtype=policy.dtype, eos_id=self._tokenizer.eos_id)
 
     def play(
         self,
@@ -179,6 +185,8 @@ class Player:
         own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
         is taken by the next start as soon as its rollout has ended; `on_done` hears how many have. A start with a
         `moment` is played from there on: its turns, and its random numbers, are those from that turn on.
+
+        With several processes, what goes wrong in one ends all: see `turncredit.learn.workers.gathered`.
         """
         ended: dict[int, Played] = {}
         for number, played in self.stream(starts, temperature=temperature, measure=measure):
@@ -190,8 +198,27 @@ class Player:
         self, starts: Sequence[Start], *, temperature: float, measure: bool = False
     ) -> Iterator[tuple[int, Played]]:
         """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
-        waiting = list(enumerate(starts))[::-1]
-        free = list(range(self._sampler.slots))[::-1]
+        if self._sampler is not None:
+            for number, seat in self._seats(self._sampler, list(enumerate(starts)), temperature, measure):
+                yield number, seat.played
+            return
+        parts = shares(starts, self._processes)
+        slots = max(1, self._slots // self._processes)
+
+        def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
+            chosen = [(number, starts[number]) for number in parts[part]]
+            for number, seat in self._seats(self._engine(min(slots, len(chosen))), chosen, temperature, measure):
+                yield number, seat.played.turns
+
+        for number, turns in gathered(work, len(parts)):
+            yield number, Played(starts[number], turns)
+
+    def _seats(
+        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measure: bool
+    ) -> Iterator[tuple[int, _Seat]]:
+        """Play numbered starts with `engine`; each number with its seat, when the rollout has ended."""
+        waiting = list(starts)[::-1]
+        free = list(range(engine.slots))[::-1]
         seated: list[tuple[int, _Seat]] = []
         while waiting or seated:
             while waiting and free:
@@ -199,12 +226,33 @@ class Player:
                 seated.append((number, _Seat(free.pop(), start, self, measure)))
             seated.sort(key=lambda pair: pair[1].slot)
             requests = [seat.request() for _, seat in seated]
-            responses = self._sampler.sample(requests, temperature, self.max_new)
+            responses = engine.sample(requests, temperature, self.max_new)
             going = []
             for (number, seat), response in zip(seated, responses, strict=True):
                 if seat.act(response, self._tokenizer.decode, self._keep_admissible):
                     free.append(seat.slot)
-                    yield number, seat.played
+                    yield number, seat
                 else:
                     going.append((number, seat))
             seated = going
+
+
+def shares(starts: Sequence[Start], processes: int) -> list[range]:
+    """`starts` cut into at most `processes` parts of about the same size.
+
+    Cut where a group ends (or the continuations of one moment), where one ends near, so that a context which several
+    rollouts begin with is read once.
+    """
+    count = len(starts)
+    whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]
+    edges = [0]
+    for part in range(1, processes):
+        even = round(part * count / processes)
+        near = min(whole, key=lambda at: abs(at - even), default=even)
+        edges.append(near if abs(near - even) * 8 * processes <= count else even)
+    edges.append(count)
+    return [range(low, high) for low, high in pairwise(sorted(set(edges))) if low < high]
+
+
+def _alike(one: Start, two: Start) -> bool:
+    return one.group_id == two.group_id and one.moment is two.moment

@@ -44,7 +44,7 @@ def rollout(
         for number in chosen
         for copy in range(settings.group_size)
     ]
-    player = Player(experiment, policy, games, min(settings.slots, len(starts)))
+    player = Player(experiment, policy, games, min(settings.slots, len(starts)), processes=settings.processes)
     played = player.play(
         starts,
         temperature=settings.temperature,

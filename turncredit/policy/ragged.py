@@ -29,6 +29,8 @@ GATHER_BELOW = 2
 
 @dataclass(slots=True)
 class Layer:
+    """Weights of one layer (norms, projections joined where they read the same input) and its caches."""
+
     norm_attention: torch.Tensor
     norm_mlp: torch.Tensor
     qkv: torch.Tensor
