@@ -11,8 +11,10 @@ from tests.conftest import TINY
 from turncredit import tables
 from turncredit.config import from_mapping
 from turncredit.learn.evaluate import eval_tasks, evaluate
+from turncredit.learn.play import Player, Start
 from turncredit.learn.rollout import rollout, round_tasks
 from turncredit.learn.tasks import Games
+from turncredit.seeding import derive_seed
 
 
 def roll(world, out, *, seed=0, round=1, changes=None):
@@ -36,11 +38,48 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(world, tmp
     assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
 
 
-def test_rollouts_do_not_depend_on_how_many_play_side_by_side(world, tmp_path):
+@pytest.mark.parametrize("slots", [1, 3, 64])
+def test_rollouts_do_not_depend_on_how_many_play_side_by_side(world, tmp_path, slots):
     """Few slots mean refilled ones; each rollout still draws from its own random numbers."""
     wide = roll(world, tmp_path / "wide")
-    narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": 3}})
-    assert wide.column("response_ids").equals(narrow.column("response_ids"))
+    narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": slots}})
+    same_turns(narrow, wide)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_rollouts_do_not_depend_on_how_many_processes_play_them(world, tmp_path, processes):
+    one = roll(world, tmp_path / "one")
+    many = roll(world, tmp_path / "many", changes={"rollout": {"tasks": 4, "group_size": 4, "processes": processes}})
+    same_turns(many, one)
+
+
+def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
+    experiment = from_mapping(TINY)
+    games = Games(experiment, world.path("train.parquet"))
+    starts = [
+        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(row["task_id"], copy))
+        for row in games.rows[:5]
+        for copy in range(3)
+    ]
+    shuffled = [starts[number] for number in np.random.default_rng(0).permutation(len(starts))]
+    found = [
+        {
+            played.start.rollout_id: [turn.response.ids for turn in played.turns]
+            for played in Player(experiment, world.path("sft"), games, 4).play(order, temperature=1.0)
+        }
+        for order in (starts, shuffled)
+    ]
+    assert found[0] == found[1]
+
+
+def same_turns(found, expected):
+    """Equal but for the rounding of log-probabilities."""
+    np.testing.assert_allclose(
+        found.column("response_logprobs").combine_chunks().values.to_numpy(),
+        expected.column("response_logprobs").combine_chunks().values.to_numpy(),
+        atol=1e-5,
+    )
+    assert found.drop_columns("response_logprobs").equals(expected.drop_columns("response_logprobs"))
 
 
 def test_every_rollout_is_whole_and_every_group_has_its_size(world):
@@ -139,3 +178,19 @@ def test_the_window_agent_plays_with_fresh_prompts(world, tmp_path, engine):
     table = roll(world, tmp_path / engine, changes=changes)
     assert all(table.column("context_reset").to_pylist())
     assert all(table.column("admissible").to_pylist())
+
+
+def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
+    frames = []
+    for processes in (1, 2):
+        evaluate(
+            experiment=from_mapping({**TINY, "rollout": {**TINY["rollout"], "processes": processes}}),
+            method="sft",
+            seed=0,
+            round=2,
+            policy=world.path("sft"),
+            tasks=world.path("eval.parquet"),
+            out=tmp_path / str(processes),
+        )
+        frames.append(tables.read(tmp_path / str(processes), "evals"))
+    assert frames[0].equals(frames[1])

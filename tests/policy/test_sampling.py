@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from turncredit.errors import UserError
-from turncredit.policy import models, tokenizer
+from turncredit.policy import guesses, models, tokenizer
+from turncredit.policy import lockstep as engine_module
 from turncredit.policy.generate import Generate
+from turncredit.policy.guesses import Guesses
 from turncredit.policy.lockstep import Lockstep
 from turncredit.policy.sampling import Request, draw, sampler
 
@@ -106,6 +108,27 @@ def test_draw_follows_the_distribution():
     np.testing.assert_allclose(logprobs.exp().unique(), [0.1, 0.2, 0.7], rtol=1e-5)
 
 
+@pytest.mark.parametrize("vocabulary", [3, 32, 744, 1000])
+def test_draw_inverts_the_cumulative_distribution(vocabulary):
+    rng = np.random.default_rng(vocabulary)
+    logits = torch.from_numpy(rng.normal(0, 3, (500, vocabulary)).astype(np.float32))
+    uniforms = rng.random(500)
+    tokens, logprobs = draw(logits, 0.7, torch.from_numpy(uniforms))
+    expected = (logits.double() / 0.7).log_softmax(-1)
+    cumulative = expected.exp().cumsum(-1).numpy()
+    at = np.array([np.searchsorted(row, u, side="right") for row, u in zip(cumulative, uniforms, strict=True)])
+    np.testing.assert_array_equal(tokens, at)
+    np.testing.assert_allclose(logprobs, expected[torch.arange(500), tokens], atol=1e-5)
+
+
+def test_draw_never_takes_a_token_without_probability():
+    logits = torch.full((2000, 70), -1e4)
+    logits[:, [5, 40]] = 0.0
+    tokens, logprobs = draw(logits, 1.0, torch.linspace(0, 1 - 2**-53, 2000, dtype=torch.float64))
+    assert set(tokens.tolist()) == {5, 40}
+    np.testing.assert_allclose(logprobs, np.log(0.5), atol=1e-6)
+
+
 def test_draw_at_the_edges_stays_in_the_vocabulary():
     logits = torch.tensor([[0.0, -1e9], [-1e9, 0.0]])
     for u in (0.0, 1.0 - 1e-16):
@@ -142,3 +165,85 @@ def test_an_adapter_is_merged_as_peft_merges_it(world, encoder, tmp_path):
     expected = logits.gather(1, torch.tensor(contexts[1][1:])[:, None])[:, 0].numpy()
     sampled = np.array(logprobs[1][1:]) != 0
     np.testing.assert_allclose(np.array(logprobs[1][1:])[sampled], expected[sampled], atol=1e-4)
+
+
+def window_turns(encoder, count=4):
+    """Prompts of `count` turns that begin alike and differ further on."""
+    stable = "<|task|> put a mug in shelf." + " You see a mug 1, a bed 2." * 6
+    return [
+        encoder.encode(f"{stable}<|obs|> On the shelf {turn}, you see a mug {turn}.<|act|>") for turn in range(count)
+    ]
+
+
+def test_a_prompt_made_anew_is_read_from_where_it_differs(world, encoder):
+    prompts = window_turns(encoder)
+    kept = lockstep(world, encoder)
+    for turn, ids in enumerate(prompts):
+        requests = [Request(slot, list(ids), True, np.random.default_rng([turn, slot]).random(6)) for slot in (2, 0)]
+        before = kept.tokens_read
+        found = kept.sample(requests, 1.0, 6)
+        read = kept.tokens_read - before
+        fresh = lockstep(world, encoder)
+        expected = fresh.sample(requests, 1.0, 6)
+        for one, two in zip(found, expected, strict=True):
+            assert one.ids == two.ids
+            np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-5)
+        if turn:
+            assert read < fresh.tokens_read - 0.6 * len(ids)
+
+
+def test_the_same_prompt_again_gives_the_same_distribution(world, encoder):
+    """All of it is cached, but for its last token."""
+    engine = lockstep(world, encoder)
+    ids = encoder.encode(TEXTS[1])
+    one, two = (engine.sample([Request(1, list(ids), True, np.full(1, 0.3))], 1.0, 1)[0] for _ in range(2))
+    assert one.ids == two.ids
+    np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-5)
+    assert engine.tokens_read == len(ids) + 1
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_samples_do_not_depend_on_the_blocks_they_are_played_in(world, encoder, monkeypatch, rows):
+    texts = TEXTS * 3
+    expected, expected_logprobs = conversation(lockstep(world, encoder, slots=9), encoder, texts)
+    monkeypatch.setattr(engine_module, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(engine_module, "BLOCK_ROWS", rows)
+    found, logprobs = conversation(lockstep(world, encoder, slots=9), encoder, texts)
+    assert found == expected
+    for one, two in zip(logprobs, expected_logprobs, strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.4, 2.0])
+def test_guesses_never_change_a_sample(world, encoder, monkeypatch, least):
+    """Neither without any, nor with many wrong ones."""
+    texts = TEXTS * 3
+    expected, _ = conversation(
+        Generate(str(world.path("sft")), slots=9, dtype="float32", eos_id=encoder.eos_id), encoder, texts, turns=4
+    )
+    monkeypatch.setattr(guesses, "LEAST", least)
+    found, _ = conversation(lockstep(world, encoder, slots=9), encoder, texts, turns=4)
+    assert found == expected
+
+
+def test_right_guesses_save_passes(world, encoder):
+    engine = lockstep(world, encoder)
+    request = Request(0, encoder.encode(TEXTS[0]), True, np.random.default_rng(0).random(6))
+    passes = []
+    for _ in range(2):
+        before = engine.passes
+        response = engine.sample([request], 1.0, 6)[0]
+        passes.append(engine.passes - before)
+    assert len(response.ids) >= 3
+    assert passes == [len(response.ids), 2]
+
+
+def test_guesses_follow_what_was_seen_as_long_as_it_is_likely():
+    guessed = Guesses(eos_id=0)
+    guessed.learn([[5, 6, 7, 0]] * 3 + [[5, 6, 8, 0]] + [[5, 9, 0]])
+    assert guessed.after([5]) == [6, 7]
+    assert guessed.after([9]) == []
+    guessed.learn([[5, 6, 8, 0]] * 4)
+    assert guessed.after([5]) == [6, 8]
+    guessed.learn([[5, token, 0] for token in range(10, 40)])
+    assert guessed.after([5]) == []

@@ -53,19 +53,22 @@ class Window:
         return other
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
-        lines = [f"You play a household text game. Your task is to {self._goal}"]
+        # What stays the same comes first: an engine reads a prompt from where it begins to differ from the last one.
+        lines = [
+            f"You play a household text game. Your task is to {self._goal}",
+            "Think inside <think> </think>, then give one action inside <action> </action>.",
+        ]
         shown = self._turns[-self._history :] if self._history else []
-        if self._turns:
-            lines.append(f"You have taken {len(self._turns)} steps so far.")
         if shown:
-            lines.append(f"The last {len(shown)}, oldest first:")
+            lines.append("Your last steps, oldest first:")
             first = len(self._turns) - len(shown)
             for number, (seen, action) in enumerate(shown, start=first + 1):
                 lines.append(f"[Step {number}] observation: {seen} action: {action}")
         lines.append(f"[Step {len(self._turns) + 1}] observation: {self._seen}")
+        if self._turns:
+            lines.append(f"You have taken {len(self._turns)} steps so far.")
         if self._show:
             lines.append(f"Admissible actions: {', '.join(admissible)}.")
-        lines.append("Think inside <think> </think>, then give one action inside <action> </action>.")
         text = "\n".join(lines)
         if self._encoder.has_chat_template:
             text = self._encoder.chat([{"role": "user", "content": text}])
