@@ -203,6 +203,7 @@ if workflow.is_main_process:
 
 
 onstart:
+    stop_planning()
     # Only where jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
         # The limit on jobs per second is for schedulers that others use. Here it costs: while jobs wait, each one

@@ -1,9 +1,10 @@
 """What of the price of planning tens of thousands of jobs can be saved without changing the plan.
 
-Snakemake works out the same facts for each job again. These two are the dearest (benchmarks/pipeline/PLAN.md): together a
-quarter of a large experiment's dry run.
+Snakemake works out the same facts for each job again, and Python looks for garbage among objects none of which can go.
+Together that is four tenths of a large experiment's dry run (benchmarks/pipeline/PLAN.md).
 """
 
+import atexit
 import gc
 import inspect
 
@@ -11,9 +12,15 @@ from snakemake.common import overwrite_function_params
 from snakemake.dag import ScriptProcessor
 from snakemake.resources import Resource
 
-# Tens of thousands of jobs are hundreds of objects each, none of which can go: looking for garbage among them less often
-# takes a tenth off a large experiment's dry run.
-gc.set_threshold(100_000, 50, 100)
+# `stop_planning` turns it on again before the first job. The interpreter, too, looks for garbage when it ends.
+gc.disable()
+atexit.register(gc.freeze)
+
+
+def stop_planning():
+    """Look for garbage again, but not among the jobs, which all stay."""
+    gc.freeze()
+    gc.enable()
 
 
 def known(function):
