@@ -145,9 +145,18 @@ class Ragged:
         rotated = self._heads + self._kv
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
         qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(len(hidden), -1, self._dim)
-        pairs = torch.view_as_complex(qkv[:, :rotated].float().unflatten(-1, (-1, 2)))
-        qk = torch.view_as_real(pairs * turn).flatten(2).to(qkv.dtype)
+        qk = _rotated(qkv[:, :rotated], turn)
         return qk[:, : self._heads], qk[:, self._heads :], qkv[:, rotated:]
+
+    def project_for(
+        self, layer: Layer, hidden: torch.Tensor, turn: torch.Tensor, asking: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`project`, the queries of the tokens `asking` (Q,) alone."""
+        cut = self._heads * self._dim
+        x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
+        query = F.linear(x[asking], layer.qkv[:cut], layer.qkv_bias[:cut]).view(len(asking), -1, self._dim)
+        kv = F.linear(x, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(hidden), -1, self._dim)
+        return _rotated(query, turn[asking]), _rotated(kv[:, : self._kv], turn), kv[:, self._kv :]
 
     def finish(self, layer: Layer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """The layer's output (T, width) from its input and what attention mixed (T, heads * dim)."""
@@ -215,17 +224,35 @@ class Block:
         """
         model = self._model
         count = np.fromiter(map(len, chunks), np.int64, len(chunks))
-        last = count.cumsum() - 1
-        shape = self._shape(np.asarray(seats), count, np.asarray(start))
+        seats, start = np.asarray(seats), np.asarray(start)
+        shape = self._shape(seats, count, start)
         ids = model.put(np.fromiter(chain.from_iterable(chunks), np.int64, int(count.sum())))
         hidden = F.embedding(ids, model.embed)
         turn = model.turn[shape.positions]
-        for layer, (keys, values) in zip(model.layers, self._caches, strict=True):
+        for layer, caches in zip(model.layers[:-1], self._caches, strict=False):
             query, key, value = model.project(layer, hidden, turn)
-            keys[shape.seats, :, :, shape.positions] = key
-            values[shape.seats, :, shape.positions] = value
-            hidden = model.finish(layer, hidden, self._attend(query, keys, values, shape))
-        return model.logits(hidden if every else hidden[model.put(last)])
+            mixed = self._attend(query, *self._enter(caches, key, value, shape), shape)
+            hidden = model.finish(layer, hidden, mixed)
+        layer, caches = model.layers[-1], self._caches[-1]
+        if every:
+            query, key, value = model.project(layer, hidden, turn)
+            mixed = self._attend(query, *self._enter(caches, key, value, shape), shape)
+        else:  # nobody reads more of the last layer than each seat's last token, but its keys and values
+            last = model.put(count.cumsum() - 1)
+            query, key, value = model.project_for(layer, hidden, turn, last)
+            asking = self._shape(seats, np.ones_like(count), start + count - 1)
+            mixed = self._attend(query, *self._enter(caches, key, value, shape), asking)
+            hidden = hidden[last]
+        return model.logits(model.finish(layer, hidden, mixed))
+
+    def _enter(
+        self, caches: tuple[torch.Tensor, torch.Tensor], key: torch.Tensor, value: torch.Tensor, shape: _Shape
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the tokens' keys and values (T, kv_heads, dim) into a layer's caches; returns those."""
+        keys, values = caches
+        keys[shape.seats, :, :, shape.positions] = key
+        values[shape.seats, :, shape.positions] = value
+        return keys, values
 
     def _shape(self, seats: np.ndarray, count: np.ndarray, start: np.ndarray) -> _Shape:
         first = count.cumsum() - count
@@ -271,6 +298,12 @@ class Block:
         mixed = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values.flatten(0, 1))
         mixed = mixed.view(size, kv, longest, -1).transpose(1, 2).reshape(size * longest, heads * dim)
         return mixed.index_select(0, shape.back)
+
+
+def _rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
+    """Heads (T, n, dim) of paired numbers, each pair turned by its angle (T, 1, dim / 2)."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(2).to(x.dtype)
 
 
 def _gathered(cache: torch.Tensor, rows: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
