@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,13 @@ ENV = {**os.environ, **launch.ONE_THREAD}
 WARM = "import sys; print('warm' if 'turncredit.stage' in sys.modules else 'plain')"
 
 
-@pytest.fixture(scope="module")
-def shell():
-    """The launcher's shell, with light servers only."""
+@contextlib.contextmanager
+def started(heavy: tuple[str, ...]) -> Iterator[str]:
+    """The launcher's shell, with servers that import little."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "LIGHT", ("turncredit.stage",))
-        patch.setattr(launch, "HEAVY", ())
+        patch.setattr(launch, "HEAVY", heavy)
+        patch.setattr(launch, "LATE", ())
         # Libraries that other tests imported may have changed the environment (KMP_INIT_AT_FORK) since ENV was taken.
         for name in [name for name in os.environ if name not in ENV]:
             patch.delenv(name)
@@ -40,6 +42,13 @@ def shell():
     for pid in processes_with(str(Path(path).parent)):
         with contextlib.suppress(ProcessLookupError):  # ended meanwhile
             os.kill(pid, signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def shell():
+    """The launcher's shell, with light servers only."""
+    with started(heavy=()) as path:
+        yield path
 
 
 def write(folder: Path, code: str, name: str = "tmpabcd.job.py") -> Path:
@@ -70,8 +79,8 @@ def begin(shell: str, script: Path, **options) -> subprocess.Popen:
 
 
 def wait_for_servers(folder: Path) -> list[int]:
-    """The process numbers of both servers, once both are there."""
-    assert wait_for(lambda: len(processes_with(str(folder))) == 2)
+    """The process numbers of the servers, once all are there."""
+    assert wait_for(lambda: len(processes_with(str(folder))) == 3)
     return processes_with(str(folder))
 
 
@@ -87,9 +96,17 @@ def test_a_job_of_this_interpreter_is_forked_and_anything_else_is_not(shell, tmp
     assert run(shell, f"echo first; {command(script)}").stdout == "first\nplain\n"
 
 
-def test_a_job_with_another_number_of_threads_or_another_python_path_is_a_plain_process(shell, tmp_path):
+def test_a_job_of_several_threads_is_forked_and_its_torch_has_them(tmp_path):
+    script = write(tmp_path, f"{WARM}\nimport os, torch\nprint(torch.get_num_threads(), os.environ['OMP_NUM_THREADS'])")
+    with started(heavy=("torch",)) as shell:
+        for threads in "1", "2":
+            asked = dict.fromkeys(launch.ONE_THREAD, threads)
+            assert run(shell, command(script), env={**ENV, **asked}).stdout == f"warm\n{threads} {threads}\n"
+
+
+def test_a_job_with_another_python_path_or_other_devices_is_a_plain_process(shell, tmp_path):
     script = write(tmp_path, WARM)
-    for name, value in (("OMP_NUM_THREADS", "2"), ("PYTHONPATH", str(tmp_path)), ("CUDA_VISIBLE_DEVICES", "1")):
+    for name, value in (("PYTHONPATH", str(tmp_path)), ("CUDA_VISIBLE_DEVICES", "1")):
         assert run(shell, command(script), env={**ENV, name: value}).stdout == "plain\n", name
 
 

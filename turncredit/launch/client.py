@@ -1,6 +1,6 @@
 """The shell that Snakemake starts a job with: asks a warm server for it, or runs it as a plain process.
 
-Started as `python -IS client.py FOLDER LIGHT -c COMMAND`; LIGHT names the scripts for the light server. Standard
+Started as `python -IS client.py FOLDER SCRIPT=SERVER,... -c COMMAND`; other scripts go to the heavy server. Standard
 library only, and little of it: this is the whole cost of a job's start. Exit status, output and signals are the
 job's own.
 """
@@ -17,13 +17,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 def main() -> None:
     """Run the command line's command, warm where possible, and end as it ended."""
-    folder, light, *arguments = sys.argv[1:]
+    folder, places, *arguments = sys.argv[1:]
     if len(arguments) == 2 and arguments[0] == "-c":
         script = _script_of(arguments[1])
         if script is not None:
             # Snakemake runs a copy of the script, called tmpXXXXXXXX.NAME.py.
             name = script.rpartition("/")[2].split(".")[-2]
-            _run_warm(f"{folder}/{'light' if name in light.split(',') else 'heavy'}", script)
+            server = dict(place.split("=") for place in places.split(",")).get(name, "heavy")
+            _run_warm(f"{folder}/{server}", script)
     # Nothing has been started: the command goes to the shell that Snakemake would have used.
     strict = ["-euo", "pipefail"]
     os.execv(SHELL, [SHELL, *strict, *arguments])

@@ -1,7 +1,7 @@
 """A warm server: imports libraries once, forks one isolated child per job, and dies with Snakemake.
 
-Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER LISTENER PARENT MODULE...`. It has
-one thread of its own and never touches a model: what a child inherits is imported code.
+Started by `turncredit.launch.start` as `python -m turncredit.launch.server FOLDER LISTENER PARENT WAIT MODULE...`. It
+has one thread of its own and never touches a model: what a child inherits is imported code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from turncredit.launch import SAME_ENV
+from turncredit.launch import ONE_THREAD, SAME_ENV
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,10 +56,11 @@ class Server:
     jobs: dict[int, Job] = field(default_factory=dict, repr=False)
 
 
-def main(folder: Path, listener: int, parent: int, modules: list[str]) -> None:
+def main(folder: Path, listener: int, parent: int, wait: float, modules: list[str]) -> None:
     """Serve until the process `parent`, which started this one, ends.
 
-    A forked child returns from `serve` with its job and runs it.
+    What it imports, it imports with the first job, or after `wait` seconds if none has come. A forked child returns
+    from `serve` with its job and runs it.
     """
     try:
         server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), dict(os.environ))
@@ -74,6 +75,7 @@ def main(folder: Path, listener: int, parent: int, modules: list[str]) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     try:
         if os.getppid() == parent:  # it did not end before we asked for the signal
+            select.select([server.listener, server.parent], [], [], wait)
             import_all(modules)
             _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
             job = serve(server)
@@ -214,6 +216,7 @@ def run_script(server: Server, job: Job) -> None:
     os.chdir(job.cwd)
     os.environ.clear()
     os.environ.update(job.env)
+    take_threads()
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", buffering=1, closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
@@ -223,6 +226,13 @@ def run_script(server: Server, job: Job) -> None:
     if "numpy" in sys.modules:  # its global generator would otherwise be the same in every job
         sys.modules["numpy"].random.seed()
     os._exit(_execute(job.script))
+
+
+def take_threads() -> None:
+    """Use as many threads as the job asks for: torch would have read it from the environment when it was imported."""
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    if "torch" in sys.modules and threads != ONE_THREAD["OMP_NUM_THREADS"]:
+        sys.modules["torch"].set_num_threads(int(threads))
 
 
 def forget_exit_work() -> None:
@@ -267,7 +277,8 @@ def _execute(script: str) -> int:
 
 
 def _library_env(env: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(SAME_ENV)}
+    """What libraries read when they are imported; `take_threads` sees to the number of threads."""
+    return {name: value for name, value in env.items() if name.startswith(SAME_ENV) and name not in ONE_THREAD}
 
 
 def _kill_group(pid: int, number: int) -> None:
@@ -293,4 +304,4 @@ def _close(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])
