@@ -214,6 +214,17 @@ def test_samples_do_not_depend_on_the_blocks_they_are_played_in(world, encoder, 
         np.testing.assert_allclose(one, two, atol=1e-5)
 
 
+def test_samples_do_not_depend_on_how_many_are_read_in_a_pass(world, encoder, monkeypatch):
+    texts = TEXTS * 3
+    whole, each = lockstep(world, encoder, slots=9), lockstep(world, encoder, slots=9)
+    expected, _ = conversation(whole, encoder, texts)
+    monkeypatch.setitem(engine_module.PASS_SCORES, whole._model.device.type, 1)
+    found, _ = conversation(each, encoder, texts)
+    assert found == expected
+    assert each.tokens_read == whole.tokens_read
+    assert each.passes > whole.passes
+
+
 @pytest.mark.parametrize("least", [0.0, 0.4, 2.0])
 def test_guesses_never_change_a_sample(world, encoder, monkeypatch, least):
     """Neither without any, nor with many wrong ones."""

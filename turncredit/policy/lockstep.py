@@ -20,9 +20,12 @@ from turncredit.policy.ragged import Block, Ragged
 from turncredit.policy.sampling import Request, Response, draw
 
 #: Keys and values of one block of rows. On a GPU all rows are one block.
-BLOCK_BYTES = 12 * 2**20
+BLOCK_BYTES = 16 * 2**20
 #: The fewest rows of a block: with less work in a pass, the price of starting its operations shows.
 BLOCK_ROWS = 32
+
+#: Attention's padded tokens times positions in one reading pass: long prompts are read by a few turns at a time.
+PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
 
 
 @dataclass(slots=True)
@@ -133,8 +136,11 @@ class Lockstep:
             first.setdefault(tuple(turn.request.ids), at) if turn.request.reset else at for at, turn in enumerate(turns)
         ]
         reads = [at for at, by in enumerate(reader) if at == by]
-        chunks, start = [turns[at].chunk for at in reads], [turns[at].start for at in reads]
-        logits = self._pass(block, reads, chunks, start, every=False)
+        parts = []
+        for part in self._passes(turns, reads):
+            chunks, start = [turns[at].chunk for at in part], [turns[at].start for at in part]
+            parts.append(self._pass(block, part, chunks, start, every=False))
+        logits = torch.cat(parts)
         for turn in turns:
             self._cached[turn.request.slot] += turn.chunk
         if len(reads) == len(turns):
@@ -144,6 +150,20 @@ class Lockstep:
         block.copy([reader[at] for at in copies], copies, positions)
         place = {at: number for number, at in enumerate(reads)}
         return logits[torch.tensor([place[by] for by in reader], device=logits.device)]
+
+    def _passes(self, turns: list[_Turn], reads: list[int]) -> Iterator[list[int]]:
+        """`reads` in passes whose attention holds at most PASS_SCORES numbers a head, or one turn's."""
+        most = PASS_SCORES[self._model.device.type]
+        part: list[int] = []
+        longest = used = 0
+        for at in reads:
+            turn = turns[at]
+            longest, used = max(longest, len(turn.chunk)), max(used, turn.start + len(turn.chunk))
+            if part and (len(part) + 1) * longest * used > most:
+                yield part
+                part, longest, used = [], len(turn.chunk), turn.start + len(turn.chunk)
+            part.append(at)
+        yield part
 
     def _pass(
         self, block: Block, seats: list[int], chunks: list[list[int]], start: list[int], every: bool
