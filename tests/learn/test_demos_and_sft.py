@@ -50,6 +50,17 @@ def test_noise_is_never_imitated_slips_always_and_the_expert_recovers_from_both(
     assert metrics["success"] > 0.9
 
 
+def test_several_processes_give_the_demonstrations_of_one(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("turncredit.learn.demos._BLOCK", 5)
+    experiment = from_mapping({**LONG, "demos": {"count": 24, "noise": 0.2}})
+    made = []
+    for processes in (1, 3):
+        out = tmp_path / f"{processes}.parquet"
+        metrics = make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=out, processes=processes)
+        made.append((metrics, out.read_bytes()))
+    assert made[0] == made[1]
+
+
 def test_the_same_seed_gives_the_same_demonstrations(world, tmp_path):
     demos(world, tmp_path / "a.parquet", noise=0.2)
     demos(world, tmp_path / "b.parquet", noise=0.2)
