@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -45,7 +46,7 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
                 elif kind == "mistake":
                     raise UserError(value)
                 else:
-                    raise RuntimeError(f"a rollout process failed: {value}")
+                    raise RuntimeError(f"a forked process failed: {value}")
     finally:
         for here, process in running.items():
             process.kill()
@@ -79,8 +80,9 @@ def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> 
 
 
 def _settle(number: int) -> None:
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:  # work without a model
+        return
     torch.set_num_threads(1)
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
