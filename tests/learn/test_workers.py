@@ -59,7 +59,7 @@ def stall(pid_file: Path):
     ("error", "raised", "said"),
     [
         (UserError("no such game"), UserError, "no such game"),
-        (ValueError("bad state"), RuntimeError, "a rollout process failed: ValueError: bad state"),
+        (ValueError("bad state"), RuntimeError, "a forked process failed: ValueError: bad state"),
         (SystemExit(3), RuntimeError, "ended with status 3"),
     ],
 )
