@@ -202,13 +202,15 @@ def test_the_same_prompt_again_gives_the_same_distribution(world, encoder):
     assert engine.tokens_read == len(ids) + 1
 
 
-@pytest.mark.parametrize("rows", [1, 2])
-def test_samples_do_not_depend_on_the_blocks_they_are_played_in(world, encoder, monkeypatch, rows):
+@pytest.mark.parametrize("turns", [1, 2])
+def test_samples_do_not_depend_on_the_blocks_they_are_played_in(world, encoder, monkeypatch, turns):
     texts = TEXTS * 3
-    expected, expected_logprobs = conversation(lockstep(world, encoder, slots=9), encoder, texts)
-    monkeypatch.setattr(engine_module, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(engine_module, "BLOCK_ROWS", rows)
-    found, logprobs = conversation(lockstep(world, encoder, slots=9), encoder, texts)
+    whole, cut = lockstep(world, encoder, slots=9), lockstep(world, encoder, slots=9)
+    expected, expected_logprobs = conversation(whole, encoder, texts)
+    monkeypatch.setitem(engine_module.BLOCK_BYTES, whole._model.device.type, 1)
+    monkeypatch.setattr(engine_module, "BLOCK_TURNS", turns)
+    found, logprobs = conversation(cut, encoder, texts)
+    assert cut.passes > whole.passes
     assert found == expected
     for one, two in zip(logprobs, expected_logprobs, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)

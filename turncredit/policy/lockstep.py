@@ -3,7 +3,7 @@
 An append-only context is read once: a turn costs the new tokens and the sampled ones, whatever the length of the
 transcript. A context that is made anew each turn is read from where it begins to differ from the last one.
 
-A turn is played in blocks of rows, one block after the other, so that what attention reads again for every token stays
+Turns are played in blocks, one block after the other, so that what attention reads again for every token stays
 in the processor's cache.
 """
 
@@ -19,11 +19,10 @@ from turncredit.policy.guesses import Guesses
 from turncredit.policy.ragged import Block, Ragged
 from turncredit.policy.sampling import Request, Response, draw
 
-#: Keys and values of one block of rows. On a GPU all rows are one block.
-BLOCK_BYTES = 16 * 2**20
-#: The fewest rows of a block: with less work in a pass, the price of starting its operations shows.
-BLOCK_ROWS = 32
-
+#: Keys and values of one block: on a CPU what stays in its cache, on a GPU what its memory has to hold twice.
+BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 8 * 2**30}
+#: The fewest turns of a block: with less work in a pass, the price of starting its operations shows.
+BLOCK_TURNS = 32
 #: Attention's padded tokens times positions in one reading pass: long prompts are read by a few turns at a time.
 PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
 
@@ -71,14 +70,12 @@ class Lockstep:
     def _blocks(self, turns: Sequence[_Turn], max_new: int) -> Iterator[list[_Turn]]:
         """Turns that read about as many tokens together, in blocks whose caches hold at most BLOCK_BYTES."""
         turns = sorted(turns, key=lambda turn: (len(turn.chunk), turn.start))
-        if self._model.device.type != "cpu":
-            yield turns
-            return
+        most = BLOCK_BYTES[self._model.device.type] // self._model.position_bytes
         block: list[_Turn] = []
         room = 0
         for turn in turns:
             room = max(room, turn.start + len(turn.chunk) + max_new)
-            if len(block) >= BLOCK_ROWS and (len(block) + 1) * room * self._model.position_bytes > BLOCK_BYTES:
+            if len(block) >= BLOCK_TURNS and (len(block) + 1) * room > most:
                 yield block
                 block, room = [], turn.start + len(turn.chunk) + max_new
             block.append(turn)
