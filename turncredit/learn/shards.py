@@ -43,7 +43,8 @@ class Team:
         if shards > 1:
             size = sum(parameter.numel() for parameter in self._parameters)
             # Two of them in turn: who is quick may write the next step's gradients while others still read this one's.
-            self._gradients = torch.zeros(2, shards, size, device=self._parameters[0].device)
+            copies = min(self.processes, 2)
+            self._gradients = torch.zeros(copies, shards, size, device=self._parameters[0].device)
         if self.processes > 1:
             torch.set_num_threads(1)
             self._gradients.share_memory_()
@@ -63,7 +64,7 @@ class Team:
             self._forget()
             return [compute(0)]
         into = self._gradients[self._turn]
-        self._turn = 1 - self._turn
+        self._turn = (self._turn + 1) % len(self._gradients)
         said: dict[int, Said] = {}
         for shard in range(self.rank, self.shards, self.processes):
             self._forget()
