@@ -1,10 +1,11 @@
-"""What planning costs: `snakemake -n` of experiments of many runs, beside a bare workflow of the same shape.
+"""What planning costs: `snakemake -n` of experiments of many runs, beside bare workflows of the same or fewer jobs.
 
-python benchmarks/pipeline/plan.py 50 200
+python benchmarks/pipeline/plan.py 50 200 [--before FOLDER]
 
-Processor seconds of the process, so that other work on the machine counts little. The bare workflow has the same jobs
-and files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
-itself asks for each job.
+Processor seconds of the process, so that other work on the machine counts little. A bare workflow has the jobs and
+files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
+itself asks for each job, with what helps against garbage collection (rules/planning.smk). FOLDER is a checkout to
+compare with; its library is not used, only its Snakefile and rules.
 """
 
 from __future__ import annotations
@@ -23,7 +24,27 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, SEEDS = 10, 10
-BARE = """
+EVALUATED = (5, 8, 9, 10)
+#: Bare workflows: what a round's jobs make, each from the one before, and from what the first starts.
+SHAPES = {
+    "the same jobs": ("turns", "credits", "policy"),
+    "credit in the update's job": ("turns", "policy"),
+    "one job a round": ("policy",),
+}
+
+
+def bare(made: tuple[str, ...], methods: int) -> str:
+    """A Snakefile whose rounds have one job for each of `made` (the last one makes the policy), and evaluations."""
+    rules = [
+        f"""
+rule {name}:
+    input: {repr("r/{method}/{seed}/{round}/" + made[at - 1]) if at else "before"}
+    output: "r/{{method}}/{{seed}}/{{round}}/{name}"
+    shell: "touch {{output}}"
+"""
+        for at, name in enumerate(made)
+    ]
+    return f"""
 def before(wildcards):
     previous = int(wildcards.round) - 1
     return f"r/{{wildcards.method}}/{{wildcards.seed}}/{{previous:02d}}/policy" if previous else []
@@ -31,27 +52,19 @@ def before(wildcards):
 wanted = [
     f"r/{{method}}/{{seed}}/{{round:02d}}/{{name}}"
     for method in range({methods})
-    for seed in range({seeds})
-    for round in range(1, {rounds} + 1)
-    for name in ("policy", *(["evals"] if round in (5, 8, 9, 10) else []))
+    for seed in range({SEEDS})
+    for round in range(1, {ROUNDS} + 1)
+    for name in ("policy", *(["evals"] if round in {EVALUATED} else []))
 ]
 
 rule all:
     input: wanted
-""" + "".join(
-    f"""
-rule {name}:
-    input: {source}
-    output: "r/{{{{method}}}}/{{{{seed}}}}/{{{{round}}}}/{name}"
-    shell: "touch {{{{output}}}}"
-"""
-    for name, source in (
-        ("turns", "before"),
-        ("credits", '"r/{{method}}/{{seed}}/{{round}}/turns"'),
-        ("policy", '"r/{{method}}/{{seed}}/{{round}}/credits"'),
-        ("evals", '"r/{{method}}/{{seed}}/{{round}}/policy"'),
-    )
-)
+
+rule evals:
+    input: "r/{{method}}/{{seed}}/{{round}}/policy"
+    output: "r/{{method}}/{{seed}}/{{round}}/evals"
+    shell: "touch {{output}}"
+""" + "".join(rules)
 
 
 def planned(folder: Path, *arguments: str) -> tuple[int, float]:
@@ -70,39 +83,52 @@ def planned(folder: Path, *arguments: str) -> tuple[int, float]:
     return jobs, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def many(runs: int) -> dict:
+    """The configuration of an experiment of `runs` runs: methods with parameters of their own, ten seeds each."""
+    names = [f"m{number}" for number in range(runs // SEEDS)]
+    return {
+        "methods": names,
+        "seeds": list(range(SEEDS)),
+        "rounds": ROUNDS,
+        "audit": {"rounds": []},
+        "define": {name: {"base": "has_progressive", "params": {"alpha": 0.5}} for name in names},
+    }
+
+
+def ours(runs: int, root: Path = ROOT) -> dict[str, tuple[int, float]]:
+    """(jobs, processor seconds) of planning the pipeline for `runs` runs, all of it and a tenth."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("Snakefile", "rules", "workflow_scripts", "config.yaml", "profiles", "envs_conda"):
+            (folder / part).symlink_to(root / part)
+        (folder / "many.yaml").write_text(yaml.safe_dump(many(runs)))
+        many_runs = ("--configfile", "many.yaml")
+        tenth = ("results/household/report/index.html", *many_runs, "--batch", "report=1/10")
+        return {
+            "": planned(folder, *many_runs),
+            ", a tenth of it (`--batch report=1/10`)": planned(folder, *tenth),
+        }
+
+
 def main() -> None:
     """Measure experiments of as many runs as the command line says, and print a table."""
+    counts, _, before = " ".join(sys.argv[1:]).partition("--before")
     print("# Planning large experiments\n")
-    print(f"`python benchmarks/pipeline/plan.py {' '.join(sys.argv[1:])}`, Snakemake {version('snakemake')}, Python")
+    print(f"`python benchmarks/pipeline/plan.py {counts.strip()}`, Snakemake {version('snakemake')}, Python")
     print(f"{platform.python_version()}, {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start.")
-    print(
-        f"Processor seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds 5, 8, 9 and 10.\n"
-    )
-    print(
-        "| runs | jobs | seconds | ms a job | bare workflow: jobs | seconds | ms a job |\n|---|---|---|---|---|---|---|"
-    )
-    for runs in map(int, sys.argv[1:]):
-        names = [f"m{number}" for number in range(runs // SEEDS)]
-        config = {
-            "methods": names,
-            "seeds": list(range(SEEDS)),
-            "rounds": ROUNDS,
-            "audit": {"rounds": []},
-            "define": {name: {"base": "has_progressive", "params": {"alpha": 0.5}} for name in names},
-        }
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            for part in ("Snakefile", "rules", "workflow_scripts", "config.yaml", "profiles", "envs_conda"):
-                (folder / part).symlink_to(ROOT / part)
-            (folder / "many.yaml").write_text(yaml.safe_dump(config))
-            jobs, ours = planned(folder, "--configfile", "many.yaml")
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "Snakefile").write_text(BARE.format(methods=len(names), seeds=SEEDS, rounds=ROUNDS))
-            bare_jobs, bare = planned(folder)
-        cells = (runs, jobs, f"{ours:.1f}", f"{1000 * ours / jobs:.2f}")
-        cells += (bare_jobs, f"{bare:.1f}", f"{1000 * bare / bare_jobs:.2f}")
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    print(f"Processor seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds {EVALUATED}.\n")
+    print("| runs | what | jobs | seconds | ms a job |\n|---|---|---|---|---|")
+    for runs in map(int, counts.split()):
+        measured = {f"this pipeline{how}": found for how, found in ours(runs).items()}
+        if before:
+            measured |= {f"before{how}": found for how, found in ours(runs, Path(before.strip())).items()}
+        for what, made in SHAPES.items():
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                (folder / "Snakefile").write_text(bare(made, runs // SEEDS))
+                measured[f"bare workflow, {what}"] = planned(folder)
+        for what, (jobs, seconds) in measured.items():
+            print(f"| {runs} | {what} | {jobs} | {seconds:.1f} | {1000 * seconds / jobs:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

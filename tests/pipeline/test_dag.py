@@ -54,6 +54,15 @@ def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake)
     assert "track" not in jobs
 
 
+def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
+    several = ("--config", "seeds=[0,1,2]", "methods=[flat_grpo,rloo]", "tracking={enabled: false}")
+    whole = counts(snakemake("-n", *TINY, *several))
+    part = counts(snakemake("-n", "results/tiny/report/index.html", *TINY, *several, "--batch", "report=1/3"))
+    assert "report" not in part
+    for rule in ("invariants", "update", "credit", "eval"):
+        assert 0 < part[rule] <= whole[rule] / 2, rule  # a third, and a run that a border falls in
+
+
 def test_only_evaluated_rounds_are_evaluated_and_the_last_three_always(snakemake):
     jobs = counts(snakemake("-n", *TINY, "--config", "rounds=8", "eval={every: 3}", "tasks={eval: 16}"))
     rounds = 4  # 3, 6, 7 and 8
