@@ -1,4 +1,4 @@
-"""What it costs to start a job, warm and plain, and to plan a run. Prints a Markdown table.
+"""What it costs to start a job, warm and plain, to plan a run, and what is imported. Prints Markdown tables.
 
 python benchmarks/pipeline/run.py > benchmarks/pipeline/RESULTS.md
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 from turncredit import launch
@@ -23,6 +25,57 @@ IMPORTS = {
     "update": "import turncredit.stage, turncredit.learn.update, transformers.models.qwen2.modeling_qwen2",
     "credit": "import turncredit.stage, turncredit.learn.credit",
 }
+
+#: Commands, by what their process imports.
+COMMANDS = {
+    "`turncredit --help`": "import turncredit.cli",
+    "`turncredit credit`": "import turncredit.cli, turncredit.credit.cli",
+    "`turncredit sql`": "import turncredit.cli, turncredit.audit.sqltool",
+    "`turncredit run`": "import turncredit.cli, turncredit.launch.run",
+    "Snakemake itself": "import snakemake.cli",
+    "the Snakefile": "import turncredit.plan, turncredit.launch.watch, turncredit.launch.locks",
+}
+
+
+def imports_of(script: Path) -> str:
+    """What a job's script imports before its stage begins."""
+    lines = re.findall(r"^ +(from turncredit\S* import .*)$", script.read_text(), re.MULTILINE)
+    return "\n".join(["from turncredit import stage", *lines])
+
+
+def imported(code: str) -> tuple[float, int, str]:
+    """Processor seconds of the imports, the number of modules, and the packages that take most of the time."""
+    clock = "import sys, time; used = time.process_time(); had = set(sys.modules)\n"
+    tell = "\nprint(time.process_time() - used, len(set(sys.modules) - had))"
+    environment = {**os.environ, **launch.ONE_THREAD}
+
+    def run(*flags: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *flags, "-c", clock + code + tell]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=ROOT)
+
+    used, modules = min(tuple(map(float, run().stdout.split())) for _ in range(3))
+    each: Counter[str] = Counter()
+    for line in run("-X", "importtime").stderr.splitlines():
+        found = re.match(r"import time:\s+(\d+) \|\s+\d+ \| +(\w+)", line)
+        if found:
+            each[found[2]] += int(found[1])
+    whole = sum(each.values())
+    most = ", ".join(f"{name} {count / whole:.0%}" for name, count in each.most_common(4) if count > 0.05 * whole)
+    return used, int(modules), most
+
+
+def print_imports() -> None:
+    """The table of imports, processes in order of their names."""
+    scripts = sorted((ROOT / "workflow_scripts").glob("*.py"))
+    codes = COMMANDS | {f"job `{script.stem}`": imports_of(script) for script in scripts}
+    print(
+        "\n## Imports\n\nProcessor seconds of the imports of a fresh process, the least of three. Under the launcher only"
+    )
+    print("its servers pay them, once. Shares are of the time that Python itself measures (`-X importtime`).\n")
+    print("| process | CPU s | modules | most of it |\n|---|---|---|---|")
+    for name, code in codes.items():
+        used, modules, most = imported(code)
+        print(f"| {name} | {used:.2f} | {modules} | {most} |", flush=True)
 
 
 def seconds(command: str, executable: str, repeats: int) -> float:
@@ -68,6 +121,7 @@ def main() -> None:
     print("| what | seconds |\n|---|---|")
     for what, value in rows:
         print(f"| {what} | {value:.2f} |")
+    print_imports()
 
 
 if __name__ == "__main__":
