@@ -78,8 +78,18 @@ lint: $(LINT_READY)
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/snakemake --lint
 
+# Those of branching and SQL look at the newest results, and are left out where there are none.
 bench: $(TEST_READY)
-	for script in benchmarks/*/run.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	export OMP_NUM_THREADS=1
+	newest=$$(ls -td results/*/report 2>/dev/null | head -1) || true
+	newest=$${newest%/report}
+	measure() { echo "== $$*"; $(BIN)/python -m "$$@"; }
+	echo "== benchmarks/judges/run.py"; $(BIN)/python benchmarks/judges/run.py
+	for name in credit learned pipeline rollout tables update; do measure "benchmarks.$$name.run"; done
+	measure benchmarks.update.memory
+	measure benchmarks.pipeline.plan 50 200
+	[ -z "$$newest" ] || measure benchmarks.sql.run "$$newest"
+	[ -z "$$newest" ] || measure benchmarks.branch.run --results "$$newest"
 
 report: setup
 	newest=$$(ls -t results/*/config.json 2>/dev/null | head -1) || true
