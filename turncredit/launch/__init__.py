@@ -44,8 +44,9 @@ HEAVY = (
     "turncredit.learn.update",
     "turncredit.learn.evaluate",
 )
-#: Imported by the late server as well: pictures, and a database.
+#: Imported by the late server as well: statistics, pictures, and a database.
 LATE = (
+    "turncredit.audit.fidelity",
     "turncredit.audit.report",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
@@ -58,7 +59,10 @@ LATE = (
 #: Seconds that the late server waits before it imports, if no job comes.
 LATE_AFTER = 15
 #: The server of each script (by file name); the heavy one's are not named.
-SERVER_OF = {"resolved_config": "light", "tasks": "light", "demos": "light", "report": "late", "track": "late"}
+SERVER_OF = {
+    **dict.fromkeys(("resolved_config", "tasks", "demos"), "light"),
+    **dict.fromkeys(("report", "track", "fidelity", "pages"), "late"),
+}
 
 #: Environment variables that must be the same in a server and in its job: libraries read them when imported.
 SAME_ENV = (
