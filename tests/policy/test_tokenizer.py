@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import models, pre_tokenizers, trainers
 
 from turncredit.errors import UserError
 from turncredit.markers import MARKERS
@@ -65,3 +68,24 @@ def test_a_missing_special_token_is_an_error(world, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<nowhere>"}))
     with pytest.raises(UserError, match="<nowhere>"):
         tokenizer.load(tmp_path)
+
+
+def test_training_on_counted_words_gives_what_training_on_the_texts_gives(tmp_path):
+    rng = np.random.default_rng(0)
+    said = ["take mug 1 from shelf 12.", " go to the café\n\nnow", "日本 12 ", "", "mug mug mugs", "a\tb  c", "<pad> x"]
+    texts = [said[i] for i in rng.integers(len(said), size=300)] + [f"word{i % 7} {i}" for i in range(2500)]
+    markers = ["<|go|>"]
+    tokenizer.train(iter(texts), markers, 320, tmp_path, 64)
+
+    whole = Backend(models.BPE())
+    made = Backend.from_file(str(tmp_path / "tokenizer.json"))
+    whole.pre_tokenizer, whole.decoder = made.pre_tokenizer, made.decoder
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=[tokenizer.PAD, tokenizer.EOS, tokenizer.BOS, *markers],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    whole.train_from_iterator(texts, trainer)
+    assert made.get_vocab_size() == 320
+    assert made.to_str() == whole.to_str()

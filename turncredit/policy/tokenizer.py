@@ -7,7 +7,9 @@ chat template needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
@@ -21,6 +23,9 @@ PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 # same token far sooner than to tell that "mug 1" is a mug (held-out loss per action 1.8 against 2.1 nats after the
 # same SFT time).
 _WORDS = r" ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
+
+#: Between words in training; the byte-level alphabet has another character for it, so no word contains it.
+_BREAK = "\n"
 
 
 class Tokenizer:
@@ -84,6 +89,24 @@ def load(folder: str | Path) -> Tokenizer:
     return Tokenizer(Backend.from_file(str(file)), text("eos_token") or EOS, text("pad_token"), folder, template)
 
 
+def _words(texts: Iterable[str], splitter: pre_tokenizers.PreTokenizer) -> Counter[str]:
+    """How often each word occurs, in the byte-level alphabet."""
+    words: Counter[str] = Counter()
+    for text, count in Counter(texts).items():
+        for word, _ in splitter.pre_tokenize_str(text):
+            words[word] += count
+    return words
+
+
+def _repeated(words: Counter[str], at_once: int = 1000) -> Iterator[str]:
+    """Each word as often as it occurs, in lines of at most `at_once`."""
+    for word, count in words.items():
+        line = _BREAK.join([word] * min(count, at_once))
+        yield from repeat(line, count // at_once)
+        if count % at_once:
+            yield _BREAK.join([word] * (count % at_once))
+
+
 def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str | Path, max_length: int) -> Tokenizer:
     """Train a byte-level BPE tokenizer of `vocab` tokens on `texts` and save it as a Hugging Face folder.
 
@@ -92,15 +115,18 @@ def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str 
     """
     backend = Backend(models.BPE())
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WORDS), "isolated"), bytes_only])
-    backend.decoder = decoders.ByteLevel()
+    splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(_WORDS), "isolated"), bytes_only])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
         special_tokens=[PAD, EOS, BOS, *markers],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(texts, trainer)
+    # All that training reads of the texts is how often each word occurs. Demonstrations say few things, often: to split
+    # each distinct text once, and hand over the words, takes a third of the time.
+    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(_BREAK)
+    backend.train_from_iterator(_repeated(_words(texts, splitter)), trainer)
+    backend.pre_tokenizer, backend.decoder = splitter, decoders.ByteLevel()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     backend.save(str(folder / "tokenizer.json"))
