@@ -45,6 +45,11 @@ rule {name}:
         for at, name in enumerate(made)
     ]
     return f"""
+import atexit, gc
+
+gc.disable()
+atexit.register(gc.freeze)
+
 def before(wildcards):
     previous = int(wildcards.round) - 1
     return f"r/{{wildcards.method}}/{{wildcards.seed}}/{{previous:02d}}/policy" if previous else []
