@@ -11,6 +11,8 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from turncredit.policy.attention import in_blocks
+
 
 def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """States (M, D) after the final norm at the M positions where `wanted` (B, L) is true, in row order.
@@ -24,8 +26,11 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
     position = torch.arange(ids.shape[1], device=ids.device)[None]
     hidden = body.embed_tokens(ids)
     turning = body.rotary_emb(hidden, position)
-    for layer in body.layers[:-1]:
-        hidden = layer(hidden, attention_mask=None, position_ids=position, position_embeddings=turning, use_cache=False)
+    with in_blocks(body.config):
+        for layer in body.layers[:-1]:
+            hidden = layer(
+                hidden, attention_mask=None, position_ids=position, position_embeddings=turning, use_cache=False
+            )
     return body.norm(_last_layer(body.layers[-1], hidden, turning, wanted))
 
 
