@@ -8,6 +8,8 @@ layers.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 
@@ -26,7 +28,9 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
     position = torch.arange(ids.shape[1], device=ids.device)[None]
     hidden = body.embed_tokens(ids)
     turning = body.rotary_emb(hidden, position)
-    with in_blocks(body.config):
+    # What is computed again for the gradient is computed outside of here, and must be the same.
+    again = body.layers[0].gradient_checkpointing and body.training
+    with nullcontext() if again else in_blocks(body.config):
         for layer in body.layers[:-1]:
             hidden = layer(
                 hidden, attention_mask=None, position_ids=position, position_embeddings=turning, use_cache=False
