@@ -223,7 +223,7 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
         )
 
 
-def main(rollouts: int = 64) -> None:
+def main(rollouts: int = 32) -> None:
     """Measure both sizes."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     print("# The update against TRL's GRPO trainer\n")
