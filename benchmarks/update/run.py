@@ -36,7 +36,7 @@ from turncredit.learn.shards import Team
 from turncredit.learn.update import Objective, minibatch_step, rollout_numbers, sequences_of
 from turncredit.policy import models
 
-REPETITIONS = 5
+REPETITIONS = 3
 PASSES = (4096, 8192, 16384)  # padded tokens of a pass of TRL's
 PAD = 0
 
