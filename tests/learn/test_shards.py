@@ -53,29 +53,22 @@ def test_shards_add_up_to_the_whole_minibatch():
     assert all(torch.allclose(one, two, atol=1e-5) for one, two in zip(whole, parts, strict=True))
 
 
-def test_a_process_that_fails_ends_the_team_with_an_error():
-    parameter = torch.nn.Parameter(torch.ones(2))
-
-    def compute(shard: int) -> dict[str, float]:
-        if shard == 1:
-            raise ValueError("in the other process")
-        parameter.sum().backward()
-        return {}
-
-    with (
-        pytest.raises(UserError, match="has died"),
-        together(shards=2, processes=2, parameters=[parameter]) as team,
-    ):
-        team.gradient(compute)
+def raise_in_the_other_process() -> None:
+    raise ValueError("in the other process")
 
 
-def test_a_process_that_is_killed_ends_the_team_with_an_error():
+def kill_the_other_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [raise_in_the_other_process, kill_the_other_process])
+def test_a_process_that_fails_or_is_killed_ends_the_team_with_an_error(end):
     parameter = torch.nn.Parameter(torch.ones(2))
     first = os.getpid()
 
     def compute(_shard: int) -> dict[str, float]:
         if os.getpid() != first:
-            os.kill(os.getpid(), signal.SIGKILL)
+            end()
         parameter.sum().backward()
         return {}
 

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
+from transformers.models.qwen2.modeling_qwen2 import rotate_half
 
 from turncredit.policy.attention import in_blocks
 
@@ -82,6 +83,5 @@ def _last_layer(
 
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Rotary position embedding (Su et al. 2021) in the half-split form of the reference."""
-    one, two = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-two, one], dim=-1) * sin
+    """Queries or keys, each at a position of its own; transformers' function wants both at the same ones."""
+    return x * cos + rotate_half(x) * sin
