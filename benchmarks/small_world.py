@@ -7,11 +7,11 @@ from pathlib import Path
 import yaml
 
 from turncredit.config import Experiment, from_mapping
-from turncredit.learn.demos import make_demos
-from turncredit.learn.rollout import rollout
-from turncredit.learn.sft import sft
-from turncredit.learn.tasks import make_tasks
 from turncredit.policy.base import make_base
+from turncredit.rollouts.demos import make_demos
+from turncredit.rollouts.rollout import rollout
+from turncredit.rollouts.tasks import make_tasks
+from turncredit.training.sft import sft
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The default experiment's policy, and one of 0.9 M parameters.

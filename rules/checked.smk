@@ -4,7 +4,7 @@ AUDIT_INVARIANTS = f"{AUDIT}/invariants.parquet"
 
 
 def checked_round(wildcards, round):
-    """The artifacts of one round of a run, by the names of `turncredit.audit.invariants.RoundFiles`.
+    """The artifacts of one round of a run, by the names of `turncredit.analysis.invariants.RoundFiles`.
 
     The policy that sampled is read where it is kept anyway: always in round 1, later with `keep_policies: all`.
     """

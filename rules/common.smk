@@ -6,11 +6,15 @@ from functools import cache
 from os.path import dirname
 from pathlib import Path
 
-from turncredit import launch, plan
+from turncredit.workflow import launch
+from turncredit.stages import plan
 from turncredit.config import from_mapping, sampling_slug
+from turncredit.credit.configured import configured_method
+from turncredit.credit.configured import labels_of as configured_labels
 from turncredit.errors import UserError
 from turncredit.judges.config import judge_name
-from turncredit.launch import locks, watch
+from turncredit.workflow import locks
+from turncredit.workflow import watch
 
 
 def checked_configuration():
@@ -60,7 +64,7 @@ wildcard_constraints:
 @cache
 def method_of(name):
     """The method that the configuration calls `name`."""
-    return plan.method(EXPERIMENT, name)
+    return configured_method(EXPERIMENT, name)
 
 
 @cache
@@ -72,7 +76,7 @@ def credit_model_of(name):
 @cache
 def labels_of(name):
     """The file of the labels that the method `name` reads, beside the turns."""
-    return plan.labels_file(EXPERIMENT, name)
+    return f"labels/{configured_labels(EXPERIMENT, name)}.parquet"
 
 
 @cache

@@ -1,6 +1,6 @@
 """What learned credit models read: whose hidden states, and which rounds."""
 
-from turncredit.learn.model_settings import replay_rounds
+from turncredit.credit_models.settings import replay_rounds
 
 
 def read_policy(wildcards):

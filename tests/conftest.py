@@ -48,11 +48,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     import torch
 
     from turncredit.config import from_mapping
-    from turncredit.learn.demos import make_demos
-    from turncredit.learn.rollout import rollout
-    from turncredit.learn.sft import sft
-    from turncredit.learn.tasks import make_tasks
     from turncredit.policy.base import make_base
+    from turncredit.rollouts.demos import make_demos
+    from turncredit.rollouts.rollout import rollout
+    from turncredit.rollouts.tasks import make_tasks
+    from turncredit.training.sft import sft
 
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("world")
@@ -79,3 +79,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         out=at.path("turns.parquet"),
     )
     return at
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    """SYNTHETIC: four methods, two seeds, everything there. Tests must not change it."""
+    from tests.results import synthetic
+
+    return synthetic.make(tmp_path_factory.mktemp("results"), synthetic.experiment(games=48, rounds=5))
+
+
+@pytest.fixture(scope="session")
+def audited(tmp_path_factory):
+    """SYNTHETIC: the same with an audit of flat GRPO's rounds 1 and 3. Tests must not change it."""
+    from tests.results import synthetic
+
+    config = synthetic.experiment(games=12, rounds=3)
+    folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
+    synthetic.audit(folder, config)
+    return folder

@@ -6,14 +6,15 @@ import sys
 
 import pytest
 
-from tests.audit import synthetic
-from turncredit import __version__, cli
+from tests.results import synthetic
+from turncredit import __version__
+from turncredit.cli import main as cli
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
 
 
 def run(*args: str, cwd=None) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-c", "from turncredit.cli import main; main()", *args]
+    command = [sys.executable, "-c", "from turncredit.cli.main import main; main()", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=cwd)
 
 
@@ -28,7 +29,7 @@ def test_help_imports_nothing_heavy():
     code = f"""
 import sys
 sys.argv = ["turncredit", "--help"]
-from turncredit.cli import main
+from turncredit.cli.main import main
 try:
     main()
 except SystemExit:

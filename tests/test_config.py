@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from turncredit import config, plan
+from turncredit import config
 from turncredit.errors import UserError, nearest
 from turncredit.seeding import derive_seed, generator
+from turncredit.stages import plan
 
 ROOT = Path(__file__).parent.parent
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit import tables
-from turncredit.artifacts import new_folder
+from turncredit.files import new_folder
 
 
 def credits(**changes):

@@ -178,7 +178,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         True,
     ),
     # One row per method, measure and subset of the branched turns: how well a method's credit agrees with the ground
-    # truth (audit/fidelity.py), and what the truth itself would reach, given its errors. Null: nothing can be said.
+    # truth (analysis/fidelity.py), and what the truth itself would reach, given its errors. Null: nothing can be said.
     "fidelity": (
         1,
         pa.schema(
@@ -198,7 +198,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         True,
     ),
     # One row per measure of a learned credit model in one view of its inputs: does it know how a rollout ended from its
-    # length or its last turn (learn/leaks.py)? Null where the view or the round's rollouts leave nothing to measure.
+    # length or its last turn (analysis/leak_tests.py)? Null where the view or the rollouts leave nothing to measure.
     "leaks": (
         1,
         pa.schema([*_fields(method=_s, view=_s, measure=_s), *_optional(value=_f64, low=_f64, high=_f64)]),

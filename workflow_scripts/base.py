@@ -1,9 +1,9 @@
 """Tokenizer and untrained policy: demos -> model folder."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
     from turncredit.policy.base import make_base
 
@@ -11,4 +11,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

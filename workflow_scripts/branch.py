@@ -1,11 +1,11 @@
 """Ground truth by branching: policy, tasks, turns -> branches table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.branch import branch
+    from turncredit.truth.branch import branch
 
     return branch(
         experiment=job.experiment,
@@ -19,4 +19,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,11 +1,11 @@
 """Credit: turns, side tables -> credits table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.credit import credit
+    from turncredit.stages.credit import credit
 
     side = {name: path for name, path in job.input.items() if name not in {"turns", "method"}}
     return credit(
@@ -20,4 +20,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

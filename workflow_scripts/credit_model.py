@@ -1,11 +1,11 @@
 """Learned credit model: turns, hiddens, (credits,) the model before -> model folder."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.credit_models import credit_model
+    from turncredit.credit_models.train import credit_model
 
     return credit_model(
         experiment=job.experiment,
@@ -21,4 +21,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,11 +1,11 @@
 """Demonstrations: tasks -> demos table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.demos import make_demos
+    from turncredit.rollouts.demos import make_demos
 
     return make_demos(
         experiment=job.experiment, tasks=job.input["tasks"], out=job.output["demos"], processes=job.threads
@@ -13,4 +13,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,11 +1,11 @@
 """Fidelity: turns, branches, credits, labels -> fidelity table and the same as JSON."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.audit.fidelity_cli import fidelity_stage
+    from turncredit.cli.fidelity import fidelity_stage
 
     return fidelity_stage(
         seed=int(job.wildcards["seed"]),
@@ -20,4 +20,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

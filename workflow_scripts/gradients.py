@@ -1,11 +1,11 @@
 """Gradients: policy, turns, credits -> gradients table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.gradients import gradients
+    from turncredit.analysis.gradients import gradients
 
     return gradients(
         experiment=job.experiment,
@@ -19,4 +19,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

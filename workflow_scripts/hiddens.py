@@ -1,11 +1,11 @@
 """Hidden states: policy, turns -> hiddens table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.hiddens import hiddens
+    from turncredit.credit_models.hiddens import hiddens
 
     return hiddens(
         experiment=job.experiment,
@@ -18,4 +18,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,12 +1,12 @@
 """Invariants: every artifact of a run's rounds, or of an audited round -> invariants table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.audit.invariants import RoundFiles
-    from turncredit.learn.invariants import invariants
+    from turncredit.analysis.invariants import RoundFiles
+    from turncredit.analysis.logprobs import invariants
 
     return invariants(
         experiment=job.experiment,
@@ -16,4 +16,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,11 +1,11 @@
 """Labels: turns -> labels table, by the experiment's judge."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.label import label
+    from turncredit.stages.label import label
 
     return label(
         experiment=job.experiment,
@@ -17,4 +17,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,11 +1,11 @@
 """Leaks: turns, credit models and what they read, branches -> leaks table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.leaks import leaks
+    from turncredit.analysis.leak_tests import leaks
 
     learned, labels = job.params["learned"], job.params["labels"]
     return leaks(
@@ -22,4 +22,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,13 +1,13 @@
 """Pages: turns, branches, credits, values, labels -> a folder of HTML."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
     from pathlib import Path
 
-    from turncredit.audit.pages.build import pages
+    from turncredit.pages.build import pages
 
     methods, learned = job.params["methods"], job.params["learned"]
     return pages(
@@ -26,4 +26,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,16 +1,16 @@
 """Report: everything in the experiment's folder -> page, summary table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
     from pathlib import Path
 
-    from turncredit.audit.report import report
+    from turncredit.report.report import report
 
     return report(experiment=job.experiment, results=job.params["results"], out=str(Path(job.output["page"]).parent))
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -4,10 +4,10 @@ import json
 import os
 from pathlib import Path
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
     out = Path(job.output["config"])
     part = out.with_name(f".{out.name}.part")
@@ -17,4 +17,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

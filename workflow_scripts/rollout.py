@@ -1,12 +1,12 @@
 """Rollouts: policy, tasks -> turns table. Without a method among the wildcards they are the SFT policy's."""
 
-from turncredit import stage
 from turncredit.config import from_mapping, merge
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.rollout import rollout
+    from turncredit.rollouts.rollout import rollout
 
     shared = "method" not in job.wildcards
     return rollout(
@@ -21,4 +21,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

@@ -1,14 +1,14 @@
 """Games of one split: configuration -> tasks table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.tasks import make_tasks
+    from turncredit.rollouts.tasks import make_tasks
 
     return make_tasks(experiment=job.experiment, split=job.wildcards["split"], out=job.output["tasks"])
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

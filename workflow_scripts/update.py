@@ -1,11 +1,11 @@
 """Policy update: policy, reference, turns, credits -> policy folder, updates table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.update import update
+    from turncredit.training.update import update
 
     return update(
         experiment=job.experiment,
@@ -23,4 +23,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

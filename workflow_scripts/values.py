@@ -1,11 +1,11 @@
 """Values: credit model, turns, hiddens -> values table."""
 
-from turncredit import stage
+from turncredit.workflow import job
 
 
-def main(job: stage.Job) -> dict[str, float]:
+def main(job: job.Job) -> dict[str, float]:
     """Hand the job's files to the library."""
-    from turncredit.learn.credit_models import values
+    from turncredit.credit_models.train import values
 
     return values(
         experiment=job.experiment,
@@ -20,4 +20,4 @@ def main(job: stage.Job) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    stage.run(main, globals().get("snakemake"))
+    job.run(main, globals().get("snakemake"))

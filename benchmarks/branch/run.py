@@ -28,11 +28,11 @@ import typer
 
 from turncredit import tables
 from turncredit.config import Experiment, load
-from turncredit.learn.branch import Branched, choose, restored, true_values
-from turncredit.learn.estimates import Values
-from turncredit.learn.play import Moment, Player, Start
-from turncredit.learn.tasks import Games
+from turncredit.rollouts.play import Moment, Player, Start
+from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
+from turncredit.truth.branch import Branched, choose, restored, true_values
+from turncredit.truth.estimates import Values
 from turncredit.turns import Turns
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 import typer
 
-from turncredit.learn import credit_models
-from turncredit.learn.model_settings import KINDS
-from turncredit.learn.replay import Rollouts
+from turncredit.credit_models import train
+from turncredit.credit_models.replay import Rollouts
+from turncredit.credit_models.settings import KINDS
 from turncredit.policy.sampling import device
 
 
@@ -53,15 +53,15 @@ def main(small: bool = False) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     replay = [noise(rollouts, turns, width, seed) for seed in range(rounds)]
     for kind, settings in KINDS.items():
-        model = credit_models.fresh(kind, settings, width, seed=0)
+        model = train.fresh(kind, settings, width, seed=0)
         learned = replay if kind in {"turnrd", "turnrd_film", "turn_value"} else replay[-1:]
         if small:
             model.steps = 1  # not the first training
         clock, cpu = time.perf_counter(), time.process_time()
-        metrics = credit_models.train(model, learned, seed=0, round=rounds + 1)
+        metrics = train.train(model, learned, seed=0, round=rounds + 1)
         wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
         clock = time.perf_counter()
-        value_N, _ = credit_models.apply(model, replay[-1])
+        value_N, _ = train.apply(model, replay[-1])
         applied = time.perf_counter() - clock
         assert np.isfinite(value_N).all()
         size = sum(parameter.numel() for parameter in model.network.parameters())

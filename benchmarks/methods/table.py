@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 
-from turncredit.audit.collect import collect
-from turncredit.audit.grid import Cell, Grid, Number
-from turncredit.audit.summary import summarise
+from turncredit.report.grid import Cell, Grid, Number
+from turncredit.report.summary import summarise
+from turncredit.results.collect import collect
 
 
 def cell(value: Cell) -> str:

@@ -17,24 +17,24 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from turncredit import launch
+from turncredit.workflow import launch
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What the scripts of these stages import, and nothing else.
 IMPORTS = {
-    "rollout": "import turncredit.stage, turncredit.learn.rollout, turncredit.policy.lockstep",
-    "update": "import turncredit.stage, turncredit.learn.update, transformers.models.qwen2.modeling_qwen2",
-    "credit": "import turncredit.stage, turncredit.learn.credit",
+    "rollout": "import turncredit.workflow.job, turncredit.rollouts.rollout, turncredit.policy.engines.lockstep",
+    "update": "import turncredit.workflow.job, turncredit.training.update, transformers.models.qwen2.modeling_qwen2",
+    "credit": "import turncredit.workflow.job, turncredit.stages.credit",
 }
 
 #: Commands, by what their process imports.
 COMMANDS = {
-    "`turncredit --help`": "import turncredit.cli",
-    "`turncredit credit`": "import turncredit.cli, turncredit.credit.cli",
-    "`turncredit sql`": "import turncredit.cli, turncredit.audit.sqltool",
-    "`turncredit run`": "import turncredit.cli, turncredit.launch.run",
+    "`turncredit --help`": "import turncredit.cli.main",
+    "`turncredit credit`": "import turncredit.cli.main, turncredit.cli.credit",
+    "`turncredit sql`": "import turncredit.cli.main, turncredit.results.sql",
+    "`turncredit run`": "import turncredit.cli.main, turncredit.workflow.run",
     "Snakemake itself": "import snakemake.cli",
-    "the Snakefile": "import turncredit.plan, turncredit.launch.watch, turncredit.launch.locks",
+    "the Snakefile": "import turncredit.stages.plan, turncredit.workflow.watch, turncredit.workflow.locks",
 }
 
 

@@ -20,13 +20,13 @@ import torch
 from benchmarks import small_world
 from benchmarks.rollout import parts
 from turncredit.config import Experiment
-from turncredit.learn.play import Played, Player, Start
-from turncredit.learn.rollout import round_tasks, turn_table
-from turncredit.learn.tasks import Games
-from turncredit.policy.generate import Generate
-from turncredit.policy.lockstep import Lockstep
+from turncredit.policy.engines.lockstep import Lockstep
+from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.models import load_model
 from turncredit.policy.sampling import Request, Response
+from turncredit.rollouts.play import Played, Player, Start
+from turncredit.rollouts.rollout import round_tasks, turn_table
+from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
 
 #: Rollouts of a game.

@@ -10,8 +10,8 @@ from unittest import mock
 
 from turncredit.agents.transcript import Transcript
 from turncredit.envs.household.native import NativeEnv
-from turncredit.policy import lockstep, ragged
-from turncredit.policy.guesses import Guesses
+from turncredit.policy.engines import lockstep, ragged
+from turncredit.policy.engines.guesses import Guesses
 from turncredit.policy.tokenizer import Tokenizer
 
 READ, DECODE = "reading passes", "decoding passes"

@@ -29,7 +29,7 @@ from benchmarks import small_world
 #: Engine, games (of eight rollouts), and what it is.
 ENGINES = (
     ("generate", 16, "`transformers` `generate`, full prompt each turn"),
-    ("full context", 16, "`policy/generate.py`, full prompt each turn"),
+    ("full context", 16, "`policy/engines/transformers.py`, full prompt each turn"),
     ("lockstep", 16, "lockstep"),
     ("lockstep", 64, "lockstep, a round of 512"),
     ("lockstep x2", 64, "lockstep, a round of 512, two processes"),
@@ -127,7 +127,7 @@ def main(sizes: list[str] = list(small_world.SIZES), repeats: int = 5) -> None: 
         f"an engine. Medians of {repeats} interleaved repetitions of whole rounds: policy loaded, agents, environment, "
         "progress and distance of each turn; games and policy as in the default experiment, but for brief training. "
         "Both engines return the log-probabilities that training needs. "
-        "`policy/generate.py` was run once. Memory is that of the largest process.",
+        "`policy/engines/transformers.py` was run once. Memory is that of the largest process.",
         flush=True,
     )
     with tempfile.TemporaryDirectory(prefix="turncredit-bench-") as name:

@@ -44,7 +44,7 @@ _ONE = """
 import json, resource, sys, time
 wall, cpu = time.perf_counter(), time.process_time()
 from pathlib import Path
-from turncredit.audit.sqltool import answer
+from turncredit.results.sql import answer
 loaded = time.perf_counter() - wall, time.process_time() - cpu
 rows = answer(sys.argv[1], Path(sys.argv[2])).num_rows
 print(json.dumps({"rows": rows, "wall": time.perf_counter() - wall - loaded[0],

@@ -161,7 +161,7 @@ def joined(folder: Path, ending: str) -> None:
 
 def stage(folder: Path, method: str, side: dict[str, Path]) -> None:
     """The whole stage: read, compute, write."""
-    from turncredit.learn.credit import credit
+    from turncredit.stages.credit import credit
 
     experiment = from_mapping({"methods": [method]})
     out = folder / f"{method}.parquet"

@@ -26,7 +26,7 @@ def measured(at_once: int) -> tuple[float, float]:
     """(GB beyond what there was, CPU seconds) of one pass with its gradient."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from turncredit.learn.sequences import token_distributions
+    from turncredit.training.sequences import token_distributions
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -30,11 +30,11 @@ import typer
 from benchmarks import small_world
 from turncredit import tables
 from turncredit.config import UpdateConfig
-from turncredit.learn import sequences as token_sequences
-from turncredit.learn.sequences import TokenSequence, batches
-from turncredit.learn.shards import Team
-from turncredit.learn.update import Objective, minibatch_step, rollout_numbers, sequences_of
 from turncredit.policy import models
+from turncredit.training import sequences as token_sequences
+from turncredit.training.sequences import TokenSequence, batches
+from turncredit.training.shards import Team
+from turncredit.training.update import Objective, minibatch_step, rollout_numbers, sequences_of
 
 REPETITIONS = 3
 PASSES = (4096, 8192, 16384)  # padded tokens of a pass of TRL's

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.credit import synthetic
 from turncredit import tables
-from turncredit.cli import main
+from turncredit.cli.main import main
 from turncredit.credit import METHODS
 
 
@@ -187,7 +187,7 @@ def test_crediting_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys\n"
         "sys.argv = 'turncredit credit --method scpo --turns turns.parquet --out o.parquet'.split()\n"
-        "from turncredit.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "from turncredit.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)

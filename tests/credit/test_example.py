@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
-from turncredit.cli import app
+from turncredit.cli.main import app
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "novelty.py"
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from turncredit import plan
 from turncredit.config import load
+from turncredit.credit.configured import configured_method
+from turncredit.stages import plan
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "config" / "paper").glob("*.yaml"))
@@ -41,14 +42,14 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
     for name in experiment.define:
         assert name in experiment.methods
     for name in experiment.methods:
-        plan.method(experiment, name)
+        configured_method(experiment, name)
 
 
 @pytest.mark.parametrize("preset", [p for p in PRESETS if p.stem.startswith("scpo")], ids=lambda preset: preset.stem)
 def test_scpos_presets_scale_alpha_and_the_penalty_to_rewards_of_one_and_zero(preset: Path) -> None:
     experiment = load([ROOT / "config.yaml", preset])
     for name in experiment.methods:
-        params = plan.method(experiment, name).params()
+        params = configured_method(experiment, name).params()
         assert params.get("penalty", 0.01) == 0.01
         if "theta" in params and not name.startswith("alpha"):
             assert params["alpha"] == 0.05

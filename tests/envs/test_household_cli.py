@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turncredit.envs.cli import app
+from turncredit.cli.env import app
 from turncredit.envs.household import Settings, make_tasks, open_task
 from turncredit.envs.household.real import read_game
 from turncredit.errors import UserError

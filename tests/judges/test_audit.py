@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turncredit.errors import UserError
-from turncredit.judges.audit import audit, calibration, cohen_kappa
+from turncredit.judges.agreement import audit, calibration, cohen_kappa
 from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 from turncredit.judges.rubric import ROLES

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from turncredit import tables
+from turncredit.cli.judge import app
 from turncredit.errors import UserError
-from turncredit.judges.cli import app
 from turncredit.judges.config import JudgeConfig
 
 from .chat_server import ChatServer
@@ -159,6 +159,6 @@ def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:
 
 def test_importing_the_commands_imports_nothing_heavy() -> None:
     heavy = ("openai", "pandas", "torch", "duckdb")
-    code = f"import sys, turncredit.judges.cli; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, turncredit.cli.judge; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -17,10 +17,11 @@ import pytest
 from turncredit import tables
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
+from turncredit.credit.configured import ask_of
 from turncredit.errors import UserError
-from turncredit.judges.config import JudgeConfig, ServeConfig, judge_name
+from turncredit.judges.config import JudgeConfig, ServeConfig, decides, judge_name, labels_name
 from turncredit.judges.serve import serving
-from turncredit.learn.label import ask_of, decides, label, labels_name
+from turncredit.stages.label import label
 
 from .chat_server import ChatServer
 from .test_cli import results_tree

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import plan, tables
+from turncredit import tables
 from turncredit.config import from_mapping, load, merge
 from turncredit.errors import UserError
+from turncredit.stages import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 AUDIT = "results/tiny/audit/flat_grpo/seed0"

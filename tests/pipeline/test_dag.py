@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from turncredit import plan
 from turncredit.config import from_mapping, merge
 from turncredit.errors import UserError
+from turncredit.stages import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ("--configfile", "config/test/tiny.yaml")

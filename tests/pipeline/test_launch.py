@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.processes import alive, processes_with, wait_for
-from turncredit import launch
+from turncredit.workflow import launch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the warm launcher needs Linux")
 
 ENV = {**os.environ, **launch.ONE_THREAD}
-WARM = "import sys; print('warm' if 'turncredit.stage' in sys.modules else 'plain')"
+WARM = "import sys; print('warm' if 'turncredit.workflow.job' in sys.modules else 'plain')"
 
 
 @contextlib.contextmanager
 def started(heavy: tuple[str, ...]) -> Iterator[str]:
     """The launcher's shell, with servers that import little."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "LIGHT", ("turncredit.stage",))
+        patch.setattr(launch, "LIGHT", ("turncredit.workflow.job",))
         patch.setattr(launch, "HEAVY", heavy)
         patch.setattr(launch, "LATE", ())
         # Libraries that other tests imported may have changed the environment (KMP_INIT_AT_FORK) since ENV was taken.
@@ -239,8 +239,8 @@ def test_a_job_that_a_signal_ends_is_seen_to_end_so(shell, tmp_path):
 
 PARENT = """
 import os, subprocess, sys, time
-from turncredit import launch
-launch.LIGHT, launch.HEAVY = ("turncredit.stage",), {heavy}
+from turncredit.workflow import launch
+launch.LIGHT, launch.HEAVY = ("turncredit.workflow.job",), {heavy}
 shell, reason = launch.start()
 env = {{**os.environ, **launch.ONE_THREAD}}
 job = subprocess.Popen(f"{{sys.executable}} {script}", shell=True, executable=shell, env=env)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turncredit.launch import locks
+from turncredit.workflow import locks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

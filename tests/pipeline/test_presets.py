@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from turncredit import plan
 from turncredit.config import Experiment, load
+from turncredit.stages import plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" not in path.name)

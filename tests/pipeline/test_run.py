@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from turncredit.launch import run, watch
+from turncredit.workflow import run, watch
 
 STATS = """Building DAG of jobs...
 Job stats:
@@ -101,7 +101,7 @@ def test_an_evaluation_says_its_success_and_a_failure_its_reason():
 
 
 def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):
-    done = pipeline.python(workdir, "-m", "turncredit.launch.run", "--cores", "1", "--config", "roudns=3")
+    done = pipeline.python(workdir, "-m", "turncredit.workflow.run", "--cores", "1", "--config", "roudns=3")
     assert done.returncode == 2
     assert done.stdout == "turncredit: config: unknown key 'roudns' (did you mean 'rounds'?)\n"
     assert done.stderr == ""
@@ -109,7 +109,7 @@ def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workd
 
 @pytest.mark.slow
 def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_its_reason(pipeline, workdir):
-    options = ("-m", "turncredit.launch.run", "--cores", "2")
+    options = ("-m", "turncredit.workflow.run", "--cores", "2")
     target = "results/tiny/tasks/train.parquet"
     config = ("--configfile", "config/test/tiny.yaml")
     done = pipeline.python(workdir, *options, target, *config)

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from turncredit.errors import UserError
-from turncredit.policy import guesses, models, tokenizer
-from turncredit.policy import lockstep as engine_module
-from turncredit.policy.generate import Generate
-from turncredit.policy.guesses import Guesses
-from turncredit.policy.lockstep import Lockstep
+from turncredit.policy import models, tokenizer
+from turncredit.policy.engines import guesses
+from turncredit.policy.engines import lockstep as engine_module
+from turncredit.policy.engines.guesses import Guesses
+from turncredit.policy.engines.lockstep import Lockstep
+from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.sampling import Request, draw, sampler
 
 TEXTS = [

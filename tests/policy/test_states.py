@@ -7,9 +7,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from turncredit.config import LoraConfig
-from turncredit.learn.sequences import token_distributions
 from turncredit.policy.models import add_lora
 from turncredit.policy.states import states_at
+from turncredit.training.sequences import token_distributions
 
 SIZES = {
     "vocab_size": 50,

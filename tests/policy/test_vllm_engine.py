@@ -29,7 +29,7 @@ import numpy as np
 
 def main():
     from turncredit.policy.sampling import Request
-    from turncredit.policy.vllm_engine import Vllm
+    from turncredit.policy.engines.vllm import Vllm
 
     folder, prompts, eos = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
     engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos)

@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from turncredit.errors import UserError
-from turncredit.judges import tether
 from turncredit.judges.cache import Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.crew import Crew, Reply
+from turncredit.processes import tether
 
 _PER_PROCESS = 32
 """Requests in flight that one process keeps up with, at 50 ms a request."""

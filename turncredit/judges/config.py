@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -74,3 +74,16 @@ def judge_name(config: JudgeConfig) -> str:
         return "rule"
     name = re.sub(r"[^a-z0-9.]+", "-", config.model.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-.")
     return f"{name}-think" if config.thinking else name
+
+
+def labels_name(config: JudgeConfig, ask: Ask) -> str:
+    """The file name of labels beside their turns, without its suffix: such as `rule-role`."""
+    return f"{judge_name(config)}-{ask}"
+
+
+def decides(config: JudgeConfig) -> dict[str, Any]:
+    """The part of a judge's configuration that decides its labels; the rest is how they are got."""
+    keys = {"kind", "window"}
+    if config.kind == "llm":
+        keys |= {"model", "thinking", "temperature", "max_tokens", "structured"}
+    return config.model_dump(mode="json", include=keys)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from turncredit import tables
-from turncredit.artifacts import new_folder
 from turncredit.config import Experiment
 from turncredit.errors import UserError
+from turncredit.files import new_folder
 from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
 

@@ -92,15 +92,15 @@ def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int) ->
     whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.
     """
     if engine == "lockstep":
-        from turncredit.policy.lockstep import Lockstep
+        from turncredit.policy.engines.lockstep import Lockstep
 
         return Lockstep(folder, slots=slots, dtype=dtype, eos_id=eos_id)
     if engine == "transformers":
-        from turncredit.policy.generate import Generate
+        from turncredit.policy.engines.transformers import Generate
 
         return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id)
     if engine == "vllm":
-        from turncredit.policy.vllm_engine import Vllm
+        from turncredit.policy.engines.vllm import Vllm
 
         return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id)
     raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")

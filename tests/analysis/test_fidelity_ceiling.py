@@ -1,0 +1,172 @@
+"""The noise ceiling: where the truth itself scores against its noisy estimate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.analysis import known_truth
+from turncredit.analysis import fidelity_measures, noise_ceiling
+from turncredit.analysis.scored_turns import Scored
+from turncredit.stats.bootstrap import Resamples
+
+
+def table(truth_RT, se, seed, group=4):
+    """`Scored` turns with estimates of a given truth, in groups of `group` rollouts, and the truth (N,)."""
+    rng = np.random.default_rng(seed)
+    rollouts, turns = truth_RT.shape
+    rollout_N = np.repeat(np.arange(rollouts), turns)
+    se_N = se * rng.uniform(0.7, 1.3, size=truth_RT.size)
+    truth_N = truth_RT.ravel()
+    scored = Scored(
+        group_N=rollout_N // group,
+        rollout_N=rollout_N,
+        turn_N=np.tile(np.arange(turns), rollouts),
+        length_N=np.full(truth_N.size, turns),
+        success_N=rollout_N % 2 == 0,
+        truth_N=truth_N + se_N * rng.normal(size=truth_N.size),
+        se_N=se_N,
+        scale=1.0,
+        labels={},
+        groups=-(-rollouts // group),
+        rollouts=rollouts,
+    )
+    return scored, truth_N
+
+
+def gaussian(rng, shape):
+    return rng.normal(scale=0.15, size=shape)
+
+
+def sparse(rng, shape):
+    return rng.normal(scale=0.3, size=shape) * (rng.random(shape) < 0.3)
+
+
+def skewed(rng, shape):
+    """Small gains of many sizes and a few grave mistakes, zero on average."""
+    return np.where(rng.random(shape) < 0.15, -rng.uniform(0.2, 0.6, shape), rng.exponential(0.07, shape))
+
+
+@pytest.mark.parametrize(
+    ("shape", "se"), [(gaussian, 0.05), (gaussian, 0.15), (sparse, 0.05), (sparse, 0.15), (skewed, 0.05)]
+)
+def test_the_truth_scores_at_the_ceiling_whatever_its_distribution(monkeypatch, shape, se):
+    """Over many tables the mean score of the truth is the mean ceiling, and intervals hold it as often as they say."""
+    monkeypatch.setattr(noise_ceiling, "MOST_DRAWS", 20)
+    scores, found = [], []
+    for seed in range(30):
+        scored, truth_N = table(shape(np.random.default_rng(seed), (48, 8)), se, seed)
+        scores.append(fidelity_measures.rank_correlation(truth_N, scored).value)
+        found.append(noise_ceiling.ceilings(scored, Resamples(scored.groups, 200, 0), seed)["rank_correlation"])
+    assert np.mean([c.value for c in found]) == pytest.approx(np.mean(scores), abs=0.035)
+    held = np.mean([c.low <= score <= c.high for c, score in zip(found, scores, strict=True)])
+    assert held >= 0.85
+
+
+def test_a_skewed_truth_under_much_noise_has_a_ceiling_that_is_too_high_never_too_low(monkeypatch):
+    """Noise of twice the size of most advantages hides that a few turns carry the variance."""
+    monkeypatch.setattr(noise_ceiling, "MOST_DRAWS", 20)
+    over = []
+    for seed in range(20):
+        scored, truth_N = table(skewed(np.random.default_rng(seed), (48, 8)), 0.15, seed)
+        found = noise_ceiling.ceilings(scored, Resamples(scored.groups, 200, 0), seed)["rank_correlation"]
+        over.append(found.value - fidelity_measures.rank_correlation(truth_N, scored).value)
+    assert 0 < np.mean(over) < 0.15
+
+
+def test_an_exact_truth_has_a_ceiling_of_one():
+    scored, _ = table(gaussian(np.random.default_rng(0), (16, 6)), 0.1, 0)
+    exact = replace(scored, se_N=np.zeros(len(scored)))
+    found = noise_ceiling.ceilings(exact, Resamples(exact.groups, 50, 0), 0)
+    assert found["rank_correlation"].value == pytest.approx(1)
+    assert found["regression_auc"].value == 1
+
+
+def test_more_noise_lowers_the_ceiling_down_to_nothing():
+    truth = gaussian(np.random.default_rng(0), (64, 8))
+    values = []
+    for se in (0.02, 0.1, 0.3, 3.0):
+        scored, _ = table(truth, se, 1)
+        values.append(noise_ceiling.ceilings(scored, Resamples(scored.groups, 100, 0), 0)["rank_correlation"].value)
+    assert values == sorted(values, reverse=True)
+    assert values[0] > 0.95
+    assert values[-1] < 0.25
+
+
+def test_the_prior_finds_the_share_of_turns_that_change_nothing_and_the_variance():
+    rng = np.random.default_rng(0)
+    truth_N = rng.normal(scale=0.4, size=8000) * (rng.random(8000) < 0.5)
+    se_N = rng.uniform(0.05, 0.1, size=8000)
+    prior = noise_ceiling.fit_prior(truth_N + se_N * rng.normal(size=8000), se_N, 0)
+    assert prior.weight_K.sum() == pytest.approx(1)
+    assert prior.weight_K[prior.spread_K <= 0.05].sum() == pytest.approx(0.5, abs=0.05)
+    assert (prior.weight_K * prior.spread_K**2).sum() == pytest.approx(truth_N.var(), rel=0.05)
+
+
+def test_draws_of_the_truth_have_its_distribution_not_the_estimates():
+    rng = np.random.default_rng(0)
+    truth_N = rng.normal(scale=0.2, size=4000)
+    se_N = np.full(4000, 0.2)
+    estimate_N = truth_N + se_N * rng.normal(size=4000)
+    posterior = noise_ceiling.Posterior(noise_ceiling.fit_prior(estimate_N, se_N, 0), estimate_N, se_N)
+    drawn_N = posterior.draw(np.random.default_rng(1))
+    assert drawn_N.std() == pytest.approx(0.2, rel=0.05)
+    assert np.corrcoef(drawn_N, truth_N)[0, 1] == pytest.approx(0.5, abs=0.04)
+
+
+def test_neighbouring_turns_that_share_a_state_share_its_error_with_opposite_signs():
+    scored, _ = table(gaussian(np.random.default_rng(0), (500, 3)), 0.1, 0)
+    value = np.random.default_rng(2).random((500, 4))
+    state = {
+        "v_N": np.stack([value[:, :3].ravel(), np.full(1500, 0.1)], axis=1),
+        "q_N": np.stack([value[:, 1:].ravel(), np.full(1500, 0.1)], axis=1),
+        "se_N": np.full(1500, np.sqrt(0.02)),
+    }
+    error_RT = noise_ceiling.noise(replace(scored, **state), np.random.default_rng(3)).reshape(500, 3)
+    assert error_RT.std() == pytest.approx(np.sqrt(0.02), rel=0.05)
+    assert np.corrcoef(error_RT[:, 0], error_RT[:, 1])[0, 1] == pytest.approx(-0.5, abs=0.1)
+    assert np.corrcoef(error_RT[:, 0], error_RT[:, 2])[0, 1] == pytest.approx(0, abs=0.12)
+    apart = {**state, "q_N": state["q_N"] + [1.0, 0.0]}
+    alone_RT = noise_ceiling.noise(replace(scored, **apart), np.random.default_rng(3)).reshape(500, 3)
+    assert np.corrcoef(alone_RT[:, 0], alone_RT[:, 1])[0, 1] == pytest.approx(0, abs=0.12)
+
+
+def test_a_column_that_copies_the_estimate_itself_is_above_the_ceiling():
+    """It knows the noise: a reader who sees a score above the ceiling should suspect just that."""
+    columns = known_truth.make(groups=1)
+    scored, _ = table(columns["truth"].reshape(8, 10), 0.1, 0)
+    found = noise_ceiling.ceilings(scored, Resamples(scored.groups, 100, 0), 0)["rank_correlation"]
+    assert fidelity_measures.rank_correlation(scored.truth_N, scored).value == pytest.approx(1)
+    assert found.high < 1
+
+
+def test_with_halves_the_truth_scores_at_the_ceiling_also_where_most_turns_change_nothing():
+    """Wins and losses: in half of the turns no copy can see a change; 16 copies, the errors smoothed as branching's."""
+    scores, found = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        shape = (48, 10)
+        alive = rng.random(shape) < 0.5
+        chance = np.clip(rng.normal(0.0, 0.25, shape), -0.9, 0.9) * alive  # of the turn's changing a copy's outcome
+        truth_N = chance.ravel()
+        hit = rng.random((*shape, 16)) < np.abs(chance)[..., None]
+        copies = (np.sign(chance)[..., None] * hit).reshape(-1, 16)
+        halves_N2 = np.stack([copies[:, :8].mean(1), copies[:, 8:].mean(1)], axis=1)
+        scored, _ = table(chance, 0.1, seed)
+        scored = replace(scored, truth_N=copies.mean(1), halves_N2=halves_N2)
+        scores.append(fidelity_measures.rank_correlation(truth_N, scored).value)
+        found.append(noise_ceiling.split_half(scored, Resamples(scored.groups, 200, 0)))
+    # Many ties make it a little too high, by .02 here.
+    over = [c.value - score for c, score in zip(found, scores, strict=True)]
+    assert -0.06 < np.mean(over) < 0.03
+    assert np.std(over) < 0.05
+
+
+def test_what_is_left_out_of_the_turns_is_left_out_of_their_halves():
+    scored, _ = table(gaussian(np.random.default_rng(0), (16, 6)), 0.1, 0)
+    scored = replace(scored, halves_N2=np.stack([scored.truth_N, scored.truth_N], axis=1))
+    some = scored.take(np.arange(len(scored)) % 3 > 0)
+    assert (some.halves_N2[:, 0] == some.truth_N).all()
+    assert noise_ceiling.split_half(some, Resamples(some.groups, 50, 0)).value == pytest.approx(1)

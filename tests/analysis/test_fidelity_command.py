@@ -1,0 +1,192 @@
+"""`turncredit fidelity` and the stage `fidelity`: any tables with the keys, one line for what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.analysis import known_truth
+from tests.test_cli import run
+from turncredit import tables
+from turncredit.analysis import scored_turns as reading
+from turncredit.cli.fidelity import fidelity_stage
+from turncredit.errors import UserError
+
+
+@pytest.fixture
+def paths(tmp_path):
+    columns = known_truth.make(groups=6)
+    methods = {"copy": columns["truth"], "flat_grpo": columns["flat"]}
+    return known_truth.write(tmp_path, columns, methods, rows=np.arange(0, len(columns["turn"]), 2))
+
+
+def command(paths, *more):
+    return run("fidelity", *(word for name, path in paths.items() for word in (f"--{name}", str(path))), *more)
+
+
+def change(path, edit):
+    """Rewrite a table's columns by `edit`, a function of the columns as a dict."""
+    table = pq.read_table(path)
+    columns = {name: table.column(name) for name in table.column_names}
+    pq.write_table(pa.table(edit(columns)), path)
+
+
+def without(*names):
+    return lambda columns: {name: column for name, column in columns.items() if name not in names}
+
+
+def test_the_command_writes_each_method_with_its_intervals_and_prints_a_table(paths, tmp_path):
+    done = command(paths, "--json", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("copy") < done.stdout.index("flat_grpo")
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert list(found) == ["copy", "flat_grpo"]
+    for method in found.values():
+        assert method["turns"] == 240
+        for measure in ("rank_correlation", "sign_agreement", "regression_auc", "ceiling"):
+            assert method[measure].keys() == {"value", "low", "high"}
+            assert method[measure]["low"] <= method[measure]["value"] <= method[measure]["high"]
+    assert found["copy"]["ceiling"]["low"] < found["copy"]["rank_correlation"]["value"]
+    assert found["flat_grpo"]["rank_correlation"] == {"value": 0, "low": 0, "high": 0}
+
+
+def test_reward_stands_in_for_success_and_nothing_but_keys_is_needed_beside(paths):
+    whole, _ = reading.load(paths["turns"], [paths["credits"]], paths["branches"])
+    change(paths["turns"], without("success", "family", "valid"))
+    bare, _ = reading.load(paths["turns"], [paths["credits"]], paths["branches"])
+    assert (bare.success_N == whole.success_N).all()
+    assert bare.labels == {}
+
+
+def test_a_credits_table_without_a_method_is_called_after_its_file_and_several_files_may_be_given(paths, tmp_path):
+    table = pq.read_table(paths["credits"])
+    one = table.filter(np.array(table.column("method").to_pylist()) == "copy").drop_columns(["method"])
+    pq.write_table(one, tmp_path / "mine.parquet")
+    _, credits = reading.load(paths["turns"], [paths["credits"], tmp_path / "mine.parquet"], paths["branches"])
+    assert list(credits) == ["copy", "flat_grpo", "mine"]
+    assert (credits["mine"] == credits["copy"]).all()
+
+
+def test_ids_may_be_numbers_and_turns_of_any_integer_type(paths):
+    def numbered(columns):
+        rollouts = columns["rollout_id"].to_pylist()
+        return {
+            **columns,
+            "group_id": pa.array([int(name.split("#")[0][1:]) for name in rollouts]),
+            "turn": columns["turn"].cast(pa.int16()),
+        }
+
+    for path in paths.values():
+        change(path, numbered)
+    scored, _ = reading.load(paths["turns"], [paths["credits"]], paths["branches"])
+    assert (scored.groups, len(scored)) == (6, 240)
+
+
+def test_the_bias_by_role_is_told_where_labels_are_given(paths, tmp_path):
+    turns = pq.read_table(paths["turns"])
+    roles = pa.array(["D" if turn % 3 else None for turn in turns.column("turn").to_pylist()])
+    pq.write_table(turns.select(list(known_truth.KEYS)).append_column("role", roles), tmp_path / "labels.parquet")
+    done = command(paths, "--labels", str(tmp_path / "labels.parquet"), "--json", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    subsets = json.loads((tmp_path / "out.json").read_text())["copy"]["subsets"]["bias"]
+    assert [name for name in subsets if name.startswith("role:")] == ["role:D"]
+
+
+MISTAKES = [
+    ("branches", without("advantage_true_se"), "branches.parquet: fidelity needs the column 'advantage_true_se'"),
+    ("credits", without("advantage"), "credits.parquet: fidelity needs the column 'advantage', which is missing"),
+    ("turns", without("success", "reward"), "turns.parquet: fidelity needs the column 'success' or 'reward'"),
+    ("turns", without("turn"), "turns.parquet: fidelity needs the column 'turn'"),
+    (
+        "credits",
+        lambda columns: {
+            name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
+        },
+        "duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 is there more than once for the method 'copy'",
+    ),
+    (
+        "branches",
+        lambda columns: {
+            name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
+        },
+        "branches.parquet: duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 is there more than once",
+    ),
+    (
+        "branches",
+        lambda columns: {**columns, "group_id": pa.array(["other"] * len(columns["turn"]))},
+        "have no turn in common; are they of the same rollouts?",
+    ),
+    (
+        "credits",
+        lambda columns: {**columns, "group_id": pa.array(["other"] * 480 + columns["group_id"].to_pylist()[480:])},
+        "'copy' has no turn in common with",
+    ),
+    (
+        "branches",
+        lambda columns: {**columns, "advantage_true": pa.array([np.nan] + [0.0] * (len(columns["turn"]) - 1))},
+        "branches.parquet: the column 'advantage_true' has 1 values that are not finite",
+    ),
+    (
+        "branches",
+        lambda columns: {**columns, "advantage_true_se": pa.array([-0.1] * len(columns["turn"]))},
+        "'advantage_true_se' has negative values",
+    ),
+    (
+        "credits",
+        lambda columns: {**columns, "advantage": pa.array(["much"] * len(columns["turn"]))},
+        "the column 'advantage' must hold numbers",
+    ),
+    (
+        "branches",
+        lambda columns: {name: column[:0] for name, column in columns.items()},
+        "branches.parquet: the table has no rows",
+    ),
+]
+
+
+@pytest.mark.parametrize(("which", "edit", "message"), MISTAKES, ids=[mistake[2][-40:] for mistake in MISTAKES])
+def test_a_mistake_in_a_table_is_one_line_that_names_the_file(paths, which, edit, message):
+    change(paths[which], edit)
+    with pytest.raises(UserError) as caught:
+        reading.load(paths["turns"], [paths["credits"]], paths["branches"])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_ends_the_command_with_2_and_leaves_no_file(paths, tmp_path):
+    change(paths["branches"], lambda columns: {**without("advantage_true")(columns), "advantage_tru": columns["turn"]})
+    done = command(paths, "--json", str(tmp_path / "out.json"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "(did you mean 'advantage_tru'?)" in done.stderr
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_method_given_twice_is_refused(paths):
+    with pytest.raises(UserError, match="the method 'copy' is in another credits table too"):
+        reading.load(paths["turns"], [paths["credits"], paths["credits"]], paths["branches"])
+
+
+def test_turns_without_credit_are_left_out_and_said(paths):
+    change(paths["credits"], lambda columns: {name: column[20:] for name, column in columns.items()})
+    done = command(paths)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "copy: 10 turns with ground truth have no credit and were left out\n"
+
+
+def test_the_stage_writes_the_table_and_the_same_numbers_as_json(paths, tmp_path):
+    out = {"out": tmp_path / "fidelity.parquet", "json": tmp_path / "fidelity.json"}
+    where = {"turns": paths["turns"], "credits": [paths["credits"]], "branches": paths["branches"], "labels": None}
+    metrics = fidelity_stage(seed=0, round=1, **where, **out)
+    assert (metrics["turns"], metrics["methods"]) == (240, 2)
+    rows = tables.read(out["out"], "fidelity").to_pylist()
+    found = json.loads(out["json"].read_text())
+    for row in rows:
+        if row["subset"] == "all":
+            assert found[row["method"]][row["measure"]]["value"] == row["value"]
+    first = out["out"].read_bytes()
+    fidelity_stage(seed=0, round=1, **where, **out)
+    assert out["out"].read_bytes() == first

@@ -1,0 +1,217 @@
+"""Signal and noise of policy gradients.
+
+1. The gradients are those of the update's own loss.
+2. The measures are free of bias where the truth is known, and their intervals hold.
+3. A projection of many parameters changes inner products by about a percent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from tests.conftest import TINY
+from turncredit import tables
+from turncredit.analysis import gradients as module
+from turncredit.analysis.gradients import GroupSums, coefficients, gradients, measures, rollout_gradients
+from turncredit.config import from_mapping
+from turncredit.policy import models
+from turncredit.stages import plan
+from turncredit.training.losses import clipped, token_weights
+from turncredit.training.sequences import stack, token_logprobs
+from turncredit.training.update import rollout_numbers, sequences_of, training_set
+
+
+def settings(**changes):
+    return from_mapping({**TINY, "update": {"skip_dead_groups": False, "minibatch": 4, **changes}})
+
+
+@pytest.fixture(scope="module")
+def credits(world, tmp_path_factory):
+    """Credits of three methods: one constant in each rollout, one that differs by turn, and the first one again."""
+    folder = tmp_path_factory.mktemp("gradients")
+    turns = tables.read(world.path("turns.parquet"), "turns")
+    rng = np.random.default_rng(0)
+    number = np.array(rollout_numbers(turns))
+    advantage = {
+        "flat_grpo": rng.normal(size=number.max() + 1)[number],
+        "oracle_progress": rng.normal(size=len(number)),
+    }
+    advantage["again"] = advantage["flat_grpo"] * 3
+    paths = {}
+    for method, advantage_N in advantage.items():
+        paths[method] = folder / f"{method}.parquet"
+        columns = {key: turns.column(key) for key in tables.KEYS}
+        table = pa.table({**columns, "method": [method] * len(number), "advantage": advantage_N})
+        tables.write(table, paths[method], "credits", tables.provenance("test"))
+    return paths
+
+
+def all_gradients(world, credits, experiment, monkeypatch, dimensions=10**9):
+    """Each method's coefficients, and its gradients by rollout (M, R, D)."""
+    monkeypatch.setattr(module, "DIMENSIONS", dimensions)
+    turns = world.path("turns.parquet")
+    table = tables.read(turns, "turns")
+    rollout_N = np.array(rollout_numbers(table))
+    made = {name: coefficients(turns, path, rollout_N, experiment.update) for name, path in credits.items()}
+    model = models.load_model(world.path("sft"), dtype="float32", trainable=True).eval()
+    matrix_NM = np.stack([method.turn_N for method in made.values()], axis=1)
+    sequences = sequences_of(table, rollout_N.tolist())
+    found = dict(rollout_gradients(model, sequences, rollout_N, matrix_NM, 1.0, experiment.update.tokens_per_pass))
+    return made, np.stack([found[rollout] for rollout in sorted(found)], axis=1)
+
+
+def gradient_of_the_updates_loss(world, credits, experiment):
+    """By the update's own functions, all live rollouts as one minibatch."""
+    sequences, advantage_N, temperature = training_set(world.path("turns.parquet"), credits, experiment.update)
+    model = models.load_model(world.path("sft"), dtype="float32", trainable=True).eval()
+    ids, turn, sampled = stack(sequences, torch.device("cpu"))
+    logprobs = token_logprobs(model, ids, turn >= 0, temperature)
+    at = (turn >= 0)[:, 1:]
+    rows = torch.repeat_interleave(torch.arange(len(sequences)), at.sum(1))
+    advantage = torch.from_numpy(advantage_N).float()[turn[:, 1:][at]]
+    loss_N, _ = clipped(logprobs, sampled[:, 1:][at], advantage, low=0.2, high=0.28)
+    (loss_N * token_weights(rows, experiment.update.loss_aggregation)).sum().backward()
+    return np.concatenate([p.grad.numpy().ravel() for p in models.trained_parameters(model).values()])
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-mean", "token-sum"])
+def test_the_mean_of_the_rollouts_gradients_is_the_gradient_of_the_updates_loss(
+    world, credits, aggregation, monkeypatch
+):
+    experiment = settings(loss_aggregation=aggregation)
+    _, gradient_MRD = all_gradients(world, credits, experiment, monkeypatch)
+    for number, path in enumerate(credits.values()):
+        loss = gradient_of_the_updates_loss(world, path, experiment)
+        # A sum over tokens grows with the minibatch; the others are means.
+        scale = 4 / gradient_MRD.shape[1] if aggregation == "token-sum" else 1
+        mean = gradient_MRD[number].mean(0)
+        assert np.linalg.norm(mean + scale * loss) < 1e-3 * np.linalg.norm(mean)
+
+
+def test_cutting_a_rollout_into_passes_changes_nothing(world, credits, monkeypatch):
+    _, whole = all_gradients(world, credits, settings(), monkeypatch)
+    _, parts = all_gradients(world, credits, settings(tokens_per_pass=1), monkeypatch)
+    np.testing.assert_allclose(whole, parts, atol=1e-5)
+
+
+def test_a_projection_keeps_inner_products_to_about_its_width(world, credits, monkeypatch):
+    _, exact = all_gradients(world, credits, settings(), monkeypatch)
+    _, projected = all_gradients(world, credits, settings(), monkeypatch, dimensions=4096)
+    assert projected.shape[2] == 4096 < exact.shape[2]
+    rows, columns = exact.reshape(-1, exact.shape[2]), projected.reshape(-1, 4096)
+    sizes = np.linalg.norm(rows, axis=1)
+    error = (columns @ columns.T - rows @ rows.T) / np.outer(sizes, sizes)
+    assert np.abs(error).max() < 0.15
+    assert np.sqrt(np.mean(error**2)) < 2 * np.sqrt(2 / 4096)
+
+
+def test_rollouts_that_the_update_leaves_out_do_not_count(world, credits):
+    turns = world.path("turns.parquet")
+    rollout_N = np.array(rollout_numbers(tables.read(turns, "turns")))
+    kept = coefficients(turns, credits["flat_grpo"], rollout_N, settings().update)
+    dead = coefficients(turns, credits["flat_grpo"], rollout_N, settings(skip_dead_groups=True).update)
+    assert kept.live_R.all()
+    assert kept.turn_N.all()
+    assert not dead.live_R.any()
+    assert not dead.turn_N.any()
+
+
+def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
+    metrics = gradients(
+        experiment=settings(),
+        seed=0,
+        round=1,
+        policy=world.path("sft"),
+        turns=world.path("turns.parquet"),
+        credits=credits,
+        out=tmp_path / "gradients.parquet",
+    )
+    assert (metrics["rollouts"], metrics["groups"]) == (16, 4)
+    rows = tables.read(tmp_path / "gradients.parquet", "gradients").to_pylist()
+    found = {(row["method"], row["measure"]): row for row in rows}
+    assert {method for method, _ in found} == set(credits)
+    for measure in ("signal", "noise", "snr"):
+        one, two = found["flat_grpo", measure], found["again", measure]
+        assert one["value"] == pytest.approx(two["value"], rel=1e-4, abs=1e-9), "three times the advantages, one RMS"
+    assert found["oracle_progress", "noise"]["value"] > 0
+    assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
+
+
+def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():
+    def read(**update):
+        audit = {"rounds": [1], "methods": ["flat_grpo"]}
+        return plan.reads(from_mapping({**TINY, "audit": audit, "update": update}), "gradients")
+
+    assert read() == read(lr=1e-2, clip_low=0.1)
+    for change in ({"minibatch": 3}, {"loss_aggregation": "token-sum"}, {"skip_dead_groups": False}):
+        assert read() != read(**change), change
+
+
+# ---------------------------------------------------------------------- measures of known gradients
+
+
+def drawn(rng, mean_D, groups=40, rollouts=6, minibatch=8, shared=0.0):
+    """Group sums of gradients N(mean, I) whose groups share a part of the size `shared`."""
+    g_GRD = mean_D + rng.normal(size=(groups, rollouts, len(mean_D)))
+    g_GRD = g_GRD + shared * rng.normal(size=(groups, 1, len(mean_D)))
+    return GroupSums(g_GRD.sum(1), (g_GRD**2).sum((1, 2)), np.full(groups, rollouts), minibatch), g_GRD
+
+
+def test_signal_and_noise_are_free_of_bias_and_their_intervals_hold():
+    rng = np.random.default_rng(0)
+    mean_D = np.full(50, 0.2 / np.sqrt(50))
+    held, signals, noises = 0, [], []
+    for _ in range(200):
+        found = measures({"m": drawn(rng, mean_D, shared=0.3)[0]}, "m")
+        signals.append(found["signal"][0])
+        noises.append(found["noise"][0])
+        held += found["signal"][1] <= 0.04 <= found["signal"][2]
+    assert np.mean(signals) == pytest.approx(0.04, abs=4 * np.std(signals) / np.sqrt(200))
+    # Each rollout has the variance 1 + 0.3^2 in 50 dimensions; a minibatch is the mean of 8.
+    assert np.mean(noises) == pytest.approx(50 * 1.09 / 8, rel=0.02)
+    assert held / 200 >= 0.93
+
+
+def test_pure_noise_has_no_signal_although_groups_share_a_baseline():
+    rng = np.random.default_rng(1)
+    found = [measures({"m": drawn(rng, np.zeros(50), shared=1.0)[0]}, "m")["snr"] for _ in range(100)]
+    assert np.mean([value for value, _, _ in found]) == pytest.approx(0, abs=0.01)
+    assert np.mean([low <= 0 <= high for _, low, high in found]) >= 0.93
+
+
+def test_the_signal_is_the_mean_product_of_halves_over_all_ways_to_split_the_groups():
+    sums, g_GRD = drawn(np.random.default_rng(2), np.full(5, 0.3), groups=4, rollouts=2)
+    mean_GD = g_GRD.mean(1)
+    products = []
+    for half in ([0, 1], [0, 2], [0, 3]):
+        rest = [group for group in range(4) if group not in half]
+        products.append(mean_GD[half].mean(0) @ mean_GD[rest].mean(0))
+    assert measures({"m": sums}, "m")["signal"][0] == pytest.approx(np.mean(products))
+
+
+def test_cosines_are_those_of_the_mean_gradients_not_of_their_noise():
+    rng = np.random.default_rng(3)
+    flat_D, oracle_D = np.zeros(200), np.zeros(200)
+    flat_D[0], oracle_D[:2] = 1.0, [0.6, 0.8]
+    cosines, same = [], []
+    for _ in range(60):
+        flat, g_GRD = drawn(rng, flat_D)
+        # The same noise in both: their gradients come from the same rollouts.
+        g_GRD = g_GRD - flat_D + oracle_D
+        oracle = GroupSums(g_GRD.sum(1), (g_GRD**2).sum((1, 2)), flat.count_G, 8)
+        found = measures({"flat_grpo": flat, "oracle_progress": oracle}, "oracle_progress")
+        cosines.append(found["cosine_flat"][0])
+        same.append(found["cosine_oracle"])
+    assert np.mean(cosines) == pytest.approx(0.6, abs=0.06)
+    np.testing.assert_allclose(same, 1.0)
+
+
+def test_a_cosine_with_a_gradient_that_has_no_signal_is_not_told():
+    rng = np.random.default_rng(4)
+    flat = next(s for _ in range(50) if measures({"m": (s := drawn(rng, np.zeros(50))[0])}, "m")["signal"][0] < 0)
+    found = measures({"m": drawn(rng, np.full(50, 0.2))[0], "flat_grpo": flat}, "m")
+    assert np.isnan(found["cosine_flat"]).all()
+    assert "cosine_oracle" not in found

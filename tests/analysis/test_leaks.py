@@ -1,0 +1,330 @@
+"""Leaks of credit models.
+
+1. Models that read the length, the last turn, either, or what happens are told apart, and the sentence says which.
+2. A causal value owes nothing to how its rollout goes on; a bidirectional one that reads the end does.
+3. TurnRD, trained where the length tells the outcome, is caught; shown equal lengths in training, it is not.
+4. The measures are what they say: AUC and intervals over groups, a length's rate from other groups only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import nn
+
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollouts, write_round
+from turncredit import tables
+from turncredit.analysis import leak_measures as measures
+from turncredit.analysis import leak_tests
+from turncredit.analysis.leak_measures import Measured, measured, outcome_auc
+from turncredit.config import from_mapping
+from turncredit.credit import resolve
+from turncredit.credit_models import replay, train
+from turncredit.credit_models.settings import KINDS, CriticSettings, TurnRDSettings
+from turncredit.errors import UserError
+from turncredit.stats.bootstrap import BLOCKS, Resamples
+
+LONG, SHORT, ROLLOUTS = 10, 6, 200
+
+
+def told(seed: int = 0) -> tuple[replay.Rollouts, np.ndarray]:
+    """Rollouts that say their outcome three times: by length, in the last turn, and by a fact seen on the way."""
+    rng = np.random.default_rng(seed)
+    won_R = rng.random(ROLLOUTS) < 0.5
+    # Lengths overlap a little, so that nothing tells everything.
+    length_R = np.where(won_R ^ (rng.random(ROLLOUTS) < 0.03), SHORT, LONG) - rng.integers(0, 2, ROLLOUTS)
+    hidden = rng.normal(size=(ROLLOUTS, LONG, HIDDEN_SIZE)) * 0.3
+    seen_RT = np.arange(LONG) >= rng.integers(0, 3, ROLLOUTS)[:, None]
+    hidden[..., 0] += 2.0 * seen_RT * (won_R ^ (rng.random(ROLLOUTS) < 0.03))[:, None]
+    hidden[np.arange(ROLLOUTS), length_R - 1, 1] += np.where(won_R, 3.0, -3.0)
+    return as_rollouts(hidden, lengths=length_R, returns=won_R.astype(float)), won_R
+
+
+class Planted(nn.Module):
+    """A model that reads one thing only."""
+
+    def __init__(self, reads: str):
+        super().__init__()
+        self.reads = reads
+
+    def forward(self, shown: replay.Rollouts) -> torch.Tensor:
+        turns = torch.arange(shown.present.shape[1], dtype=torch.float32)
+        noise = shown.hidden[..., 2] * 1e-3
+        length = -shown.lengths.float()[:, None]
+        last = shown.hidden[torch.arange(len(shown)), shown.lengths - 1, 1][:, None]
+        if self.reads == "length":
+            return noise + length
+        if self.reads == "last turn":
+            return noise + last
+        if self.reads == "either":
+            return noise + last + 1.5 * length
+        if self.reads == "turn's number":
+            return noise - turns
+        if self.reads == "what happens":
+            return shown.hidden[..., 0]
+        return noise  # nothing
+
+
+def planted(reads: str) -> train.CreditModel:
+    return train.CreditModel("critic", CriticSettings(), HIDDEN_SIZE, Planted(reads), 1, {})
+
+
+def written(folder: Path, rollouts: replay.Rollouts, won_R: np.ndarray) -> tuple[Path, Path]:
+    turns, hiddens = write_round(folder, rollouts)
+    table = pq.read_table(turns)
+    number_N = [int(name[1:]) for name in table.column("rollout_id").to_pylist()]
+    pq.write_table(table.append_column("success", pa.array(won_R[number_N])), turns)
+    return turns, hiddens
+
+
+def found_by(
+    model: train.CreditModel, folder: Path, rollouts: replay.Rollouts, won_R: np.ndarray, branches=None
+) -> dict[tuple[str, str], Measured]:
+    turns, hiddens = written(folder, rollouts, won_R)
+    view, loaded = replay.load(turns, hiddens)
+    audited = leak_tests.read_audited(turns, view, {}, branches)
+    rows = leak_tests.measure(model, resolve("has_turnrd"), loaded, audited, seed=0, round=2)
+    number = {None: np.nan}
+    return {
+        (row["view"], row["measure"]): Measured(*(number.get(row[key], row[key]) for key in Measured._fields))
+        for row in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("reads", "says"),
+    [
+        ("length", "reads the outcome off the length: AUC"),
+        ("turn's number", "reads the outcome off the length: AUC"),
+        ("last turn", "reads the outcome off the last turn: AUC 1.00 in full"),
+        ("either", "reads the outcome off the end, by length or last turn: AUC"),
+        ("what happens", "reads the outcome off what happens: AUC"),
+        ("nothing", "hardly tells the outcome"),
+    ],
+)
+def test_what_a_model_reads_is_told_apart(tmp_path, reads, says):
+    found = found_by(planted(reads), tmp_path, *told())
+    assert measures.verdict(found).startswith(says)
+
+
+def test_each_view_closes_its_own_door(tmp_path):
+    by_length = found_by(planted("length"), tmp_path / "a", *told())
+    by_last = found_by(planted("last turn"), tmp_path / "b", *told())
+    honest = found_by(planted("what happens"), tmp_path / "c", *told())
+    auc = {
+        view: [found[view, "outcome_auc"].value for found in (by_length, by_last, honest)]
+        for view in ("full", "padded", "masked_last", "blind", "without_last", "half", "equal_length")
+    }
+    assert auc["full"] == pytest.approx([0.97, 1.0, 0.95], abs=0.05)
+    assert auc["padded"] == pytest.approx([0.5, 1.0, 0.95], abs=0.1)
+    assert auc["masked_last"] == pytest.approx([0.97, 0.5, 0.95], abs=0.1)
+    assert auc["blind"] == pytest.approx([0.5, 0.5, 0.95], abs=0.1)
+    assert auc["without_last"][1] == pytest.approx(0.5, abs=0.1)
+    assert auc["half"][1] == pytest.approx(0.5, abs=0.1)
+    assert auc["equal_length"] == pytest.approx([0.5, 0.5, 0.9], abs=0.15)
+
+
+def test_length_alone_is_the_line_beside_it(tmp_path):
+    found = found_by(planted("nothing"), tmp_path, *told())
+    assert found["length_only", "outcome_auc"].value > 0.9
+    assert "length alone tells .9" in measures.verdict(found)
+
+
+def test_a_causal_value_owes_nothing_to_the_end_and_a_reader_of_it_does(tmp_path):
+    causal = found_by(planted("what happens"), tmp_path / "a", *told())
+    for view in ("without_last", "half", "equal_length"):
+        assert causal[view, "hindsight"].value == pytest.approx(0.0, abs=1e-6)
+        assert causal[view, "hindsight"].high == pytest.approx(0.0, abs=1e-6)
+    reader = found_by(planted("last turn"), tmp_path / "b", *told())
+    assert reader["half", "hindsight"].low > 0.3
+    assert "its early turns know the end: AUC 1.00, ." in measures.verdict(reader)
+    assert "know the end" not in measures.verdict(causal)
+
+
+def test_credit_is_compared_with_itself_and_with_the_truth(tmp_path):
+    rollouts, won_R = told()
+    turns, _ = written(tmp_path / "first", rollouts, won_R)
+    keys = pq.read_table(turns).select(list(tables.KEYS))
+    rng = np.random.default_rng(0)
+    chosen = keys.take(np.sort(rng.choice(keys.num_rows, 800, replace=False)))
+    state = {
+        (f"r{rollout:03d}", turn): float(rollouts.hidden[rollout, turn, 0])
+        for rollout in range(ROLLOUTS)
+        for turn in range(LONG)
+    }
+    key_N = list(zip(chosen.column("rollout_id").to_pylist(), chosen.column("turn").to_pylist(), strict=True))
+    true_N = np.array([-state[key] for key in key_N])
+    branches = chosen.append_column("advantage_true", pa.array(true_N)).append_column(
+        "advantage_true_se", pa.array(np.full(len(true_N), 0.1))
+    )
+    pq.write_table(branches, tmp_path / "branches.parquet")
+    found = found_by(planted("what happens"), tmp_path / "a", rollouts, won_R, tmp_path / "branches.parquet")
+    assert found["full", "rank_with_truth"].high < -0.3
+    assert "(backwards)" in measures.verdict(found)
+    assert found["masked_last", "rank_with_full"].value > 0.75
+    assert ("full", "rank_with_full") not in found
+
+
+def test_a_model_that_has_not_been_trained_says_nothing_and_no_more(tmp_path):
+    rollouts, won_R = told()
+    model = train.fresh("turn_value", KINDS["turn_value"], HIDDEN_SIZE, seed=0)
+    found = found_by(model, tmp_path, rollouts, won_R)
+    assert set(found) == {("length_only", "outcome_auc")}
+    assert measures.verdict(found).startswith("not trained yet")
+
+
+def test_where_all_ended_alike_there_is_nothing_to_know(tmp_path):
+    rollouts, won_R = told()
+    found = found_by(planted("length"), tmp_path, rollouts, np.zeros_like(won_R))
+    assert np.isnan(found["full", "outcome_auc"].value)
+    assert measures.verdict(found) == "all rollouts ended alike: nothing to know"
+
+
+@pytest.mark.slow
+def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_not(tmp_path):
+    """Nothing but noise in the states; successes end after 6 turns, failures after 10."""
+    won = np.arange(128) % 2 == 0
+    learned, unseen = (noise_rollouts(lengths=np.where(won, 6, 10), returns=won, seed=seed) for seed in (0, 1))
+    says = {}
+    for equal_length in (False, True):
+        chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, equal_length=equal_length)
+        model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
+        train.train(model, [learned], seed=0, round=2)
+        says[equal_length] = measures.verdict(found_by(model, tmp_path / str(equal_length), unseen, won))
+    assert says[False].startswith("reads the outcome off the length: AUC 1.00 in full")
+    assert "its early turns know the end" in says[False]
+    assert "its early turns know the end" not in says[True]
+
+
+def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
+    rollouts, won_R = told()
+    turns, hiddens = written(tmp_path / "round", rollouts, won_R)
+    names = ("has_turnrd", "has_turnrd_film", "turn_value", "ppo", "value_baseline")
+    experiment = from_mapping({"methods": names})
+    models = {}
+    for name in names:
+        kind = resolve(name).model
+        model = train.fresh(kind, KINDS[kind], HIDDEN_SIZE, seed=0)
+        model.steps = 100  # as if trained: all have something to say
+        models[name] = tmp_path / name
+        models[name].mkdir()
+        train.save(model, models[name], {})
+    out = tmp_path / "leaks.parquet"
+    given = {"experiment": experiment, "seed": 0, "round": 2, "turns": turns, "models": models, "branches": None}
+    leak_tests.leaks(**given, hiddens=dict.fromkeys(names, hiddens), side={}, out=out)
+    rows = tables.read(out, "leaks").to_pylist()
+    assert {row["method"] for row in rows} == set(names)
+    assert {row["view"] for row in rows} == set(measures.VIEWS)
+    assert {row["measure"] for row in rows} == set(measures.MEASURES) - {"rank_with_truth"}
+    assert len(capsys.readouterr().out.strip().splitlines()) >= len(names)
+    again = tmp_path / "again.parquet"
+    leak_tests.leaks(**given, hiddens=dict.fromkeys(names, hiddens), side={}, out=again)
+    assert again.read_bytes() == out.read_bytes()
+
+
+def test_hidden_states_of_another_width_are_one_clear_line(tmp_path):
+    rollouts, won_R = told()
+    turns, hiddens = written(tmp_path / "round", rollouts, won_R)
+    model = train.fresh("critic", KINDS["critic"], HIDDEN_SIZE + 1, seed=0)
+    (tmp_path / "ppo").mkdir()
+    train.save(model, tmp_path / "ppo", {})
+    given = {"experiment": from_mapping({"methods": ["ppo"]}), "seed": 0, "round": 2, "side": {}, "branches": None}
+    with pytest.raises(UserError, match=f"{HIDDEN_SIZE} numbers a turn, but .*ppo reads {HIDDEN_SIZE + 1}"):
+        leak_tests.leaks(
+            **given,
+            turns=turns,
+            models={"ppo": tmp_path / "ppo"},
+            hiddens={"ppo": hiddens},
+            out=tmp_path / "leaks.parquet",
+        )
+    assert not (tmp_path / "leaks.parquet").exists()
+
+
+# ---------------------------------------------------------------- views and measures
+
+
+def test_views_show_what_they_say_and_leave_the_rollouts_as_they_were():
+    rollouts = noise_rollouts(lengths=[4, 1, 6, 3], returns=[1, 0, 0, 1])
+    before = rollouts.hidden.clone()
+    won_R = np.array([True, False, False, True])
+    shown = dict(leak_tests.views(rollouts, won_R, np.random.default_rng(0)))
+    assert torch.equal(before, rollouts.hidden)
+    assert set(shown) == set(measures.VIEWS) - {"length_only"}
+    padded = shown["padded"].shown
+    assert padded.lengths.tolist() == [6] * 4
+    assert torch.equal(padded.hidden[0, 4], rollouts.hidden[0, 3])
+    assert torch.equal(padded.hidden[0, :4], rollouts.hidden[0, :4])
+    masked = shown["masked_last"].shown
+    assert masked.lengths.tolist() == [4, 1, 6, 3]
+    assert not torch.equal(masked.hidden[0, 3], rollouts.hidden[0, 3])
+    assert torch.equal(masked.hidden[0, 3], rollouts.hidden[2, 3])  # only rollout 2 goes on after its turn 3
+    assert shown["blind"].shown.lengths.tolist() == [6] * 4
+    assert shown["without_last"].index.tolist() == [0, 2, 3]
+    assert shown["without_last"].shown.lengths.tolist() == [3, 5, 2]
+    assert shown["half"].shown.lengths.tolist() == [2, 1, 3, 2]
+    even = shown["equal_length"]  # both successes have at least 3 turns: two are shown, of those that have a third
+    assert even.index.tolist() == [0, 2, 3]
+    assert even.shown.lengths.tolist() == [2, 2, 2]
+
+
+def outcome_of(score, won, group, seed=0):
+    draws = Resamples(int(group.max()) + 1, measures.RESAMPLES, seed)
+    return measured(outcome_auc(score, won, group, draws), draws)
+
+
+def test_the_auc_counts_ties_half_and_its_interval_draws_whole_groups():
+    score = np.array([3.0, 1.0, 2.0, 2.0])
+    won = np.array([True, False, True, False])
+    assert outcome_of(score, won, np.arange(4)).value == pytest.approx(3.5 / 4)
+    # Each group twice over is no more evidence: the interval stays what it was.
+    rng = np.random.default_rng(0)
+    score, won = rng.normal(size=60), rng.random(60) < 0.5
+    once = outcome_of(score, won, np.arange(60))
+    twice = outcome_of(np.tile(score, 2), np.tile(won, 2), np.tile(np.arange(60), 2))
+    assert twice == pytest.approx(once)
+
+
+def test_an_auc_of_chance_has_half_inside_its_interval_about_as_often_as_it_says():
+    for groups, tries in ((80, 60), (8, 100)):
+        inside = 0
+        for trial in range(tries):
+            rng = np.random.default_rng(trial)
+            group = np.repeat(np.arange(groups), 80 // groups)
+            won = rng.random(80) < 0.5
+            found = outcome_of(rng.normal(size=80), won, group, trial)
+            inside += found.low <= 0.5 <= found.high
+        assert inside / tries >= 0.87, groups
+
+
+def test_many_groups_are_drawn_in_blocks_with_the_same_interval_width():
+    """An AUC of chance on n rollouts, half of them won, has the standard error 1 / sqrt(3 n)."""
+    rng = np.random.default_rng(0)
+    rollouts = 3 * BLOCKS
+    found = outcome_of(rng.normal(size=rollouts), np.arange(rollouts) % 2 == 0, np.arange(rollouts))
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(3 * rollouts), rel=0.1)
+
+
+def test_a_lengths_rate_never_counts_the_rollouts_own_group():
+    length = np.array([5, 5, 5, 7])
+    won = np.array([True, True, False, True])
+    group = np.array([0, 0, 1, 1])
+    assert measures.length_scores(length, won, group) == pytest.approx([1 / 3, 1 / 3, 3 / 4, 1 / 2])
+    # Where lengths say nothing, neither does the score.
+    rng = np.random.default_rng(0)
+    length, won, group = rng.integers(3, 9, 400), rng.random(400) < 0.5, np.arange(400) // 8
+    scores = measures.length_scores(length, won, group)
+    assert outcome_of(scores, won, group).value == pytest.approx(0.5, abs=0.07)
+
+
+def test_a_verdict_from_one_task_group_claims_nothing():
+    one = Measured(0.97, np.nan, np.nan)
+    said = measures.verdict({("full", "outcome_auc"): one, ("full", "rank_with_truth"): one})
+    assert said == "AUC .97 in full, in one task group alone: too few to say more"
+    full = Measured(0.9, 0.8, 0.95)
+    said = measures.verdict({("full", "outcome_auc"): full, ("full", "rank_with_truth"): Measured(0.2, np.nan, np.nan)})
+    assert said.endswith("credit against the truth +0.20")

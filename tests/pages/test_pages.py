@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from markupsafe import escape
+from typer.testing import CliRunner
+
+from tests.pages import pages_world
+from turncredit import tables
+from turncredit.analysis import fidelity_measures, scored_turns
+from turncredit.cli.main import app
+from turncredit.config import from_mapping
+from turncredit.credit import METHODS
+from turncredit.errors import UserError
+from turncredit.pages.agreement import clashes, mean_ranks
+from turncredit.pages.build import page, pages
+from turncredit.pages.choose import choose, pairs
+from turncredit.pages.context import parting, side_by_side, turns_of, verdict
+from turncredit.pages.data import CLEAR, read_book
+from turncredit.pages.draw import decimals_for, number
+from turncredit.pages.method_details import gate_words, walk
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory):
+    return pages_world.make(tmp_path_factory.mktemp("pages"))
+
+
+@pytest.fixture(scope="session")
+def book(world):
+    return read_book(**world.given())
+
+
+def make_pages(world, out, count=5):
+    experiment = from_mapping({"experiment": "synthetic", "audit": {"pages": count}})
+    return pages(experiment=experiment, run="flat_grpo", seed=0, round=1, **world.given(), probes={}, out=out)
+
+
+def test_a_failure_is_laid_beside_the_longest_successful_sibling_that_has_a_page(book):
+    chosen = choose(book, 6)
+    assert len(chosen) == len(set(chosen)) == 6
+    found = pairs(book, chosen)
+    assert found
+    for failed, won in found:
+        assert book.turns.group_R[failed] == book.turns.group_R[won]
+        assert not book.success_R[failed]
+        assert book.success_R[won]
+        others = [r for r in book.siblings(failed) if book.success_R[r] and r in chosen]
+        assert book.turns.length_R[won] == max(book.turns.length_R[r] for r in others)
+
+
+def test_rollouts_with_ground_truth_come_before_those_without(world, tmp_path):
+    table = tables.read(world.branches)
+    few = table.filter(pc.equal(table["rollout_id"], "game-2#1"))
+    tables.pq.write_table(few, tmp_path / "branches.parquet")
+    book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
+    assert book.ids_R[choose(book, 3)[0]] == ("game-2", "game-2#1")
+
+
+def test_a_group_without_contrast_comes_last(tmp_path):
+    world = pages_world.make(tmp_path, groups=3)
+    table = tables.read(world.turns)
+    rewards = [
+        1.0 if group == "game-1" else reward
+        for group, reward in zip(table["group_id"].to_pylist(), table["reward"].to_pylist(), strict=True)
+    ]
+    won = [
+        group == "game-1" or won
+        for group, won in zip(table["group_id"].to_pylist(), table["success"].to_pylist(), strict=True)
+    ]
+    changed = table.set_column(table.column_names.index("reward"), "reward", pa.array(rewards))
+    changed = changed.set_column(table.column_names.index("success"), "success", pa.array(won))
+    tables.write(changed, world.turns, "turns", pages_world.MADE_BY)
+    book = read_book(**world.given())
+    groups = [book.ids_R[rollout][0] for rollout in choose(book, 9)]
+    assert groups.count("game-1") == 1
+
+
+def test_the_mean_rank_correlation_is_that_of_the_fidelity_measures(world, book):
+    truth, advantages = scored_turns.load(world.turns, list(world.credits.values()), world.branches)
+    for name, mean in mean_ranks(book).items():
+        found = fidelity_measures.rank_correlation(advantages[name], truth)
+        assert mean == pytest.approx(found.value, abs=1e-12)
+
+
+def test_credit_clashes_only_where_the_sign_of_the_truth_is_known(book):
+    truth = book.truth
+    for row in range(book.turns.n):
+        credit = book.credits["flat_grpo"].advantage_N[row]
+        known = abs(truth.advantage_N[row]) > 1.96 * truth.se_N[row]
+        assert clashes(book, "flat_grpo", row) == bool(known and credit * truth.advantage_N[row] < 0)
+
+
+def test_a_page_says_from_where_on_a_sign_counts_as_known(book, tmp_path):
+    page(book, 0, against=None, out=tmp_path / "one.html")
+    assert (tmp_path / "one.html").read_text().count(f"more than {CLEAR} standard errors from zero") == 2
+
+
+def test_the_walk_shown_for_scpo_gives_the_credits_of_its_table(book):
+    seen = 0
+    for rollout in np.flatnonzero(~book.success_R):
+        found = walk(book, "scpo", METHODS["scpo"], int(rollout))
+        credited = {step.row: step for step in found.steps if step.place >= 0}
+        for row in book.rows(int(rollout)).tolist():
+            credit = book.credits["scpo"].components["scpo_credit"][row]
+            assert (row in credited) == (book.credits["scpo"].components["scpo_reference"][row] >= 0)
+            if row in credited:
+                assert credit == pytest.approx(max(0.0, (credited[row].similarity - 0.4) / 0.6))
+                assert credited[row].similarity >= found.theta
+                seen += 1
+        assert [step.visit for step in found.steps] == sorted(step.visit for step in found.steps)
+    assert seen
+
+
+def test_a_success_has_no_walk(book):
+    won = int(np.flatnonzero(book.success_R)[0])
+    assert walk(book, "scpo", METHODS["scpo"], won) is None
+
+
+def test_the_gate_is_told_in_words_only_where_there_is_one(book):
+    parts = book.credits["mgr_no_critic"].components
+    for row in range(book.turns.n):
+        words = gate_words(parts, row)
+        flipped = parts["gate"][row] < 0 and parts["local"][row] > 0
+        assert ("turned it negative" in words) == flipped
+    assert gate_words(book.credits["gigpo"].components, 0) is None
+
+
+def test_the_same_tables_give_the_same_bytes_and_old_pages_go(world, tmp_path):
+    make_pages(world, tmp_path / "one")
+    (tmp_path / "one" / "stale.html").write_text("from an earlier choice")
+    measured = make_pages(world, tmp_path / "one")
+    make_pages(world, tmp_path / "two")
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    assert "stale.html" not in one
+    assert {name: text.replace(b"/one", b"/two") for name, text in one.items()} == two
+    assert measured["pages"] == len(one)
+
+
+def test_every_link_between_pages_leads_somewhere(world, tmp_path):
+    make_pages(world, tmp_path / "pages")
+    for path in (tmp_path / "pages").glob("*.html"):
+        text = path.read_text()
+        ids = set(re.findall(r'id="([^"]+)"', text))
+        for link in re.findall(r'href="([^"]+)"', text):
+            file, _, part = link.partition("#")
+            assert (path.parent / file).exists() if file else part in ids, (path.name, link)
+
+
+def test_fifty_turns_and_twenty_methods_stay_under_a_megabyte(tmp_path):
+    names = [name for name, method in METHODS.items() if not method.needs and not name.startswith("hipif")]
+    world = pages_world.make(tmp_path, groups=1, longest=50, methods=names)
+    assert len(names) >= 15
+    assert make_pages(world, tmp_path / "pages", count=4)["largest_bytes"] < 1e6
+
+
+def test_texts_of_the_tables_are_never_markup(world, tmp_path):
+    make_pages(world, tmp_path / "pages", count=12)
+    texts = [path.read_text() for path in (tmp_path / "pages").glob("*.html")]
+    assert any("&lt;script&gt;document.title" in text for text in texts)
+    for text in texts:
+        assert "<script>document" not in text
+        assert "<img" not in text
+        assert "<b>evil" not in text
+
+
+def test_page_needs_no_more_than_keys_rewards_and_credits(tmp_path):
+    rows = {"group_id": ["g"] * 4, "rollout_id": ["a", "a", "b", "b"], "turn": [0, 1, 0, 1], "reward": [0.0, 1, 0, 0]}
+    tables.pq.write_table(pa.table(rows), tmp_path / "turns.parquet")
+    rows |= {"advantage": [1.0, 2.0, -1.0, float(0)]}
+    tables.pq.write_table(pa.table(rows), tmp_path / "mine.parquet")
+    command = ["page", "--turns", str(tmp_path / "turns.parquet"), "--credits", str(tmp_path / "mine.parquet")]
+    done = CliRunner().invoke(app, [*command, "--rollout", "g/a", "--out", str(tmp_path / "a.html")])
+    assert done.exit_code == 0, done.output
+    assert "+2.00" in (tmp_path / "a.html").read_text()
+    done = CliRunner().invoke(app, [*command, "--rollout", "b", "--against", "a", "--out", str(tmp_path / "b.html")])
+    assert done.exit_code == 0, done.output
+
+
+def test_several_methods_may_share_a_file(world, tmp_path):
+    both = pa.concat_tables(
+        [tables.read(world.credits[name]).select([*tables.KEYS, "method", "advantage"]) for name in ("gigpo", "scpo")]
+    )
+    tables.pq.write_table(both, tmp_path / "both.parquet")
+    book = read_book(turns=world.turns, credits={"both": tmp_path / "both.parquet"})
+    assert list(book.credits) == ["gigpo", "scpo"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--rollout", "game-0#9"], "no rollout 'game-0#9' (did you mean 'game-0#"),
+        (["--rollout", "game-0#0", "--against", "game-1#0"], "not another rollout of the same group"),
+        (["--rollout", "game-0#0", "--show", "gigpoo"], "none of the credits is of that method"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_file(world, tmp_path, change, says):
+    out = tmp_path / "page.html"
+    command = ["page", "--turns", str(world.turns), "--credits", str(world.credits["gigpo"]), "--out", str(out)]
+    done = CliRunner().invoke(app, [*command, *change])
+    assert isinstance(done.exception, UserError)
+    assert says in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not out.exists()
+
+
+def test_branches_of_other_turns_are_refused(world, tmp_path):
+    table = tables.read(world.branches)
+    other = table.set_column(1, "rollout_id", pa.array(["elsewhere"] * table.num_rows))
+    tables.pq.write_table(other, tmp_path / "branches.parquet")
+    with pytest.raises(UserError, match=r"'elsewhere'.* is not one of these turns"):
+        read_book(turns=world.turns, credits={}, branches=tmp_path / "branches.parquet")
+
+
+def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(book):
+    for rollout in range(book.turns.rollouts):
+        rows = book.branched(rollout)
+        true = book.truth.advantage_N[rows]
+        sign = 1 if book.success_R[rollout] else -1
+        row = int(rows[(sign * true).argmax()])
+        if sign * book.truth.advantage_N[row] <= 0:
+            continue
+        said = str(verdict(book, rollout)[0])
+        right = sum(credit.advantage_N[row] * sign > 0 for credit in book.credits.values())
+        before, after = (100 * book.truth.extra[name][row] for name in ("v_true", "q_true"))
+        assert f"turn {book.turns.turn_N[row]}</a>" in said
+        assert f"{'rose' if sign > 0 else 'fell'} from {before:.0f}% to {after:.0f}%" in said
+        assert f"{right} of {len(book.credits)} methods" in said
+        for method, credit in book.credits.items():
+            top = (sign * credit.advantage_N[book.rows(rollout)]).max()
+            if sign * credit.advantage_N[row] < top:
+                assert method not in said.partition("methods")[2]
+
+
+def test_two_rollouts_are_told_apart_at_their_first_different_turn(book):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    left, right = (turns_of(book, rollout, [], components=False) for rollout in (failed, won))
+    alike = next(n for n, (a, b) in enumerate(zip(left, right, strict=False)) if (a.action, a.got) != (b.action, b.got))
+    said = str(parting(left, right))
+    assert str(escape(left[alike].action)) in said
+    assert str(escape(right[alike].action)) in said
+    assert ("at once" in said) == (alike == 0)
+    assert "until the shorter one ends" in str(parting(left, left[:2]))
+
+
+def test_same_actions_face_each_other_and_nothing_is_lost(book):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    left, right = (turns_of(book, rollout, [], components=False) for rollout in (failed, won))
+    lines = side_by_side(left, right)
+    assert [one for one, _, _ in lines if one] == left
+    assert [other for _, other, _ in lines if other] == right
+    assert all(one.action == other.action for one, other, same in lines if same)
+
+
+def test_numbers_keep_their_sign_and_zero_is_zero():
+    assert [number(x) for x in (1.005, -0.5, 0.0, float("nan"), -0.001)] == ["+1.00", "−0.50", "0", "–", "−0.00"]
+    assert [decimals_for(scale) for scale in (1.0, 0.05, 0.001)] == [2, 3, 5]
+
+
+def test_a_rollout_without_branches_says_so(world, tmp_path):
+    table = tables.read(world.branches)
+    few = table.filter(pc.equal(table["rollout_id"], "game-2#1"))
+    tables.pq.write_table(few, tmp_path / "branches.parquet")
+    book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
+    other = next(n for n, (_, name) in enumerate(book.ids_R) if name == "game-0#0")
+    assert "No turn of this rollout was branched" in str(verdict(book, other)[0])
+
+
+def test_of_two_rollouts_the_failure_stands_on_the_left_whoever_is_named_first(book, tmp_path):
+    failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
+    page(book, failed, against=won, out=tmp_path / "one.html")
+    page(book, won, against=failed, out=tmp_path / "two.html")
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    assert 'class="heatmap"' in (tmp_path / "one.html").read_text()

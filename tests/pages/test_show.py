@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from turncredit import tables
+from turncredit.errors import UserError
+from turncredit.pages import show
+
+
+def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), credit_files=(), components=False) -> str:
+    show.run(str(what), rollout, turn, results=results, credit_files=list(credit_files), components=components)
+    return capsys.readouterr().out
+
+
+def test_without_a_rollout_all_are_listed(finished, capsys):
+    folder = finished / "runs/flat_grpo/seed0/round02"
+    out = shown(capsys, folder)
+    for name in pq.read_table(folder / "rollouts/turns.parquet")["rollout_id"].unique().to_pylist():
+        assert f"/{name} " in out
+
+
+def test_a_run_is_found_by_its_short_name(finished, capsys):
+    by_name = shown(capsys, "flat_grpo/seed0/round02", "train-2-0#1", results=finished.parent)
+    by_folder = shown(capsys, finished / "runs/flat_grpo/seed0/round02", "train-2-0/train-2-0#1")
+    assert by_name == by_folder
+
+
+def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
+    folder = finished / "runs/flat_grpo/seed0/round02"
+    out = shown(capsys, folder, "train-2-0#0")
+    credits = tables.read(folder / "credits.parquet", "credits").to_pylist()
+    for row in credits:
+        if row["rollout_id"] == "train-2-0#0":
+            assert f"flat_grpo  {row['advantage']:+8.3f}" in out
+            assert f"> go to shelf {row['turn'] + 1}" in out
+    assert "turn_term" not in out
+    assert "turn_term" in shown(capsys, folder, "train-2-0#0", components=True)
+
+
+def test_round_one_shows_the_shared_rollouts_with_the_methods_own_credit(finished, capsys):
+    out = shown(capsys, finished / "runs/oracle_progress/seed1/round01", "train-1-0#0")
+    assert "oracle_progress" in out
+    assert "flat_grpo" not in out
+
+
+def test_the_shared_rollouts_show_every_methods_credit(finished, capsys):
+    turns = next(finished.glob("sft/rollouts/*/seed0/turns.parquet"))
+    out = shown(capsys, turns, "train-1-0#0")
+    for method in ("flat_grpo", "has_progressive", "oracle_progress", "random_credit"):
+        assert method in out
+
+
+def test_one_turn_is_shown_in_full(finished, capsys):
+    out = shown(capsys, "flat_grpo/seed0/round02", "train-2-0#0", 1, results=finished)
+    assert "observation: You arrive at shelf 1. On the shelf 1, you see a mug 1." in out
+    assert "admissible: look" in out
+    assert "trajectory" in out
+    assert "response_logprobs" not in out
+
+
+def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    keys = {"group_id": [1, 1], "rollout_id": [7, 7], "turn": [1, 0]}
+    pq.write_table(pa.table({**keys, "action": ["second", "first"]}), path)
+    out = shown(capsys, path, "7")
+    assert out.index("> first") < out.index("> second")
+    credit = tmp_path / "credits.parquet"
+    pq.write_table(pa.table({**keys, "method": ["mine"] * 2, "advantage": [-1.0, 0.5]}), credit)
+    # Its whole numbers as keys match the text keys of a credits table.
+    assert "mine    -1.000" in shown(capsys, path, "7", credit_files=[credit])
+
+
+@pytest.mark.parametrize(
+    ("what", "rollout", "turn", "said"),
+    [
+        ("flat_grpo/seed0/rond02", None, None, "did you mean 'flat_grpo/seed0/round02'"),
+        ("nothing/at/all", None, None, "neither a file, nor a folder"),
+        ("flat_grpo/seed0/round02", "train-2-0#77", None, "no rollout 'train-2-0#77'"),
+        ("flat_grpo/seed0/round02", "train-2-0#0", 99, "not 99"),
+    ],
+)
+def test_what_is_not_there_is_one_line(what, rollout, turn, said, finished, capsys):
+    with pytest.raises(UserError) as caught:
+        shown(capsys, what, rollout, turn, results=finished.parent)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_rollout_id_in_several_groups_must_be_written_with_its_group(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"group_id": ["a", "b"], "rollout_id": ["x", "x"], "turn": [0, 0]}), path)
+    with pytest.raises(UserError, match="write GROUP/ROLLOUT"):
+        shown(capsys, path, "x")
+    assert "b/x" in shown(capsys, path, "b/x")
+
+
+def test_a_missing_key_column_is_named(tmp_path, capsys):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"group_id": ["a"], "rollout": ["x"], "turn": [0]}), path)
+    with pytest.raises(UserError, match=r"'rollout_id' is needed \(did you mean 'rollout'"):
+        shown(capsys, path)
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "expected"),
+    [(0.0, 1.0, (0, 0)), (1.0, 1.0, (0, 12)), (-0.5, 1.0, (6, 0)), (0.0, 0.0, (0, 0)), (float("nan"), 1.0, (0, 0))],
+)
+def test_a_bar_grows_from_zero_to_its_side(value, scale, expected):
+    left, right = show.bar(value, scale).split("│")
+    assert (left.count("█"), right.count("█")) == expected
+    assert len(left) == show.BAR
+
+
+# Ground truth and labels ---------------------------------------------------------------------------------------------
+
+
+def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
+    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    mine = [row for row in truth if row["rollout_id"] == "train-3-0#0"]
+    for row in mine:
+        assert f"A* {row['advantage_true']:+.3f} ± 0.100 (V 0.50, Q {row['q_true']:.2f}, 24 continuations)" in out
+    best = max(mine, key=lambda row: row["advantage_true"])
+    assert f"A* {best['advantage_true']:+.3f}" in next(line for line in out.splitlines() if "★ most useful" in line)
+    # The run's own credit comes first, and only once.
+    assert out.count("  flat_grpo  ") == len(mine)
+    assert "turn_value" in out
+    assert "rule-role: D (it moved)" in out
+    assert "Rank correlation with A*" in out
+
+
+def test_an_audits_folder_and_the_shared_rollouts_show_the_same(audited, capsys):
+    by_audit = shown(capsys, audited / "audit/flat_grpo/seed0/round01", "train-1-0#0")
+    turns = next(audited.glob("sft/rollouts/*/seed0/turns.parquet"))
+    assert by_audit == shown(capsys, turns, "train-1-0#0")
+    assert "A* " in by_audit
+    assert shown(capsys, audited / "audit/flat_grpo/seed0/round03", "train-3-0#0") == shown(
+        capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0"
+    )
+
+
+def test_round_one_of_an_audited_run_shows_every_methods_credit_its_own_first(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round01", "train-1-0#0")
+    assert "A* " in out
+    credited = [line.split()[0] for line in out.splitlines() if "│" in line]
+    assert credited[0] == "flat_grpo"
+    assert {"turn_value", "random_credit"} <= set(credited)
+
+
+def test_the_list_says_which_rollouts_have_truth(audited, capsys):
+    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    lines = shown(capsys, audited / "runs/flat_grpo/seed0/round03").splitlines()
+    assert ["rollout", "turns", "branched"] in [line.split()[:3] for line in lines]
+    for name in {row["rollout_id"] for row in truth}:
+        count = sum(row["rollout_id"] == name for row in truth)
+        assert next(line for line in lines if f"/{name} " in line).split()[2] == str(count)
+
+
+def test_a_star_that_noise_explains_says_so(audited, capsys):
+    out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
+    starred = [line for line in out.splitlines() if "★" in line]
+    assert starred
+    for line in starred:
+        value = abs(float(line.split()[1]))
+        assert (value <= 1.96 * 0.1) == line.endswith("not clear of zero")
+
+
+def test_one_turn_in_full_has_its_truth(audited, capsys):
+    assert "A* " in shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0", 0)
+
+
+def test_the_rank_correlation_of_a_rollout_is_spearmans():
+    assert show._rank([1.0, 2.0, 3.0], [0.1, 0.2, 5.0]) == pytest.approx(1)
+    assert show._rank([1.0, 2.0, 3.0], [5.0, 5.0, 5.0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"role": "D", "score": None, "evidence": "took it", "reason": None}, "D (took it)"),
+        ({"role": None, "score": 0.5, "evidence": None, "reason": None}, "score 0.5"),
+        ({"role": None, "score": -1.0, "evidence": "back", "reason": None}, "score -1 (back)"),
+        ({"role": None, "score": float("nan"), "evidence": None, "reason": "no JSON"}, "no label (no JSON)"),
+    ],
+)
+def test_a_label_is_a_role_a_score_or_the_reason_why_there_is_none(said, expected):
+    assert show._label(said) == expected

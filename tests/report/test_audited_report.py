@@ -1,0 +1,300 @@
+"""The report's sections about audits, on SYNTHETIC tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tests.results import synthetic
+from turncredit.config import load
+from turncredit.credit.methods import METHODS
+from turncredit.report import diagnostics, figures, predictors
+from turncredit.report import report as module
+from turncredit.report.grid import Number
+from turncredit.report.ordering import VARIANTS, group_of
+from turncredit.report.papers import published
+from turncredit.report.summary import summarise
+from turncredit.results.collect import collect
+from turncredit.results.sql import answer
+from turncredit.stats import intervals
+
+METHOD_NAMES = ("flat_grpo", "has_progressive", "oracle_progress", "random_credit", "turn_value", "mine")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    config = synthetic.experiment(
+        methods=METHOD_NAMES,
+        seeds=(0, 1),
+        rounds=3,
+        games=24,
+        define={"mine": {"base": "turn_value"}},
+        resources={"update": {"gpu": 2}},
+    )
+    folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
+    synthetic.audit(folder, config)
+    for name, stage in (("label-rule-role", "label"), ("rollout", "rollout")):
+        path = folder / f"runs/flat_grpo/seed0/round02/metrics/{name}.json"
+        numbers = {"labels": 100, "tokens_in": 5000, "tokens_out": 70} if stage == "label" else {"tokens": 900}
+        path.write_text(json.dumps({"stage": stage, "started": 1, "wall_s": 2.0, "cpu_s": 1.0, "metrics": numbers}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(folder):
+    return summarise(collect(folder))
+
+
+@pytest.fixture(scope="module")
+def page(folder, tmp_path_factory):
+    out = tmp_path_factory.mktemp("out")
+    module.report(experiment=collect(folder).experiment, results=folder, out=out)
+    return out
+
+
+def grid(summary, name):
+    return next(grid for grid in summary.grids if grid.name == name)
+
+
+def test_every_number_about_an_audit_is_what_its_sql_gives(folder, page):
+    rows = pq.read_table(page / "summary.parquet").to_pylist()
+    tables = {row["table"].split("_")[0] for row in rows}
+    assert {"fidelity", "gradients", "leaks", "invariants", "judged", "spending", "curve", "final"} <= tables
+    for row in rows[::3] + [row for row in rows if row["table"] in ("judged", "spending", "invariants")]:
+        value = answer(row["sql"], folder.parent).column(0)[0].as_py()
+        assert float(value) == pytest.approx(row["value"], abs=1e-9), (row["table"], row["row"], row["column"])
+
+
+def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
+    html = (page / "index.html").read_text()
+    assert html.index("All invariants hold: 12 checks of 3 invariants in 4 rounds") < html.index('class="facts"')
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=3, games=6)
+    broken = synthetic.make(tmp_path, config)
+    assert diagnostics.holds(collect(broken)).all is None
+    synthetic.audit(broken, config, broken=True)
+    said = diagnostics.holds(collect(broken))
+    assert said.all is False
+    assert "conservation in flat_grpo, seed 0, round 3: rollout 3 is off by 0.3" in said.words
+
+
+def test_a_report_without_an_audit_names_none_of_its_sections(finished, tmp_path):
+    module.report(experiment=collect(finished).experiment, results=finished, out=tmp_path)
+    html = (tmp_path / "index.html").read_text()
+    for absent in ('id="fidelity"', 'id="gradients"', 'id="predicts"', 'id="leaks"', 'id="judges"', 'id="pages"'):
+        assert absent not in html
+    assert "Invariants: not checked here" in html
+    assert not (tmp_path / "roles.html").exists()
+
+
+def test_links_of_the_page_lead_somewhere(page):
+    html = (page / "index.html").read_text()
+    ids = set(re.findall(r'\bid="([^"]+)"', html))
+    addresses = re.findall(r'<a href="([^"]+)"', html)
+    assert len([address for address in addresses if address.endswith("pages/index.html")]) == 4
+    for address in addresses:
+        if address.startswith("#"):
+            assert address[1:] in ids
+        else:
+            assert (page / address).exists(), address
+
+
+def test_fidelity_is_given_for_every_round_with_the_ceiling(summary):
+    first = grid(summary, "fidelity_flat_grpo_01")
+    assert next(iter(first.rows)) == diagnostics.CEILING
+    assert first.rows[diagnostics.CEILING]["rank_correlation"].value == pytest.approx(0.6)
+    assert first.rows["turn_value"]["rank_correlation"].direction == "up"
+    assert first.rows["has_turnrd"]["rank_correlation"].direction == "down"
+    assert not first.closed
+    assert grid(summary, "fidelity_flat_grpo_03").closed
+    assert list(grid(summary, "fidelity_rounds").rows["turn_value"]) == ["flat_grpo_01", "flat_grpo_03"]
+
+
+def test_seeds_that_agree_are_one_sample_and_seeds_that_do_not_are_few():
+    alike = pd.DataFrame({"value": [0.3, 0.3], "low": [0.2, 0.2], "high": [0.4, 0.4]})
+    value, low, high = diagnostics.pooled(alike)
+    assert (value, low, high) == pytest.approx((0.3, 0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
+    near = alike.assign(value=[0.26, 0.34])
+    assert diagnostics.pooled(near)[1:] == pytest.approx((0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
+    apart = alike.assign(value=[0.0, 0.6])
+    assert diagnostics.pooled(apart)[1] < -3  # two seeds that disagree: Student's t with one degree of freedom
+    assert diagnostics.pooled(alike.iloc[:1]) == (0.3, 0.2, 0.4)
+    assert np.isnan(diagnostics.pooled(alike.assign(value=np.nan))[0])
+    assert diagnostics.pooled(alike.assign(low=np.nan))[1:] == (None, None)
+
+
+def test_learned_methods_have_a_line_that_says_whether_they_leak(summary, page):
+    assert {leak.method: leak.clear for leak in summary.leaks} == {"turn_value": True, "has_turnrd": False}
+    assert summary.leaks_of == "round 3, rollouts of flat_grpo"
+    html = (page / "index.html").read_text()
+    assert "reads the outcome off the length: AUC .99 in full" in html
+
+
+def test_methods_are_grouped_and_the_largest_effect_comes_first(summary):
+    assert list(summary.order) == ["start", "methods", "variants", "rails"]
+    assert summary.order["variants"] == ["mine"]
+    assert set(summary.order["rails"]) == {"oracle_progress", "random_credit"}
+    effects = [dict(summary.differences).get(name) for name in summary.order["methods"] if name in METHOD_NAMES]
+    values = [0.0 if effect is None else effect.value for effect in effects]
+    assert values == sorted(values, reverse=True)
+    # A method that only the audit compares stands where it belongs as well.
+    assert "has_turnrd" in summary.order["methods"]
+    assert list(grid(summary, "final").rows) == [
+        name for names in summary.order.values() for name in names if name != "has_turnrd"
+    ]
+
+
+def test_variants_are_methods_that_exist():
+    assert set(METHODS) >= VARIANTS
+    said = {name for name, method in METHODS.items() if "ablation" in method.summary or "without" in method.summary}
+    assert said <= VARIANTS
+    config = synthetic.experiment(methods=["a", "flat_grpo"], define={"a": {"base": "oracle_progress"}})
+    assert group_of(config, "a") == "rails"
+
+
+def test_the_page_heads_each_group_once_per_table(page):
+    html = (page / "index.html").read_text()
+    final = html[html.index('id="final"') : html.index("<figure>", html.index('id="final"'))]
+    assert [final.count(words) for words in ("variants and ablations", "rails: not methods")] == [1, 1]
+
+
+def test_the_gap_closed_is_the_ratio_of_the_differences(summary):
+    rows = grid(summary, "final").rows
+    gain, gap = (rows[name]["minus_baseline"].value for name in ("turn_value", "oracle_progress"))
+    cell = rows["turn_value"]["gap"]
+    if isinstance(cell, Number):
+        assert cell.value == pytest.approx(gain / gap)
+    assert rows["flat_grpo"]["gap"] == rows["oracle_progress"]["gap"] == ""
+
+
+def test_fiellers_interval_covers_the_ratio():
+    rng, hits, runs = np.random.default_rng(5), 0, 200
+    for _ in range(runs):
+        rows = [(seed, 1, f"g{game}") for seed in range(4) for game in range(60)]
+        frame = pd.DataFrame(rows, columns=["seed", "round", "task_id"]).assign(rollouts=1)
+        game, seeds = np.tile(rng.normal(size=60), 4), np.repeat(rng.normal(size=4) * 0.03, 60)
+        gap = frame.assign(value=0.2 + seeds + 0.2 * game + rng.normal(size=240) * 0.3)
+        gain = frame.assign(value=0.1 + seeds / 2 + 0.1 * game + rng.normal(size=240) * 0.3)
+        found = intervals.gap_share(gain, gap)
+        if found is None:
+            runs -= 1
+            continue
+        hits += not (found.low > 0.5 or found.high < 0.5)
+    assert runs > 150
+    assert hits / runs > 0.9
+
+
+def test_without_a_clear_gap_there_is_no_share_of_it():
+    frame = pd.DataFrame({"seed": 0, "round": 1, "task_id": [f"g{game}" for game in range(20)], "rollouts": 1})
+    noise = np.random.default_rng(1).normal(size=20)
+    assert intervals.gap_share(frame.assign(value=1.0), frame.assign(value=noise)) is None
+
+
+def test_the_curves_begin_with_the_sft_policy_at_round_zero(summary):
+    first = summary.points[summary.points["round"] == 0]
+    assert first["method"].tolist() == ["sft"]
+    evals = summary.results.evals
+    assert first["success"].iloc[0] == pytest.approx(evals[evals["method"] == "sft"]["success"].mean())
+    assert grid(summary, "curve").rows["sft"]["round00"].value == pytest.approx(first["success"].iloc[0])
+    assert set(summary.points[summary.points["method"] != "sft"]["covers"]) == {"seeds and games"}
+
+
+def test_spending_counts_accelerators_judges_and_the_audit_apart(summary):
+    rows = grid(summary, "spending").rows
+    assert rows["flat_grpo"]["judge_in"].value == 5000
+    assert rows["flat_grpo"]["tokens"].value == 900
+    # An update takes 3 seconds and asks for two accelerators: 2 seeds x 3 rounds.
+    assert rows["turn_value"]["gpu"].value == pytest.approx(3.0 * 2 * 2 * 3)
+    assert rows["audit"]["wall"].value == pytest.approx(9.0 * 4)
+    total = sum(row["wall"].value for row in rows.values())
+    metrics = summary.results.metrics
+    assert total == pytest.approx(metrics[metrics["name"] == "wall_s"]["value"].sum())
+
+
+def test_roles_are_held_against_the_truth(folder, summary):
+    cells = grid(summary, "judged").rows["rule: regression"]
+    query = """SELECT avg(b.advantage_true) AS mean, count(*) AS n FROM branches b
+        JOIN labels l USING (experiment, seed, round, group_id, rollout_id, turn)
+        JOIN turns t USING (experiment, seed, round, group_id, rollout_id, turn)
+        WHERE l.role = 'R' AND t.success AND t.method IN ('sft', 'flat_grpo') AND l.method IN ('sft', 'flat_grpo')"""
+    found = answer(query, folder).to_pylist()[0]
+    assert (cells["success"].value, cells["success_turns"].value) == pytest.approx((found["mean"], found["n"]))
+    assert cells["success"].low < cells["success"].value < cells["success"].high
+
+
+# Does it predict learning? -------------------------------------------------------------------------------------------
+
+
+def test_predictions_have_a_point_for_every_method_that_was_audited_and_trained(summary):
+    assert [found.name for found in summary.predictions] == ["fidelity", "snr"]
+    for found in summary.predictions:
+        assert {point.method for point in found.points} == set(METHOD_NAMES) - {"mine"}
+        assert "over all 5" in found.words
+        assert "over the 3 without the rails" in found.words
+
+
+@pytest.mark.parametrize(("y", "rho"), [([1, 2, 3, 4, 5, 6], 1.0), ([6, 5, 4, 3, 2, 1], -1.0), ([1] * 6, 0.0)])
+def test_spearmans_correlation_of_known_orders(y, rho):
+    found = predictors.spearman(np.arange(6.0), np.array(y, dtype=float))
+    assert found[0] == pytest.approx(rho)
+    if rho:
+        assert found[3] == pytest.approx(2 / 720)
+    assert np.isnan(predictors.spearman(np.arange(4.0), np.arange(4.0))[1])
+
+
+def test_the_permutation_p_is_uniform_where_nothing_is_related():
+    rng = np.random.default_rng(0)
+    ps = [predictors.spearman(rng.normal(size=6), rng.normal(size=6))[3] for _ in range(300)]
+    assert 0.01 < np.mean(np.array(ps) < 0.05) < 0.1
+
+
+def test_names_in_a_scatter_do_not_cover_each_other(summary):
+    found = summary.predictions[0]
+    same = [replace(point, x=found.points[0].x, gain=None) for point in found.points]
+    picture = figures.scatter(same, label="x", against="flat_grpo", methods=METHOD_NAMES)
+    heights = sorted(text.xy[1] for text in picture.axes[0].texts)
+    assert len(heights) == len(same)
+    assert min(np.diff(heights)) > 0
+
+
+# The papers' numbers -------------------------------------------------------------------------------------------------
+
+
+def test_published_numbers_belong_to_presets_and_their_methods():
+    presets = {}
+    root = Path(__file__).parents[2]
+    for path in sorted((root / "config/paper").glob("*.yaml")):
+        config = load([root / "config.yaml", path])
+        presets[config.experiment] = config
+    for name, paper in published().items():
+        assert name in presets, name
+        assert set(paper.numbers) <= {"sft", *presets[name].methods}, name
+        assert paper.source
+        assert paper.compare
+
+
+def test_every_preset_but_the_one_whose_numbers_are_lost_has_its_papers():
+    presets = {path.stem for path in (Path(__file__).parents[2] / "config/paper").glob("*.yaml")}
+    assert presets - set(published()) == {"triage_table10"}
+
+
+def test_a_papers_preset_shows_the_papers_numbers_beside_ours(tmp_path):
+    config = synthetic.experiment(
+        methods=["flat_grpo", "gigpo", "mgr"], seeds=[0], rounds=3, games=24, experiment="mgr_table1"
+    )
+    folder = synthetic.make(tmp_path, config, turns=False)
+    summary = summarise(collect(folder))
+    row = grid(summary, "paper").rows["flat_grpo"]
+    assert row["paper_L2"] == "52.3"
+    evals = summary.results.evals
+    hard = evals[(evals["method"] == "flat_grpo") & evals["family"].isin(["cool", "pick2"])]
+    assert row["L2"].value == pytest.approx(hard["success"].mean())
+    assert answer(row["L2"].sql, folder).column(0)[0].as_py() == pytest.approx(row["L2"].value)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert "MGR, table 1 (ALFWorld, Qwen2.5-7B)" in (tmp_path / "out/index.html").read_text()

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from tests.results import synthetic
+from turncredit import tables
+from turncredit.errors import UserError
+from turncredit.report import figures
+from turncredit.report import report as module
+from turncredit.report.grid import Number
+from turncredit.report.summary import summarise
+from turncredit.results.collect import collect, read_config
+from turncredit.results.sql import answer
+from turncredit.stats import intervals
+
+
+@pytest.fixture(scope="module")
+def page(finished, tmp_path_factory):
+    out = tmp_path_factory.mktemp("report")
+    metrics = module.report(experiment=read_config(finished), results=finished, out=out)
+    return out, metrics
+
+
+def cell(summary, grid: str, row: str, column: str):
+    return next(found for found in summary.grids if found.name == grid).rows[row].get(column)
+
+
+def test_every_number_is_what_its_sql_gives(finished, page):
+    out, _ = page
+    rows = pq.read_table(out / "summary.parquet").to_pylist()
+    assert len(rows) > 60
+    for row in rows:
+        value = answer(row["sql"], finished.parent).column(0)[0].as_py()
+        assert value == pytest.approx(row["value"], abs=1e-9), (row["table"], row["row"], row["column"])
+
+
+def test_every_number_names_files_that_exist(finished, page):
+    for row in pq.read_table(page[0] / "summary.parquet").to_pylist():
+        for pattern in row["path"].split():
+            listed = subprocess.run(["bash", "-c", f"ls {finished}/{pattern}"], capture_output=True, check=False)
+            if "**" not in pattern:
+                assert listed.returncode == 0, pattern
+
+
+def test_the_summary_says_what_made_it(finished, page):
+    made_by = tables.metadata(page[0] / "summary.parquet")
+    assert (made_by["schema"], made_by["stage"]) == ("summary", "report")
+    assert made_by["config"]["rollout"] == json.loads((finished / "config.json").read_text())["rollout"]
+
+
+def test_the_csv_holds_the_same_rows_as_the_parquet(page):
+    with (page[0] / "summary.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    table = pq.read_table(page[0] / "summary.parquet").to_pylist()
+    assert [float(row["value"]) for row in rows] == pytest.approx([row["value"] for row in table])
+    assert [row["sql"] for row in rows] == [row["sql"] for row in table]
+
+
+def test_the_page_says_the_numbers_of_the_table(page):
+    html = (page[0] / "index.html").read_text()
+    shown = json.loads(re.search(r'id="numbers">(.*?)</script>', html, re.DOTALL)[1])
+    assert len(shown) == pq.read_metadata(page[0] / "summary.parquet").num_rows
+    for number in shown:
+        assert f">{number['value']}</button>" in html
+
+
+def test_the_page_needs_no_network(page):
+    html = re.sub(r"<pre>.*?</pre>", "", (page[0] / "index.html").read_text(), flags=re.DOTALL)  # the configuration
+    links = set(re.findall(r"(?:https?:)?//[\w.-]+", html)) - {"http://www.w3.org"}
+    assert not links
+    assert not re.search(r"<(?:link|img|iframe|script[^>]*src)", html)
+
+
+def test_secrets_of_the_configuration_are_not_on_the_page(tmp_path):
+    secrets = {"url": "https://user:hunter2@host/x", "api_key": "hunter2", "nested": [{"hub_token": "hunter2"}]}
+    more = {"env": {"settings": secrets}, "tracking": {"uri": "http://me:hunter2@host"}}
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6, **more)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert "https://host/x" in (tmp_path / "out/index.html").read_text()
+    for path in (tmp_path / "out").iterdir():
+        assert b"hunter2" not in path.read_bytes(), path.name
+
+
+def test_ids_on_the_page_are_unique(page):
+    ids = re.findall(r'\bid="([^"]+)"', (page[0] / "index.html").read_text())
+    assert len(ids) == len(set(ids))
+
+
+def test_two_reports_of_the_same_results_are_the_same_bytes(finished, page, tmp_path):
+    module.report(experiment=read_config(finished), results=finished, out=tmp_path)
+    for path in sorted(page[0].iterdir()):
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
+
+
+def test_pictures_for_the_readme_are_whole_and_on_white(page):
+    root = ET.parse(page[0] / "learning_curves.svg").getroot()
+    texts = ["".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert any(text.startswith("oracle_progress ") for text in texts)
+    assert (page[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_final_is_the_mean_of_the_last_three_rounds_over_finished_seeds(finished):
+    results = collect(finished)
+    summary = summarise(results)
+    frame = results.evals[(results.evals["method"] == "flat_grpo") & results.evals["round"].isin([3, 4, 5])]
+    expected = frame.groupby(["seed", "round"])["success"].mean().mean()
+    assert cell(summary, "final", "flat_grpo", "final").value == pytest.approx(expected)
+
+
+def test_best_is_labelled_and_never_below_last(finished):
+    summary = summarise(collect(finished))
+    for method in synthetic.CEILINGS:
+        best, last = (cell(summary, "final", method, name).value for name in ("best", "last"))
+        assert best >= last
+    grid = summary.sections["final"][0]
+    assert "optimistic" in next(column.meaning for column in grid.columns if column.key == "best")
+
+
+def test_the_training_curve_begins_with_the_shared_rollouts(finished):
+    training = collect(finished).training
+    first = training[training["round"] == 1]
+    assert first.groupby("seed")["successes"].nunique().eq(1).all()
+    assert set(first["method"]) == set(synthetic.CEILINGS)
+    assert first["path"].str.contains("sft/rollouts").all()
+
+
+def test_an_unfinished_run_is_missing_and_not_zero(tmp_path):
+    config = synthetic.experiment(games=12, rounds=4)
+    done = {("oracle_progress", 0): 2, ("oracle_progress", 1): 0, ("random_credit", 1): 3}
+    folder = synthetic.make(tmp_path, config, rounds_done=done, turns=False)
+    summary = summarise(collect(folder))
+    assert cell(summary, "final", "oracle_progress", "final") is None
+    assert cell(summary, "final", "oracle_progress", "seeds") == "unfinished: 2 of 8 evaluations"
+    assert cell(summary, "families", "oracle_progress", "pick") is None
+    assert cell(summary, "final", "random_credit", "seeds") == "1"
+    assert summary.verdict.informative is not True
+    assert "oracle_progress has no finished runs" in summary.verdict.words
+    assert "oracle_progress, seed 0: rounds 3-4 not evaluated yet" in summary.missing
+    metrics = module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert (metrics["runs"], metrics["finished"]) == (8, 5)
+    rows = pq.read_table(tmp_path / "out/summary.parquet").to_pylist()
+    assert not [
+        row for row in rows if row["row"] == "oracle_progress" and row["table"] in ("final", "families", "costs")
+    ]
+
+
+def test_a_difference_uses_only_seeds_that_both_methods_have_finished(tmp_path):
+    config = synthetic.experiment(games=12, rounds=3, seeds=(0, 1, 2))
+    folder = synthetic.make(tmp_path, config, rounds_done={("flat_grpo", 2): 1}, turns=False)
+    summary = summarise(collect(folder))
+    difference = cell(summary, "final", "oracle_progress", "minus_baseline")
+    assert "2 seeds" in difference.note
+    assert "seed IN (0, 1)" in difference.sql
+    assert "3 seeds" in cell(summary, "final", "oracle_progress", "minus_sft").note
+
+
+def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=4, games=6)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    (folder / "sft/evals/round04.parquet").unlink()
+    summary = summarise(collect(folder))
+    assert cell(summary, "final", "sft", "final") is None
+    assert cell(summary, "final", "flat_grpo", "minus_sft") is None
+    assert isinstance(cell(summary, "final", "flat_grpo", "final"), Number)
+
+
+def test_one_method_one_seed_one_round_is_enough_for_a_report(tmp_path):
+    config = synthetic.experiment(methods=["has_progressive"], seeds=[3], rounds=1, games=6)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    summary = summarise(collect(folder))
+    assert summary.baseline == "has_progressive"
+    assert summary.verdict.informative is None
+    assert "games only (one seed)" in cell(summary, "final", "has_progressive", "final").note
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_report_can_be_made_from_the_first_evaluation_on(tmp_path, last):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=5, games=6)
+    folder = synthetic.make(tmp_path, config, rounds_done={("flat_grpo", 0): last}, turns=False)
+    metrics = module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert metrics["finished"] == 0
+    assert (tmp_path / "out/learning_curves.svg").exists() == (last == 1)
+
+
+def test_an_experiment_of_the_sft_policy_alone_has_a_report(tmp_path):
+    config = synthetic.experiment(methods=["sft"], seeds=[0], rounds=3, games=6)
+    folder = synthetic.make(tmp_path, config.model_copy(update={"methods": ()}), turns=False)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert isinstance(cell(summarise(collect(folder, config)), "final", "sft", "final"), Number)
+
+
+def test_runs_that_the_configuration_does_not_name_are_shown_and_said(tmp_path):
+    config = synthetic.experiment(games=6, rounds=1, seeds=[0])
+    folder = synthetic.make(tmp_path, config, turns=False)
+    fewer = synthetic.experiment(methods=["flat_grpo"], games=6, rounds=1, seeds=[0])
+    summary = summarise(collect(folder, fewer))
+    assert isinstance(cell(summary, "final", "oracle_progress", "final"), Number)
+    assert "oracle_progress, seed 0: on disk, but not in the configuration" in summary.missing
+
+
+def test_more_methods_than_one_picture_holds_get_a_panel_each():
+    names = ["flat_grpo", *(f"method_{number}" for number in range(9))]
+    rows = [(name, round_, 0.4, 0.3, 0.5) for name in names for round_ in (1, 2)]
+    curves = pd.DataFrame(rows, columns=["method", "round", "success", "low", "high"])
+    seeds = curves.assign(seed=0)
+    picture = figures.learning_curves(curves, seeds, None, methods=names, ylabel="success")
+    titles = [ax.get_title(loc="left") for ax in picture.axes if ax.get_visible()]
+    assert titles == names[1:]
+
+
+def test_no_two_methods_of_one_picture_look_the_same():
+    names = ["flat_grpo", "oracle_progress", "random_credit", *(f"method_{number}" for number in range(4))]
+    looks = figures.looks(names)
+    assert len({look.marker for look in looks.values()}) == len(names)
+    assert len({look.colour for look in looks.values()}) == len(names)
+
+
+def test_results_without_evaluations_and_folders_without_results_are_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(synthetic.experiment().model_dump(mode="json")))
+    with pytest.raises(UserError, match="no evaluation yet"):
+        collect(tmp_path)
+
+
+def test_a_damaged_table_stops_the_report_by_name(tmp_path):
+    config = synthetic.experiment(games=6, rounds=1, seeds=[0])
+    folder = synthetic.make(tmp_path, config, turns=False)
+    path = folder / "runs/flat_grpo/seed0/round01/evals.parquet"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(tables.TableError, match=r"flat_grpo/seed0/round01/evals\.parquet: not a readable Parquet"):
+        module.report(experiment=config, results=folder, out=tmp_path / "out")
+    assert not (tmp_path / "out/index.html").exists()
+
+
+def test_an_evaluation_in_another_runs_folder_is_refused(tmp_path):
+    config = synthetic.experiment(games=6, rounds=1, seeds=[0])
+    folder = synthetic.make(tmp_path, config, turns=False)
+    shutil.copy(
+        folder / "runs/oracle_progress/seed0/round01/evals.parquet",
+        folder / "runs/flat_grpo/seed0/round01/evals.parquet",
+    )
+    with pytest.raises(UserError, match="column 'method' says 'oracle_progress'"):
+        collect(folder)
+
+
+def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
+    module.print_table(finished)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    lines = out.splitlines()
+    row = next(line for line in lines if line.strip().startswith("oracle_progress"))
+    number = cell(summarise(collect(finished)), "final", "oracle_progress", "final")
+    assert f"{number.text} ({number.interval})" in row
+    assert any("nformative" in line for line in lines)
+
+
+def test_comparisons_are_worded_for_their_number():
+    found = intervals.Estimate(0.1, 0.05, 0.15, 0.02, 10, 2, 10, "seeds and games")
+    from turncredit.report.summary import _comparisons
+
+    assert "none differs" in _comparisons("flat_grpo", {"a": found}, {"a": 0.2})
+    assert "a (+10.0) differs; the other cannot" in _comparisons("flat_grpo", {"a": found}, {"a": 0.04, "b": 0.5})
+    assert _comparisons("flat_grpo", {"a": found}, {"a": 0.04}).endswith("level, a (+10.0) differs.")
+    assert _comparisons("flat_grpo", {}, {}) == ""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")
+@pytest.mark.slow
+def test_the_page_runs_in_a_browser_and_a_number_shows_its_source(page, tmp_path):
+    html = (page[0] / "index.html").read_text()
+    probe = """<script>
+      window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
+      window.addEventListener("load", () => {
+        document.querySelector("button.n").click();
+        const box = document.getElementById("source");
+        if (document.title.startsWith("error")) return;
+        document.title = [box.open, document.getElementById("source-sql").textContent].join("|");
+      });</script></body>"""
+    path = tmp_path / "probe.html"
+    path.write_text(html.replace("</body>", probe))
+    assert title_in_browser(path, tmp_path).startswith("true|SELECT avg(success)")
+
+
+def title_in_browser(path, tmp_path):
+    flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom", f"--user-data-dir={tmp_path / 'profile'}"]
+    run = subprocess.run(
+        ["chromium", *flags, f"file://{path}"], capture_output=True, text=True, timeout=120, check=True
+    )
+    return re.search(r"<title>(.*?)</title>", run.stdout, re.DOTALL)[1]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")
+@pytest.mark.slow
+def test_inside_another_page_no_link_leads_to_what_is_not_there(page, tmp_path):
+    """Snakemake's report shows the page in a frame, without the files that lie beside it."""
+    html = (page[0] / "index.html").read_text()
+    probe = """<script>addEventListener("load", () => {
+        const links = document.querySelectorAll("a:not([href^='#'])").length;
+        const said = `${links} links, ${document.body.innerText.includes("summary.parquet")}`;
+        document.title = said;
+        parent.postMessage(said, "*");
+      });</script></body>"""
+    path = tmp_path / "inner.html"
+    path.write_text(html.replace("</body>", probe))
+    outer = tmp_path / "outer.html"
+    hear = "<script>addEventListener('message', (event) => { document.title = event.data; });</script>"
+    outer.write_text(f"<title>nothing</title>{hear}<iframe src='inner.html'></iframe>")
+    assert not title_in_browser(path, tmp_path).startswith("0 links")
+    assert title_in_browser(outer, tmp_path) == "0 links, true"

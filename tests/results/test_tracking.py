@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from tests.results import synthetic
+from turncredit.errors import UserError
+from turncredit.results import tracking
+from turncredit.results.collect import read_config
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """SYNTHETIC: two methods, one seed, three rounds."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    config = synthetic.experiment(methods=["flat_grpo", "random_credit"], seeds=[0], rounds=3, games=6)
+    return synthetic.make(tmp_path, config)
+
+
+def track(folder):
+    return tracking.track(experiment=read_config(folder), results=folder)
+
+
+def table(folder, query):
+    with sqlite3.connect(folder / "mlflow.db") as connection:
+        return connection.execute(query).fetchall()
+
+
+def state(folder):
+    """Everything that people see, without the store's own random ids."""
+    return {
+        "runs": sorted(table(folder, "SELECT name, status FROM runs")),
+        "metrics": sorted(
+            table(
+                folder, "SELECT r.name, m.key, m.value, m.step, m.timestamp FROM metrics m JOIN runs r USING (run_uuid)"
+            )
+        ),
+    }
+
+
+def test_runs_are_nested_and_every_stage_is_there(folder):
+    found = track(folder)
+    names = {name for (name,) in table(folder, "SELECT name FROM runs")}
+    rounds = {f"{method}/seed0/round0{r}" for method in ("flat_grpo", "random_credit") for r in (1, 2, 3)}
+    assert rounds | {"flat_grpo/seed0", "random_credit/seed0", "shared"} <= names
+    assert found == {"imported": len(tracking.entries(folder)), "known": 0}
+    parents = table(
+        folder,
+        "SELECT c.name, p.name FROM runs c JOIN tags t USING (run_uuid) JOIN runs p ON p.run_uuid = t.value "
+        "WHERE t.key = 'mlflow.parentRunId'",
+    )
+    assert ("flat_grpo/seed0/round02", "flat_grpo/seed0") in parents
+    assert all(child.startswith(f"{parent}/") for child, parent in parents)
+
+
+def test_a_runs_curve_is_its_rounds_numbers(folder):
+    track(folder)
+    curve = table(
+        folder,
+        "SELECT m.step, m.value FROM metrics m JOIN runs r USING (run_uuid) "
+        "WHERE r.name = 'flat_grpo/seed0' AND m.key = 'update/wall_s' ORDER BY 1",
+    )
+    assert curve == [(1, 3.0), (2, 3.0), (3, 3.0)]
+
+
+def test_tracking_again_adds_nothing(folder):
+    first = track(folder)
+    before = state(folder)
+    assert track(folder) == {"imported": 0, "known": first["imported"]}
+    assert state(folder) == before
+
+
+def test_only_what_is_new_is_added(folder):
+    track(folder)
+    runs = len(table(folder, "SELECT 1 FROM runs"))
+    path = folder / "runs/flat_grpo/seed0/round03/metrics/update.json"
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "started": data["started"] + 60, "wall_s": 5.0}))
+    assert track(folder)["imported"] == 1
+    assert len(table(folder, "SELECT 1 FROM runs")) == runs
+
+
+def test_an_import_that_was_cut_short_is_finished_without_doubles(folder):
+    track(folder)
+    before = state(folder)
+    # As after a kill between the numbers and the mark that they are there.
+    with sqlite3.connect(folder / "mlflow.db") as connection:
+        connection.execute("DELETE FROM tags WHERE key LIKE 'imported.%'")
+    assert track(folder)["known"] == 0
+    assert state(folder) == before
+
+
+@pytest.mark.slow
+def test_several_processes_at_once_on_a_new_database_give_the_same_as_one(folder):
+    code = (
+        "import sys; from turncredit.results.tracking import track; "
+        "from turncredit.results.collect import read_config; "
+        "track(experiment=read_config(sys.argv[1]), results=sys.argv[1])"
+    )
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", code, str(folder)], stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    errors = [job.communicate(timeout=300)[1] for job in jobs]
+    assert [job.returncode for job in jobs] == [0] * 3, errors
+    together = state(folder)
+    (folder / "mlflow.db").unlink()
+    track(folder)
+    assert together == state(folder)
+
+
+def test_artifacts_are_linked_and_not_copied(folder):
+    track(folder)
+    links = dict(
+        table(
+            folder,
+            "SELECT t.key, t.value FROM tags t JOIN runs r USING (run_uuid) "
+            "WHERE r.name = 'flat_grpo/seed0/round02' AND t.key LIKE 'artifact.%'",
+        )
+    )
+    assert links["artifact.credits"] == str(folder / "runs/flat_grpo/seed0/round02/credits.parquet")
+    assert not (folder / "mlflow-artifacts").exists()
+
+
+def test_parameters_are_the_methods_own_and_hold_no_secret(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    config = synthetic.experiment(
+        methods=["mine"],
+        seeds=[0],
+        rounds=1,
+        games=6,
+        define={"mine": {"base": "flat_grpo", "params": {"api_key": "hunter2"}, "update": {"lr": 0.5}}},
+        env={"name": "household", "settings": {"url": "https://user:hunter2@host/x", "token": "hunter2"}},
+    )
+    folder = synthetic.make(tmp_path, config)
+    track(folder)
+    params = dict(
+        table(folder, "SELECT p.key, p.value FROM params p JOIN runs r USING (run_uuid) WHERE r.name = 'mine/seed0'")
+    )
+    assert params["update.lr"] == "0.5"
+    assert params["agent.max_response_tokens"] == "16"
+    assert params["env.settings.url"] == "https://host/x"
+    assert b"hunter2" not in (folder / "mlflow.db").read_bytes()
+
+
+def test_disabled_tracking_touches_nothing(folder):
+    config = synthetic.experiment(tracking={"enabled": False})
+    assert tracking.track(experiment=config, results=folder) == {"imported": 0, "known": 0}
+    assert not (folder / "mlflow.db").exists()
+
+
+def test_the_store_is_the_configurations_then_the_environments_then_a_file(folder, monkeypatch):
+    config = read_config(folder)
+    assert tracking.store_uri(config, folder) == f"sqlite:///{folder}/mlflow.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://one")
+    assert tracking.store_uri(config, folder) == "http://one"
+    config = synthetic.experiment(tracking={"uri": "http://two"})
+    assert tracking.store_uri(config, folder) == "http://two"
+
+
+def test_a_server_that_is_away_is_one_line_without_its_password(folder, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    config = synthetic.experiment(tracking={"uri": "http://me:hunter2@127.0.0.1:9"})
+    with pytest.raises(UserError, match="turncredit track") as caught:
+        tracking.track(experiment=config, results=folder)
+    assert "hunter2" not in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,196 @@
+"""Rollouts and evaluations as tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import TINY
+from turncredit import tables
+from turncredit.config import from_mapping
+from turncredit.rollouts.evaluate import eval_tasks, evaluate
+from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.rollout import rollout, round_tasks
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import derive_seed
+
+
+def roll(world, out, *, seed=0, round=1, changes=None):
+    experiment = from_mapping({**TINY, **(changes or {})})
+    rollout(
+        experiment=experiment,
+        method="sft",
+        seed=seed,
+        round=round,
+        policy=world.path("sft"),
+        tasks=world.path("train.parquet"),
+        out=out,
+    )
+    return tables.read(out, "turns")
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(world, tmp_path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        roll(world, tmp_path / name, seed=seed)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
+
+
+@pytest.mark.parametrize("slots", [1, 3, 64])
+def test_rollouts_do_not_depend_on_how_many_play_side_by_side(world, tmp_path, slots):
+    """Few slots mean refilled ones; each rollout still draws from its own random numbers."""
+    wide = roll(world, tmp_path / "wide")
+    narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": slots}})
+    same_turns(narrow, wide)
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_rollouts_do_not_depend_on_how_many_processes_play_them(world, tmp_path, processes):
+    one = roll(world, tmp_path / "one")
+    many = roll(world, tmp_path / "many", changes={"rollout": {"tasks": 4, "group_size": 4, "processes": processes}})
+    same_turns(many, one)
+
+
+def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
+    experiment = from_mapping(TINY)
+    games = Games(experiment, world.path("train.parquet"))
+    starts = [
+        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(row["task_id"], copy))
+        for row in games.rows[:5]
+        for copy in range(3)
+    ]
+    shuffled = [starts[number] for number in np.random.default_rng(0).permutation(len(starts))]
+    found = [
+        {
+            played.start.rollout_id: [turn.response.ids for turn in played.turns]
+            for played in Player(experiment, world.path("sft"), games, 4).play(order, temperature=1.0)
+        }
+        for order in (starts, shuffled)
+    ]
+    assert found[0] == found[1]
+
+
+def same_turns(found, expected):
+    """Equal but for the rounding of log-probabilities."""
+    np.testing.assert_allclose(
+        found.column("response_logprobs").combine_chunks().values.to_numpy(),
+        expected.column("response_logprobs").combine_chunks().values.to_numpy(),
+        atol=1e-5,
+    )
+    assert found.drop_columns("response_logprobs").equals(expected.drop_columns("response_logprobs"))
+
+
+def test_every_rollout_is_whole_and_every_group_has_its_size(world):
+    table = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    assert table.groupby("group_id").rollout_id.nunique().tolist() == [4] * 4
+    for _, turns in table.groupby("rollout_id"):
+        assert turns.turn.tolist() == list(range(len(turns)))
+        assert turns.done.tolist() == [False] * (len(turns) - 1) + [True]
+        assert turns.context_reset.tolist() == [True] + [False] * (len(turns) - 1)
+        assert turns.next_observation.tolist()[:-1] == turns.observation.tolist()[1:]
+        assert turns.progress.tolist()[:-1] == turns.progress_before.tolist()[1:]
+        assert turns.distance.tolist()[:-1] == turns.distance_before.tolist()[1:]
+        assert turns.success.nunique() == 1
+        assert len(turns) == 6 or turns.success.all()
+
+
+def test_recorded_actions_replay_to_the_recorded_observations(world):
+    experiment = from_mapping(TINY)
+    games = Games(experiment, world.path("train.parquet"))
+    rows = {row["task_id"]: row for row in games.rows}
+    table = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    for _, turns in table.groupby("rollout_id"):
+        env = games.open(rows[turns.task_id.iloc[0]])
+        assert env.reset() == turns.observation.iloc[0]
+        for turn in turns.itertuples():
+            step = env.step(turn.action)
+            assert (step.observation, step.reward) == (turn.next_observation, turn.reward)
+            assert env.distance() == turn.distance
+
+
+@given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 3))
+def test_no_game_is_played_twice_before_all_have_had_their_turn(games, count, seed):
+    if count > games:
+        return
+    rounds = games // count
+    played = [round_tasks(games, count, seed, round) for round in range(1, rounds + 1)]
+    flat = [number for chosen in played for number in chosen]
+    assert len(flat) == len(set(flat)) == rounds * count
+    assert set(flat) <= set(range(games))
+
+
+def test_an_evaluation_counts_each_rollout_once_and_is_paired_by_game(world, tmp_path):
+    experiment = from_mapping(
+        {
+            **TINY,
+            "eval": {
+                "games": 6,
+                "modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}],
+            },
+        }
+    )
+    frames = []
+    for round in (1, 2):
+        path = tmp_path / f"{round}.parquet"
+        evaluate(
+            experiment=experiment,
+            method="flat_grpo",
+            seed=3,
+            round=round,
+            policy=world.path("sft"),
+            tasks=world.path("eval.parquet"),
+            out=path,
+        )
+        frames.append(tables.read(path, "evals").to_pandas())
+    assert [len(frame) for frame in frames] == [12, 12]
+    assert frames[0].groupby("mode").task_id.nunique().tolist() == [6, 6]
+    assert set(frames[0].task_id).isdisjoint(frames[1].task_id), "fresh games every round"
+    assert set(frames[0].policy_id) == {"flat_grpo/seed3/round01"}
+
+
+def test_the_same_policy_evaluated_as_two_methods_gives_the_same_outcomes(world, tmp_path):
+    frames = []
+    for method, seed in (("sft", 0), ("flat_grpo", 5)):
+        evaluate(
+            experiment=world.experiment,
+            method=method,
+            seed=seed,
+            round=2,
+            policy=world.path("sft"),
+            tasks=world.path("eval.parquet"),
+            out=tmp_path / method,
+        )
+        frames.append(tables.read(tmp_path / method, "evals").to_pandas())
+    for column in ("task_id", "success", "turns", "invalid", "tokens"):
+        np.testing.assert_array_equal(frames[0][column], frames[1][column])
+
+
+def test_without_fresh_games_every_round_gets_the_same():
+    experiment = from_mapping({**TINY, "rounds": 9, "eval": {"games": 6, "fresh": False}})
+    assert eval_tasks(experiment, 1) == eval_tasks(experiment, 9) == list(range(6))
+
+
+@pytest.mark.parametrize("engine", ["lockstep", "transformers"])
+def test_the_window_agent_plays_with_fresh_prompts(world, tmp_path, engine):
+    changes = {"agent": {"name": "window", "max_response_tokens": 6}, "policy": {**TINY["policy"], "engine": engine}}
+    table = roll(world, tmp_path / engine, changes=changes)
+    assert all(table.column("context_reset").to_pylist())
+    assert all(table.column("admissible").to_pylist())
+
+
+def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
+    frames = []
+    for processes in (1, 2):
+        evaluate(
+            experiment=from_mapping({**TINY, "rollout": {**TINY["rollout"], "processes": processes}}),
+            method="sft",
+            seed=0,
+            round=2,
+            policy=world.path("sft"),
+            tasks=world.path("eval.parquet"),
+            out=tmp_path / str(processes),
+        )
+        frames.append(tables.read(tmp_path / str(processes), "evals"))
+    assert frames[0].equals(frames[1])

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu, spearmanr
+
+from turncredit.pages import show
+from turncredit.pages.agreement import agreement
+from turncredit.pages.data import Book, Credit, Truth
+from turncredit.stats.ranks import auc, mean_correlation, weighted_auc, within
+from turncredit.turns import Turns
+
+#: the two in the middle are equal but for rounding, as shares of continuations are
+TRUTH = [0.0, 0.3 - 0.2, 0.2 - 0.1, 0.9]
+CREDIT = [1.0, 2.0, 3.0, 4.0]
+
+
+def test_correlation_in_each_cell_is_spearmans():
+    rng = np.random.default_rng(0)
+    cell = np.repeat(np.arange(5), [3, 4, 9, 12, 2])
+    x, y = rng.integers(0, 4, (2, len(cell))).astype(float)
+    found = within(x, y, cell, 5)
+    for number in range(4):
+        rho = spearmanr(x[cell == number], y[cell == number]).statistic
+        assert found.rho_R[number] == pytest.approx(0 if np.isnan(rho) else rho)
+    assert found.count_R.tolist() == [3, 4, 9, 12, 2]
+    assert not found.scored_R[4]
+
+
+def test_what_says_the_same_of_every_turn_orders_nothing_and_an_equal_truth_is_not_scored():
+    cell = np.repeat([0, 1, 2], 4)
+    truth = np.concatenate([[1.0, 2, 3, 4], [1.0, 2, 3, 4], [1.0, 1, 1, 1]])
+    credit = np.concatenate([[4.0, 3, 2, 1], [0.0, 0, 0, 0], [1.0, 2, 3, 4]])
+    found = within(credit, truth, cell, 3)
+    assert found.rho_R == pytest.approx([-1, 0, 0])
+    assert found.scored_R.tolist() == [True, True, False]
+    assert found.told_R.tolist() == [True, False, True]
+    assert mean_correlation(found, np.zeros(3, dtype=np.int64), 1).value == pytest.approx(-0.5)
+
+
+def test_a_table_a_page_and_the_terminal_rank_turns_alike_that_differ_by_rounding_alone():
+    """.3 - .2 and .2 - .1 are the same advantage, and not the same number."""
+    assert TRUTH[1] != TRUTH[2]
+    wanted = spearmanr(CREDIT, np.round(TRUTH, 9)).statistic
+    assert wanted < 1
+    keys = {"group_id": ["g"] * 4, "rollout_id": ["r"] * 4, "turn": list(range(4)), "reward": [0.0, 0.0, 0.0, 1.0]}
+    credit = Credit("m", np.array(CREDIT), {})
+    truth = Truth(np.array(TRUTH), np.full(4, 0.01), {})
+    book = Book(Turns(keys), {"m": credit}, truth, {}, {}, {}, {})
+    assert within(np.array(CREDIT), np.array(TRUTH), np.zeros(4, dtype=np.int64), 1).rho_R == pytest.approx(wanted)
+    assert agreement(book, "m", 0).rank == pytest.approx(wanted)
+    assert show._rank(TRUTH, CREDIT) == pytest.approx(wanted)
+
+
+def test_a_sign_that_is_rounding_alone_is_no_sign():
+    keys = {"group_id": ["g"] * 3, "rollout_id": ["r"] * 3, "turn": [0, 1, 2], "reward": [0.0, 0.0, 1.0]}
+    credit = Credit("m", np.array([1e-17, 1.0, 1.0]), {})
+    truth = Truth(np.array([0.5, 1e-17, 0.5]), np.array([0.01, 0.0, 0.01]), {})
+    found = agreement(Book(Turns(keys), {"m": credit}, truth, {}, {}, {}, {}), "m", 0)
+    assert (found.right, found.clear) == (1, 2)
+
+
+def test_the_auc_is_mann_and_whitneys_u_over_the_number_of_pairs():
+    rng = np.random.default_rng(0)
+    score, positive = rng.integers(0, 5, 40).astype(float), rng.random(40) < 0.4
+    pairs = positive.sum() * (~positive).sum()
+    assert auc(score, positive) == pytest.approx(mannwhitneyu(score[positive], score[~positive]).statistic / pairs)
+    assert np.isnan(auc(score, np.ones(40, dtype=bool)))
+
+
+def test_a_weight_in_the_auc_is_how_often_the_score_is_there():
+    rng = np.random.default_rng(1)
+    score, positive, weight = rng.integers(0, 5, 30).astype(float), rng.random(30) < 0.5, rng.integers(0, 4, (3, 30))
+    for found, often in zip(weighted_auc(score, positive, weight.astype(float)), weight, strict=True):
+        assert found == pytest.approx(auc(np.repeat(score, often), np.repeat(positive, often)))

@@ -1,0 +1,214 @@
+"""Demonstrations and the warm start."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.conftest import TINY
+from turncredit import tables
+from turncredit.agents import agent_factory
+from turncredit.config import from_mapping
+from turncredit.errors import UserError
+from turncredit.policy import models, tokenizer
+from turncredit.rollouts.demos import make_demos
+from turncredit.rollouts.tasks import make_tasks
+from turncredit.seeding import generator
+from turncredit.training.optimizers import make_optimizer
+from turncredit.training.sequences import batches, stack, token_logprobs
+from turncredit.training.sft import demonstrations, learning_rate, minibatches, sft
+
+LONG = {**TINY, "env": {"settings": {"receptacles": [4, 5], "distractors": [1, 3], "horizon": 40}}}
+
+
+def demos(world, out, **settings):
+    experiment = from_mapping({**LONG, "demos": {"count": 24, **settings}})
+    metrics = make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=out)
+    return tables.read(out, "demos").to_pandas(), metrics
+
+
+def test_without_faults_the_expert_always_wins_and_is_always_imitated(world, tmp_path):
+    table, metrics = demos(world, tmp_path / "d.parquet", noise=0.0)
+    assert metrics["success"] == 1.0
+    assert table.imitate.all()
+    assert table.valid.all()
+
+
+def test_noise_is_never_imitated_slips_always_and_the_expert_recovers_from_both(world, tmp_path):
+    noisy, metrics = demos(world, tmp_path / "noisy.parquet", noise=0.3)
+    assert 0.2 < 1 - noisy.imitate.mean() < 0.4
+    assert noisy[~noisy.valid].imitate.sum() == 0, "what the environment refused was noise"
+    assert metrics["success"] > 0.9, "the expert is not misled by the refusal of a command that was not its own"
+    slipping, metrics = demos(world, tmp_path / "slips.parquet", noise=0.0, slips=0.3)
+    assert slipping.imitate.all()
+    assert slipping.valid.all()
+    assert slipping.groupby("rollout_id").size().mean() > 1.2 * 9
+    assert metrics["success"] > 0.9
+
+
+def test_several_processes_give_the_demonstrations_of_one(world, tmp_path, monkeypatch):
+    monkeypatch.setattr("turncredit.rollouts.demos._BLOCK", 5)
+    experiment = from_mapping({**LONG, "demos": {"count": 24, "noise": 0.2}})
+    made = []
+    for processes in (1, 3):
+        out = tmp_path / f"{processes}.parquet"
+        metrics = make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=out, processes=processes)
+        made.append((metrics, out.read_bytes()))
+    assert made[0] == made[1]
+
+
+def test_the_same_seed_gives_the_same_demonstrations(world, tmp_path):
+    demos(world, tmp_path / "a.parquet", noise=0.2)
+    demos(world, tmp_path / "b.parquet", noise=0.2)
+    demos(world, tmp_path / "c.parquet", noise=0.2, seed=1)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / "a.parquet").read_bytes() != (tmp_path / "c.parquet").read_bytes()
+
+
+def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world, tmp_path):
+    table, _ = demos(world, tmp_path / "d.parquet", noise=0.3)
+    encoder = tokenizer.load(world.path("base"))
+    factory = agent_factory("transcript", encoder, history=0, show_admissible=False)
+    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, factory)
+    said = [
+        encoder.decode(sequence.ids[sequence.turn == row]).strip()
+        for sequence in sequences
+        for row in np.unique(sequence.turn[sequence.turn >= 0])
+    ]
+    assert said == table[table.imitate].action.tolist()
+
+
+def test_shards_give_the_same_policy_from_one_process_and_from_two(world, tmp_path):
+    demos(world, tmp_path / "d.parquet")
+    experiment = from_mapping({**LONG, "sft": {"epochs": 1, "batch": 4, "shards": 3}})
+    for processes in (1, 2):
+        sft(
+            experiment=experiment,
+            base=world.path("base"),
+            demos=tmp_path / "d.parquet",
+            out=tmp_path / f"policy{processes}",
+            log=tmp_path / f"log{processes}.parquet",
+            processes=processes,
+        )
+    for name in ("policy{}/model.safetensors", "log{}.parquet"):
+        assert (tmp_path / name.format(1)).read_bytes() == (tmp_path / name.format(2)).read_bytes()
+
+
+def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
+    """A few demonstrations, many passes: nearly every action becomes the likeliest one."""
+    experiment = from_mapping(
+        {**LONG, "sft": {"epochs": 120, "batch": 4, "optimizer": "muon"}, "demos": {"count": 6, "noise": 0.0}}
+    )
+    make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=tmp_path / "d.parquet")
+    sft(
+        experiment=experiment,
+        base=world.path("base"),
+        demos=tmp_path / "d.parquet",
+        out=tmp_path / "policy",
+        log=tmp_path / "log.parquet",
+    )
+    log = tables.read(tmp_path / "log.parquet", "sft_log").to_pandas()
+    assert log.loss.iloc[0] > 4
+    assert log.loss.iloc[-10:].mean() < 0.3
+    encoder = tokenizer.load(tmp_path / "policy")
+    factory = agent_factory("transcript", encoder, history=0, show_admissible=False)
+    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, factory)
+    model = models.load_model(tmp_path / "policy", dtype="float32").eval()
+    for part in batches(sequences, 4096):
+        ids, turn, _ = stack(part, torch.device("cpu"))
+        with torch.no_grad():
+            logprobs = token_logprobs(model, ids, turn >= 0)
+        assert logprobs.exp().mean() > 0.8
+
+
+def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
+    short = {**TINY, "env": {"settings": {**TINY["env"]["settings"], "horizon": 1}}}
+    experiment = from_mapping(short)
+    make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=tmp_path / "d.parquet")
+    with pytest.raises(UserError, match="nothing to imitate; make more demonstrations"):
+        sft(
+            experiment=experiment,
+            base=world.path("base"),
+            demos=tmp_path / "d.parquet",
+            out=tmp_path / "policy",
+            log=tmp_path / "log.parquet",
+        )
+    assert not (tmp_path / "policy").exists()
+
+
+def test_asking_for_more_games_than_there_are_names_the_key(world):
+    experiment = from_mapping({**TINY, "tasks": {"train": 12, "eval": 12, "train_split": "nowhere"}})
+    with pytest.raises(UserError, match="nowhere"):
+        make_tasks(experiment=experiment, split="train", out=world.path("never.parquet"))
+    assert not world.path("never.parquet").exists()
+
+
+def test_a_fraction_of_a_pass_is_a_fraction_of_its_steps(world):
+    encoder = tokenizer.load(world.path("base"))
+    factory = agent_factory("transcript", encoder, history=0, show_admissible=False)
+    sequences = demonstrations(tables.read(world.path("demos.parquet"), "demos"), encoder, factory)
+    for epochs, steps in ((0.5, 0.5), (1.0, 1.0), (2.5, 2.5)):
+        made = list(minibatches(sequences, 4, epochs, generator(0, "x")))
+        assert len(made) == round(steps * len(sequences) / 4)
+
+
+def test_the_learning_rate_rises_and_falls():
+    shares = [learning_rate(step, 100, warmup=10, final=0.1) for step in range(100)]
+    assert shares[0] == pytest.approx(0.1)
+    assert max(shares) == pytest.approx(1.0, abs=0.1)
+    assert shares[-1] == pytest.approx(0.1)
+    assert all(later < earlier for earlier, later in pairwise(shares[10:]))
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_an_optimisers_moments_survive_the_disk(kind):
+    """Three steps at once equal two steps, a save, a load, and one more."""
+
+    def start():
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
+        named = dict(layers.named_parameters())
+        optimizer = make_optimizer(named, kind, lr=0.1, muon_lr=0.05, betas=(0.9, 0.95), weight_decay=0.01)
+        return layers, optimizer
+
+    def steps(layers, optimizer, count, first=0):
+        for number in range(first, first + count):
+            inputs = torch.randn(8, 4, generator=torch.Generator().manual_seed(number))
+            layers(inputs).square().mean().backward()
+            optimizer.step(1.0)
+
+    whole, optimizer = start()
+    steps(whole, optimizer, 3)
+    parts, optimizer = start()
+    steps(parts, optimizer, 2)
+    kept = optimizer.state()
+    again, optimizer = start()
+    again.load_state_dict(parts.state_dict())
+    optimizer.load_state(kept)
+    steps(again, optimizer, 1, first=2)
+    for one, two in zip(whole.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
+    named = models.trained_parameters(models.load_model(world.path("base"), dtype="float32"))
+    optimizer = make_optimizer(named, "muon", lr=1.0, muon_lr=2.0, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer.set_rate(1.0)
+    rates = {id(p): group["lr"] for part in optimizer._parts for group in part.param_groups for p in group["params"]}
+    matrices = {name for name, parameter in named.items() if rates[id(parameter)] == 2.0}
+    assert matrices == {name for name in named if name.endswith("_proj.weight")}
+    assert len(rates) == len(named)
+
+
+def test_without_epochs_the_base_model_is_the_policy(world, tmp_path):
+    experiment = from_mapping({**TINY, "sft": {"epochs": 0}})
+    files = {"base": world.path("base"), "demos": world.path("demos.parquet")}
+    told = sft(experiment=experiment, **files, out=tmp_path / "policy", log=tmp_path / "log.parquet")
+    assert told == {"steps": 0.0}
+    assert tables.read(tmp_path / "log.parquet", "sft_log").num_rows == 0
+    weights = [load_file(folder / "model.safetensors") for folder in (world.path("base"), tmp_path / "policy")]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])

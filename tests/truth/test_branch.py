@@ -1,0 +1,407 @@
+"""Ground truth by branching: known values are found, states are restored, one table (estimates: test_estimates.py)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.conftest import TINY
+from turncredit import tables
+from turncredit.agents import Parsed, Prompt
+from turncredit.config import BranchConfig, from_mapping
+from turncredit.envs.protocol import Step
+from turncredit.errors import UserError
+from turncredit.policy.sampling import Request, Response, sampler
+from turncredit.rollouts.play import Played, Player, Start, Turn
+from turncredit.rollouts.rollout import rollout
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import derive_seed
+from turncredit.truth.branch import Branched, advantages, branch, choose, restored, stratum, true_values
+from turncredit.truth.restore import restore
+from turncredit.turns import Turns
+
+WINDOW = {"agent": {"name": "window", "max_response_tokens": 6}}
+SMALL = {"turns": 10, "min_continuations": 4, "max_continuations": 8, "reference_continuations": 4}
+
+
+# ---------------------------------------------------------------- a world whose values are known
+
+
+class Walk:
+    """Positions 0, 1, 2, 3; at 3 it is won. `forward` and `back` move by one; six commands at most."""
+
+    goal, family, horizon = "reach 3.", "walk", 6
+
+    def __init__(self):
+        self.at, self.turn = 0, 0
+
+    def reset(self):
+        self.at, self.turn = 0, 0
+        return "at 0"
+
+    def step(self, action):
+        self.at = max(0, self.at + (1 if action == "forward" else -1))
+        self.turn += 1
+        won = self.at == 3
+        return Step(f"at {self.at}", float(won), won or self.turn == self.horizon, won, True)
+
+    def admissible(self):
+        return ("back", "forward")
+
+    def snapshot(self):
+        return self.at, self.turn
+
+    def restore(self, state):
+        self.at, self.turn = state
+
+
+class Words:
+    """An agent whose tokens are character codes."""
+
+    def open(self, goal, observation, _admissible):
+        return Prompt([ord(c) for c in f"{goal} {observation}"], True)
+
+    def follow(self, _ids, _action, observation, _admissible):
+        return Prompt([ord(c) for c in observation], False)
+
+    def parse(self, text):
+        return Parsed(text, True)
+
+    def fork(self):
+        return self
+
+
+FORWARD = 0.6
+
+
+@cache
+def value(at: int, turn: int) -> float:
+    """The probability to win from here, going forward with probability 0.6."""
+    if at == 3 or turn == Walk.horizon:
+        return float(at == 3)
+    return FORWARD * value(at + 1, turn + 1) + (1 - FORWARD) * value(max(0, at - 1), turn + 1)
+
+
+def walked(actions: list[str]) -> list[dict]:
+    """The rows that a recorded walk has in the turns table."""
+    env, agent, rows = Walk(), Words(), []
+    seen = env.reset()
+    prompt = agent.open(env.goal, seen, ())
+    for number, action in enumerate(actions):
+        step = env.step(action)
+        rows.append(
+            {
+                "group_id": "walk", "rollout_id": "walk#0", "task_id": "walk", "turn": number, "observation": seen,
+                "context_reset": prompt.reset, "prompt_ids": prompt.ids, "response_ids": [1], "response_text": action,
+                "action": action, "next_observation": step.observation, "reward": step.reward, "done": step.done,
+                "family": "walk",
+            }
+        )  # fmt: skip
+        prompt, seen = agent.follow([1], action, step.observation, ()), step.observation
+    return rows
+
+
+def walk(starts: list[Start]):
+    """Play the walk on from each start's moment with the policy whose values are known."""
+    for number, start in enumerate(starts):
+        env, rng, turns = Walk(), np.random.default_rng(start.seed), []
+        env.restore(start.moment.state)
+        while not turns or not turns[-1].done:
+            step = env.step("forward" if rng.random() < FORWARD else "back")
+            turns.append(
+                Turn(
+                    "", None, Prompt([], True), Response([], []), "", "", True, "", step.reward, step.done, step.success
+                )
+            )
+        yield number, Played(start, turns)
+
+
+def branched(actions: list[str]) -> Branched:
+    rows = walked(actions)
+    moments, replayed = restore(Walk, Words(), rows)
+    return Branched({}, rows, moments, replayed)
+
+
+LONG = ["forward", "back", "forward", "forward", "forward"]
+
+
+def test_values_and_advantages_of_a_known_walk_are_found_within_their_errors():
+    rollout = branched(LONG)
+    settings = BranchConfig(min_continuations=400, max_continuations=4000, target_se=0.02)
+    values = true_values([rollout], walk, settings, seed=3, low=0.0, high=1.0)
+    found = advantages([rollout], values)
+    at = [0, 1, 0, 1, 2]
+    v = np.array([value(place, turn) for turn, place in enumerate(at)])
+    q = np.array([*v[1:], 1.0])
+    assert np.abs((found["v_true"] - v) / found["v_se"]).max() < 3.5
+    assert np.abs((found["q_true"] - q)[:-1] / found["q_se"][:-1]).max() < 3.5
+    assert np.abs((found["advantage_true"] - (q - v)) / found["advantage_true_se"]).max() < 3.5
+    assert found["advantage_true_se"].max() < 0.023
+    assert np.sign(found["advantage_true"]).tolist() == [1, -1, 1, 1, 1]
+
+
+def test_the_last_turn_leads_to_its_recorded_reward_exactly():
+    won, lost = branched(LONG), branched(["back"] * 6)
+    settings = BranchConfig(min_continuations=4, max_continuations=4)
+    found = advantages([won, lost], true_values([won, lost], walk, settings, seed=0, low=0.0, high=1.0))
+    assert found["q_true"][[4, 10]].tolist() == [1.0, 0.0]
+    assert found["q_se"][[4, 10]].tolist() == [0.0, 0.0]
+    assert found["advantage_true_se"][4] == pytest.approx(found["v_se"][4])
+    assert found["v_se"].min() > 0
+
+
+def test_a_state_serves_the_turn_before_it_and_the_turn_after_it():
+    rollout = branched(LONG)
+    settings = BranchConfig(min_continuations=8, max_continuations=8)
+    found = advantages([rollout], true_values([rollout], walk, settings, seed=0, low=0.0, high=1.0))
+    np.testing.assert_array_equal(found["q_true"][:-1], found["v_true"][1:])
+    np.testing.assert_array_equal(found["q_se"][:-1], found["v_se"][1:])
+    assert found["advantage_true"].sum() == pytest.approx(1.0 - found["v_true"][0])
+
+
+def test_the_copies_of_a_rollouts_states_share_their_random_numbers_and_no_two_copies_of_a_state_do():
+    starts: list[Start] = []
+
+    def play(given):
+        starts.extend(given)
+        return walk(given)
+
+    one, two = branched(LONG), replace(branched(LONG), turns=[{**row, "rollout_id": "other"} for row in walked(LONG)])
+    settings = BranchConfig(min_continuations=6, max_continuations=6)
+    true_values([one, two], play, settings, seed=0, low=0.0, high=1.0)
+    seeds: dict[tuple, list[int]] = {}
+    for start in starts:
+        seeds.setdefault((start.rollout_id, start.moment.turn), []).append(start.seed)
+    assert len(seeds) == 10
+    assert {len(set(part)) for part in seeds.values()} == {6}
+    assert len({tuple(sorted(part)) for part in seeds.values()}) == 2, "one set of numbers for each rollout"
+
+
+# ---------------------------------------------------------------- restored states
+
+
+def test_a_tampered_observation_prompt_action_or_reward_is_noticed():
+    def replayed(turn: int, column: str, to) -> list[bool]:
+        rows = walked(LONG)
+        rows[turn][column] = to
+        return restore(Walk, Words(), rows).replayed
+
+    assert restore(Walk, Words(), walked(LONG)).replayed == [True] * 5
+    assert replayed(2, "observation", "at 1") == [True, True, False, False, False]
+    assert replayed(2, "prompt_ids", [5]) == [True, True, False, False, False]
+    assert replayed(2, "next_observation", "at 2") == [False] * 5, "seen from before it when the rest is played"
+    assert replayed(4, "next_observation", "at 2") == [False] * 5
+    assert replayed(1, "reward", 0.5) == [False] * 5
+    assert replayed(3, "response_text", "jump") == [True, True, True, True, False]
+
+
+def test_an_environment_that_restores_wrongly_is_noticed():
+    class Forgetful(Walk):
+        def restore(self, state):
+            self.at, self.turn = 0, state[1]  # right before turns 0 and 2; before turn 1 a wall hides it
+
+    assert restore(Forgetful, Words(), walked(LONG)).replayed == [True, True, True, False, False]
+
+
+def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
+    with pytest.raises(UserError, match=r"^mine: replaying .* goes on after turn 3 of 4; .* env settings"):
+        restore(Walk, Words(), walked(LONG)[:4], "mine")
+    short = walked(LONG)
+    short[1]["action"] = "forward"
+    with pytest.raises(UserError, match="the episode ends after turn 2 of 5"):
+        restore(Walk, Words(), short)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, WINDOW, {"policy": {**TINY["policy"], "engine": "transformers"}}],
+    ids=["transcript", "window", "transformers"],
+)
+def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_rollout(world, tmp_path, changes):
+    """So environment, agent, context and engine are where they were, token for token."""
+    experiment = from_mapping({**TINY, **changes})
+    path = tmp_path / "turns"
+    arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
+    rollout(experiment=experiment, method="sft", seed=0, round=1, out=path, **arguments)
+    view, games = Turns(tables.read(path, "turns")), Games(experiment, world.path("train.parquet"))
+    by_id = {row["task_id"]: row for row in games.rows}
+    player = Player(experiment, world.path("sft"), games, 5)
+    starts, recorded = [], []
+    for number in (0, 5):
+        one = restored(view, number, games, by_id, player.new_agent())
+        assert one.replayed == [True] * len(one.turns)
+        _, copy = one.rollout_id.split("#")
+        seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(copy))
+        starts += [Start("", "", one.task, seed, moment) for moment in one.moments]
+        recorded += [one.turns[moment.turn :] for moment in one.moments]
+    for played, turns in zip(player.play(starts, temperature=1.0), recorded, strict=True):
+        assert [turn.response.ids for turn in played.turns] == [turn["response_ids"] for turn in turns]
+        assert [turn.next_observation for turn in played.turns] == [turn["next_observation"] for turn in turns]
+
+
+def test_many_continuations_of_one_context_read_it_once_and_are_what_they_would_be_alone(world):
+    """Also beside rows that go on, and beside a longer context."""
+
+    def engine():
+        return sampler("lockstep", str(world.path("sft")), slots=6, dtype="float32", eos_id=0)
+
+    def request(slot, ids, reset=True):
+        return Request(slot, ids, reset, np.random.default_rng(slot).random(8))
+
+    one, two = list(range(20, 60)), list(range(30, 190))
+    shared, alone = engine(), engine()
+    for made in (shared, alone):
+        made.sample([request(5, [3, 4, 5])], 1.0, 8)
+    together = shared.sample(
+        [request(slot, ids) for slot, ids in enumerate([one, two, one, one])] + [request(5, [7], False)], 1.0, 8
+    )
+    apart = alone.sample(
+        [request(slot, list(ids)) for slot, ids in enumerate([one, two, one, one])] + [request(5, [7], False)], 1.0, 8
+    )
+    again = [made.sample([request(slot, [9, 9], False) for slot in (3, 0, 1, 5)], 1.0, 8) for made in (shared, alone)]
+    for a, b in [*zip(together, apart, strict=True), *zip(*again, strict=True)]:
+        assert a.ids == b.ids
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+# ---------------------------------------------------------------- which turns
+
+
+def made_turns(lengths: list[int], won: list[bool], families: list[str], group_size: int) -> Turns:
+    rows = [
+        {
+            "group_id": f"g{number // group_size:02d}", "rollout_id": f"r{number:03d}", "turn": turn, "reward": 0.0,
+            "task_id": "t", "family": family, "success": success,
+        }
+        for number, (length, success, family) in enumerate(zip(lengths, won, families, strict=True))
+        for turn in range(length)
+    ]  # fmt: skip
+    return Turns(pa.Table.from_pylist(rows))
+
+
+def test_whole_rollouts_are_taken_from_all_strata_and_from_as_many_groups_as_there_are():
+    rng = np.random.default_rng(0)
+    won = [number % 8 == 0 for number in range(160)]
+    families = [["pick", "clean", "heat", "look"][number // 4 % 4] for number in range(160)]
+    view = made_turns(list(rng.integers(3, 12, 160)), won, families, 4)
+    chosen = choose(view, 150, np.random.default_rng(1))
+    lengths = view.length_R[chosen]
+    assert lengths[:-1].sum() < 150 <= lengths.sum()
+    assert len(set(chosen)) == len(chosen)
+    assert len(set(view.group_R[chosen])) == len(chosen), "a group of its own for each, while there are some"
+    half = sum(won[number] for number in chosen)
+    assert abs(2 * half - len(chosen)) <= 1, "as many successes as failures, though they are one in eight"
+    assert {families[number] for number in chosen} == set(families)
+    assert choose(view, 150, np.random.default_rng(1)).tolist() == chosen.tolist()
+    assert choose(view, 150, np.random.default_rng(2)).tolist() != chosen.tolist()
+
+
+def test_choosing_more_turns_than_there_are_takes_them_all():
+    view = made_turns([2, 3], [True, False], ["pick", "clean"], 1)
+    assert sorted(choose(view, 100, np.random.default_rng(0))) == [0, 1]
+
+
+def test_a_stratum_names_outcome_family_and_third():
+    names = [stratum({"turn": t, "success": False, "family": "pick"}, 7) for t in range(7)]
+    assert [name.split(":")[2] for name in names] == ["early"] * 3 + ["middle"] * 2 + ["late"] * 2
+    assert names[0] == "failure:pick:early"
+
+
+# ---------------------------------------------------------------- the stage
+
+
+def branches(world, out, *, turns=None, seed=0, changes=None, **settings):
+    experiment = from_mapping({**TINY, "audit": {"branch": {**SMALL, **settings}}, **(changes or {})})
+    metrics = branch(
+        experiment=experiment,
+        seed=seed,
+        round=1,
+        policy=world.path("sft"),
+        tasks=world.path("train.parquet"),
+        turns=turns or world.path("turns.parquet"),
+        out=out,
+    )
+    return tables.read(out, "branches"), metrics
+
+
+def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
+    table, metrics = branches(world, tmp_path / "b")
+    frame = table.to_pandas()
+    turns = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    both = frame.merge(turns, on=["group_id", "rollout_id", "turn"], how="left", validate="one_to_one")
+    assert 10 <= len(frame) == metrics["turns"]
+    assert (
+        both.groupby("rollout_id")
+        .turn.count()
+        .equals(turns[turns.rollout_id.isin(frame.rollout_id)].groupby("rollout_id").turn.count())
+    )
+    assert frame.replayed.all()
+    assert metrics["not_replayed"] == 0
+    assert set(frame.policy_id) == {"sft"}
+    assert frame.continuations.between(4, 8).all()
+    assert (frame.turns_played >= frame.continuations).all()
+    np.testing.assert_allclose(frame.q_true - frame.v_true, frame.advantage_true)
+    assert (frame.advantage_true_se > 0).all()
+    halves = (frame.advantage_first_half + frame.advantage_second_half) / 2
+    np.testing.assert_allclose(halves, frame.advantage_true, atol=1e-12)
+    last = both[both.done]
+    np.testing.assert_array_equal(last.q_true, last.reward)
+    np.testing.assert_array_equal(last.q_reference, last.reward)
+    known = both[(both.distance >= 0) & (both.distance_before >= 0)]
+    np.testing.assert_array_equal(known.distance_change, known.distance_before - known.distance)
+    assert frame.v_reference.between(0, 1).all()
+    assert (frame.advantage_reference_se > 0).all()
+
+
+def test_the_same_seed_gives_the_same_ground_truth_whatever_the_slots(world, tmp_path):
+    wide, _ = branches(world, tmp_path / "wide")
+    branches(world, tmp_path / "same")
+    narrow, _ = branches(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": 3}})
+    other, _ = branches(world, tmp_path / "other", seed=1)
+    assert (tmp_path / "wide").read_bytes() == (tmp_path / "same").read_bytes()
+    assert wide.equals(narrow)
+    assert not wide.equals(other)
+
+
+def test_the_window_agent_is_branched_too_and_an_expert_need_not_be_asked(world, tmp_path):
+    arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
+    rollout(experiment=from_mapping({**TINY, **WINDOW}), method="sft", seed=0, round=1, out=tmp_path / "t", **arguments)
+    table, _ = branches(world, tmp_path / "b", turns=tmp_path / "t", changes=WINDOW, reference_continuations=0)
+    assert all(table.column("replayed").to_pylist())
+    assert table.column("advantage_reference").null_count == table.num_rows
+
+
+def test_a_tampered_table_is_marked_and_foreign_turns_are_one_clear_line(world, tmp_path):
+    turns = tables.read(world.path("turns.parquet"), "turns")
+
+    def changed(**columns):
+        table = turns
+        for name, values in columns.items():
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+        tables.write(table, tmp_path / "t", "turns", {})
+        return branches(world, tmp_path / "b", turns=tmp_path / "t")
+
+    table, metrics = changed(observation=["Nothing is as it was."] * turns.num_rows)
+    assert not any(table.column("replayed").to_pylist())
+    assert metrics["not_replayed"] == table.num_rows
+    with pytest.raises(UserError, match="is of the game 'elsewhere', which the tasks table does not have"):
+        changed(task_id=["elsewhere"] * turns.num_rows)
+    with pytest.raises(UserError, match="the column 'policy_id' has 2 values"):
+        changed(policy_id=["a"] + ["b"] * (turns.num_rows - 1))
+
+
+def test_a_reference_without_noise_reaches_the_goal_as_often_as_the_expert_does(world, tmp_path):
+    table, _ = branches(
+        world,
+        tmp_path / "b",
+        reference_noise=0.0,
+        changes={"env": {"settings": {**TINY["env"]["settings"], "horizon": 6}}},
+    )
+    frame = table.to_pandas()
+    assert set(frame.v_reference) <= {0.0, 1.0}, "the expert decides at random only where it is lost"
+    assert frame.groupby("rollout_id").advantage_reference.sum().isin([0.0, 1.0, -1.0]).all()

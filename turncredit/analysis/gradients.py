@@ -1,0 +1,303 @@
+"""Stage `gradients`: signal and noise of the policy gradient that each method's advantages give on the same rollouts.
+
+The gradient of the update's loss at the policy that sampled the rollouts (every ratio is 1) is linear in the
+advantages: g_i = sum over the turns t of rollout i of c_t J_t, where J_t is the gradient of the log-probability of the
+turn's response and c_t its advantage times its weight in the loss. So one rollout needs no more backward passes than
+the rank of its matrix of coefficients (turns x methods), however many methods there are.
+
+    signal   |E g|^2, as the mean of <g_i, g_j> over pairs of rollouts from different groups. Over all splits of the
+             groups into halves it is the mean inner product of the two halves' gradients: free of bias, for rollouts of
+             one group share their baseline, but groups share nothing. It may come out below zero.
+    noise    the variance of a minibatch's gradient, summed over parameters: (E |g_i|^2 - signal) / rollouts in it.
+    snr      signal / noise of one minibatch.
+    cosine   of the mean gradient with flat GRPO's and with the oracle's, from pairs of different groups likewise.
+
+Intervals are Student's t with the delete-one-group jackknife: closed form, and at worst too wide (Efron and Stein
+1981), where a bootstrap of so weak a signal would be far too wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from scipy.special import stdtrit
+
+from turncredit import tables
+from turncredit.config import Experiment, UpdateConfig
+from turncredit.errors import UserError
+from turncredit.heartbeat import progress
+from turncredit.policy import models
+from turncredit.policy.sampling import device
+from turncredit.training.losses import token_weights
+from turncredit.training.sequences import TokenSequence, batches, stack, token_logprobs
+from turncredit.training.update import rollout_numbers, sequences_of, training_set
+
+#: Gradients of more parameters than this are projected to so many dimensions.
+DIMENSIONS = 16_384
+REFERENCES = {"cosine_flat": "flat_grpo", "cosine_oracle": "oracle_progress"}
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """What a method's loss makes of the rollouts.
+
+    turn_N      the factor of each turn's gradient, so that the minibatch's gradient is the mean of its rollouts'
+    live_R      the rollouts that its update would learn from
+    minibatch   how many of them one step takes
+    """
+
+    turn_N: np.ndarray
+    live_R: np.ndarray
+    minibatch: int
+
+
+@dataclass(frozen=True)
+class GroupSums:
+    """One method's gradients, summed over the live rollouts of each of G groups.
+
+    sum_GD (G, D)   sums of the rollouts' gradients; square_G of their squared lengths; count_G number of rollouts
+    """
+
+    sum_GD: np.ndarray
+    square_G: np.ndarray
+    count_G: np.ndarray
+    minibatch: int
+
+
+def gradients(
+    *,
+    experiment: Experiment,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    turns: str | Path,
+    credits: Mapping[str, str | Path],
+    out: str | Path,
+) -> dict[str, float]:
+    """Write signal, noise and cosines of each method's policy gradient at `policy`, which sampled `turns`.
+
+    `credits` names each method's credits table. Each method's loss is that of its own update (aggregation, scale of the
+    advantages, dead groups, minibatch). No KL penalty: it is the same for all, and has no credit.
+    """
+    columns = ["rollout_id", "group_id", "context_reset", "prompt_ids", "response_ids", "response_logprobs"]
+    table = tables.read(turns, columns=[*columns, "temperature"])
+    rollout_N = np.array(rollout_numbers(table))
+    sequences = sequences_of(table, rollout_N.tolist())
+    methods = {}
+    for method, path in credits.items():
+        settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
+        methods[method] = coefficients(turns, path, rollout_N, settings)
+    group_R = _groups(table, rollout_N)
+    model = models.load_model(policy, dtype=experiment.policy.dtype, trainable=True).to(device()).eval()
+    temperature = table.column("temperature")[0].as_py()
+    sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, experiment.update.tokens_per_pass)
+    rows = []
+    for method in methods:
+        for measure, numbers in measures(sums, method).items():
+            told = [float(number) if np.isfinite(number) else None for number in numbers]
+            rows.append(
+                {"method": method, "measure": measure, **dict(zip(("value", "low", "high"), told, strict=True))}
+            )
+    made_by = tables.provenance(
+        "gradients",
+        config={"round": round, "methods": sorted(methods)},
+        inputs={"policy": policy, "turns": turns, **{f"credits of {name}": path for name, path in credits.items()}},
+        seed=seed,
+    )
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("gradients")), out, "gradients", made_by)
+    metrics = {"rollouts": float(len(group_R)), "groups": float(group_R.max() + 1)}
+    ratios = [row["value"] for row in rows if row["measure"] == "snr" and row["value"] is not None]
+    return {**metrics, "best_snr": max(ratios)} if ratios else metrics
+
+
+def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
+    """The number of each rollout's group (R,). Raises UserError where there is only one group."""
+    number_of: dict[str, int] = {}
+    group_N = [number_of.setdefault(name, len(number_of)) for name in table.column("group_id").to_pylist()]
+    if len(number_of) < 2:
+        raise UserError("the signal of a gradient needs rollouts of at least two groups (rollout.tasks)")
+    group_R = np.zeros(int(rollout_N.max()) + 1, dtype=np.int64)
+    group_R[rollout_N] = group_N
+    return group_R
+
+
+def coefficients(
+    turns: str | Path,
+    credits: str | Path,
+    rollout_N: np.ndarray,
+    settings: UpdateConfig,
+) -> Coefficients:
+    """A method's factor for each turn: its advantage as the update scales it, times the weight of the turn's tokens.
+
+    Turns of rollouts that the method's update leaves out have the factor 0, and the rollouts do not count.
+    """
+    learned, advantage_N, _ = training_set(turns, credits, settings)
+    live_R = np.zeros(int(rollout_N.max()) + 1, dtype=bool)
+    live_R[[sequence.rollout for sequence in learned]] = True
+    weight_N = np.zeros(len(rollout_N))
+    if not learned:
+        return Coefficients(weight_N, live_R, settings.minibatch)
+    rows = [sequence.turn[sequence.turn >= 0] for sequence in learned]
+    numbers = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(part) for part in rows]))
+    # The weight is the same for all tokens of a turn: they are in one sequence.
+    weight_N[np.concatenate(rows)] = token_weights(numbers, settings.loss_aggregation).double().numpy()
+    whole = settings.minibatch if settings.loss_aggregation == "token-sum" else live_R.sum()
+    return Coefficients(advantage_N * weight_N * whole, live_R, settings.minibatch)
+
+
+def group_sums(
+    model: torch.nn.Module,
+    sequences: Sequence[TokenSequence],
+    rollout_N: np.ndarray,
+    group_R: np.ndarray,
+    methods: Mapping[str, Coefficients],
+    temperature: float,
+    tokens_per_pass: int,
+) -> dict[str, GroupSums]:
+    """Each method's gradients summed over groups, with one pass over the rollouts."""
+    groups = int(group_R.max()) + 1
+    coefficient_NM = np.stack([method.turn_N for method in methods.values()], axis=1)
+    squares = np.zeros((len(methods), groups))
+    gradient_MGD: np.ndarray | None = None
+    for rollout, gradient_MD in rollout_gradients(
+        model, sequences, rollout_N, coefficient_NM, temperature, tokens_per_pass
+    ):
+        if gradient_MGD is None:
+            gradient_MGD = np.zeros((len(methods), groups, gradient_MD.shape[1]), dtype=np.float32)
+        gradient_MGD[:, group_R[rollout]] += gradient_MD
+        squares[:, group_R[rollout]] += (gradient_MD.astype(np.float64) ** 2).sum(1)
+        progress(rollout + 1, len(group_R))
+    if gradient_MGD is None:
+        gradient_MGD = np.zeros((len(methods), groups, 1), dtype=np.float32)
+    return {
+        name: GroupSums(
+            gradient_MGD[number],
+            squares[number],
+            np.bincount(group_R, method.live_R, groups),
+            method.minibatch,
+        )
+        for number, (name, method) in enumerate(methods.items())
+    }
+
+
+def rollout_gradients(
+    model: torch.nn.Module,
+    sequences: Sequence[TokenSequence],
+    rollout_N: np.ndarray,
+    coefficient_NM: np.ndarray,
+    temperature: float,
+    tokens_per_pass: int,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(rollout, gradients (M, D)) of each rollout with a coefficient that is not zero.
+
+    Backward passes go through an orthonormal basis of the methods' coefficients over the rollout's turns (the left
+    singular vectors), and each method's gradient is put together from them.
+    """
+    parameters = list(models.trained_parameters(model).values())
+    project = Projection(sum(parameter.numel() for parameter in parameters), device())
+    by_rollout: dict[int, list[TokenSequence]] = {}
+    for sequence in sequences:
+        by_rollout.setdefault(sequence.rollout, []).append(sequence)
+    for rollout in sorted(by_rollout):
+        row_T = np.flatnonzero(rollout_N == rollout)
+        basis_TK, size_K, mix_KM = np.linalg.svd(coefficient_NM[row_T], full_matrices=False)
+        rank = int((size_K > 1e-10 * size_K[0]).sum()) if size_K[0] > 0 else 0
+        if rank == 0:
+            continue
+        direction_NK = np.zeros((len(rollout_N), rank), dtype=np.float32)
+        direction_NK[row_T] = basis_TK[:, :rank]
+        total_KD = torch.zeros((rank, project.dimensions), device=device())
+        for part in batches(by_rollout[rollout], tokens_per_pass):
+            ids, turn, _ = stack(part, device())
+            logprobs = token_logprobs(model, ids, turn >= 0, temperature)
+            turn_L = turn[:, 1:][(turn >= 0)[:, 1:]].cpu().numpy()
+            for k in range(rank):
+                outputs = torch.from_numpy(direction_NK[turn_L, k]).to(logprobs)
+                found = torch.autograd.grad(logprobs, parameters, outputs, retain_graph=k < rank - 1)
+                total_KD[k] += project(found)
+        mix_MK = (size_K[:rank, None] * mix_KM[:rank]).T.astype(np.float32)
+        yield rollout, mix_MK @ total_KD.cpu().numpy()
+
+
+class Projection:
+    """Gradients as vectors of at most `DIMENSIONS` numbers, so that all groups' and methods' fit into memory.
+
+    A count sketch (Charikar, Chen and Farach-Colton 2002): each parameter is added, with a random sign, to a random one
+    of the D numbers. Inner products keep their expectation; their error is about sqrt(2 / D) |a| |b|, 1% here. Up to D
+    parameters nothing is projected. Sign and place depend on nothing but the number of parameters.
+    """
+
+    def __init__(self, parameters: int, where: torch.device) -> None:
+        self.dimensions = min(parameters, DIMENSIONS)
+        self._exact = parameters <= DIMENSIONS
+        if not self._exact:
+            rng = torch.Generator().manual_seed(0)
+            self._place = torch.randint(DIMENSIONS, (parameters,), generator=rng).to(where)
+            self._sign = (torch.randint(2, (parameters,), generator=rng) * 2.0 - 1).to(where)
+
+    def __call__(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The vector (D,) of a gradient given parameter by parameter."""
+        flat = torch.cat([part.reshape(-1).float() for part in parts])
+        if self._exact:
+            return flat
+        return torch.zeros(DIMENSIONS, device=flat.device).index_add_(0, self._place, flat * self._sign)
+
+
+def measures(sums: Mapping[str, GroupSums], method: str) -> dict[str, tuple[float, float, float]]:
+    """`signal`, `noise`, `snr` and the cosines of a method, each (value, low, high); NaN where there is none.
+
+    A cosine is NaN where one of the two signals is not above zero, its interval already where that happens without one
+    of the groups; both are cut at -1 and 1.
+    """
+    mine = sums[method]
+    signal_J, noise_J = _signal(mine, mine), _noise(mine)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out = {"signal": signal_J, "noise": noise_J, "snr": np.where(noise_J > 0, signal_J / noise_J, np.nan)}
+        for measure, reference in REFERENCES.items():
+            if reference in sums:
+                other = sums[reference]
+                both_J, other_J = _signal(mine, other), _signal(other, other)
+                useful_J = (signal_J > 0) & (other_J > 0)
+                out[measure] = np.where(useful_J, both_J / np.sqrt(np.abs(signal_J * other_J)), np.nan)
+    told = {measure: _jackknife(x_J) for measure, x_J in out.items()}
+    return {
+        measure: tuple(np.clip(number, -1, 1)) if measure in REFERENCES else number for measure, number in told.items()
+    }
+
+
+def _signal(one: GroupSums, two: GroupSums) -> np.ndarray:
+    """Mean inner product over pairs of rollouts from different groups: of all groups, then without each one (1 + G)."""
+    product_GG = one.sum_GD.astype(np.float64) @ two.sum_GD.astype(np.float64).T
+    pairs_GG = np.outer(one.count_G, two.count_G)
+    top_J, bottom_J = _without_each(product_GG), _without_each(pairs_GG)
+    return np.divide(top_J, bottom_J, out=np.full(len(top_J), np.nan), where=bottom_J > 0)
+
+
+def _without_each(x_GG: np.ndarray) -> np.ndarray:
+    """The sum off the diagonal, of the whole matrix and without each row and its column (1 + G)."""
+    off_GG = x_GG - np.diag(np.diag(x_GG))
+    total = off_GG.sum()
+    return np.concatenate([[total], total - off_GG.sum(0) - off_GG.sum(1)])
+
+
+def _noise(sums: GroupSums) -> np.ndarray:
+    """The variance of a minibatch's gradient: of all groups, then without each one (1 + G)."""
+    square_J = np.concatenate([[sums.square_G.sum()], sums.square_G.sum() - sums.square_G])
+    count_J = np.concatenate([[sums.count_G.sum()], sums.count_G.sum() - sums.count_G])
+    mean_J = np.divide(square_J, count_J, out=np.full(len(count_J), np.nan), where=count_J > 0)
+    return (mean_J - _signal(sums, sums)) / sums.minibatch
+
+
+def _jackknife(x_J: np.ndarray) -> tuple[float, float, float]:
+    """(value, low, high) of a statistic of all groups (first) and without each one."""
+    value, without_G = float(x_J[0]), x_J[1:]
+    groups = len(without_G)
+    error = np.sqrt((groups - 1) / groups * ((without_G - without_G.mean()) ** 2).sum())
+    half = float(stdtrit(groups - 1, 0.5 + LEVEL / 2)) * error
+    return value, float(value - half), float(value + half)

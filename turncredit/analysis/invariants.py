@@ -1,0 +1,441 @@
+"""What must hold of every round, checked on the artifacts themselves: pure reading, nothing is trained or played.
+
+schemas       every artifact is a whole table of the schema and version that this code reads
+made_from     every artifact was made from the files that lie beside it now (their content's hashes, in its metadata)
+keys          keys are unique, and turns run 0, 1, 2, ... in each rollout
+success       success and score are one number a rollout, `done` is its last turn's; no evaluated rollout counts twice
+sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
+same_keys     credits, values, labels and hidden states are those of these turns, in their order
+finite        advantages are finite; values are too, or all unknown
+reproduced    a method's advantages come out again from the turns and side tables
+alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
+conservation  a rollout's projected credits (TurnRD) sum to its return
+blind_labels  what a judge was shown comes out again with success, score, rewards, progress and distance changed
+logprobs      stored log-probabilities of a sample are the policy's (`turncredit.analysis.logprobs`, which has torch)
+first_ratio   the update's first step, before anything was learned, saw no ratio above 1
+
+A check gives one row, or none where the round has nothing to check. `worst` is its largest deviation, where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import BaseModel, ConfigDict, Field
+
+from turncredit import tables
+from turncredit.config import Experiment
+from turncredit.credit import Method, compute
+from turncredit.credit.compose import credit_columns
+from turncredit.credit.configured import ask_of, configured_method
+from turncredit.errors import UserError
+from turncredit.judges.config import Ask, judge_name, labels_name
+from turncredit.judges.label import prompt_hashes
+from turncredit.seeding import derive_seed, generator
+from turncredit.stats import intervals
+from turncredit.turns import Turns
+
+#: the largest deviations that are rounding: of a credit made again, and of a sum of projected credits (HAS: 2e-6)
+SAME, CONSERVED = 1e-9, 1e-5
+#: by the policy's dtype: of a log-probability made again, relative where it is beyond 1
+LOGPROB = {"float32": 1e-4, "bfloat16": 0.25}
+#: rollouts of a round whose judge's questions are made again
+LABELLED = 16
+#: columns of turns that tell how a rollout went, which a judge must not see
+OUTCOME = ("success", "score", "reward", "progress_before", "progress", "distance_before", "distance", "done")
+
+
+class RoundFiles(BaseModel):
+    """The artifacts of one round of a run (or of an audit of it).
+
+    credits, values   by method
+    beside            further tables as (schema, path), such as hiddens or branches
+    policy            the folder of the policy that sampled the turns, where it is still there
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    run: str
+    seed: int
+    round: int
+    turns: Path
+    credits: dict[str, Path] = Field(default_factory=dict)
+    values: dict[str, Path] = Field(default_factory=dict)
+    labels: tuple[Path, ...] = ()
+    beside: tuple[tuple[str, Path], ...] = ()
+    updates: Path | None = None
+    evals: Path | None = None
+    policy: Path | None = None
+
+    def all(self) -> list[tuple[str, Path]]:
+        """(schema, path) of every table."""
+        single = [(name, getattr(self, name)) for name in ("turns", "updates", "evals")]
+        many = [(name, path) for name in ("credits", "values") for path in getattr(self, name).values()]
+        return [
+            *((name, path) for name, path in single if path is not None),
+            *many,
+            *(("labels", path) for path in self.labels),
+            *self.beside,
+        ]
+
+
+class Finding(NamedTuple):
+    """What a check found. `checked` counts what it looked at; a check that had nothing to look at gives none."""
+
+    holds: bool
+    worst: float | None
+    detail: str
+    checked: int
+
+
+class Round:
+    """A round's tables, each read once."""
+
+    def __init__(self, experiment: Experiment, files: RoundFiles):
+        self.experiment, self.files = experiment, files
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The turns, with all that a method may read of them (SCPO's order reads how long prompts are)."""
+        return tables.read(self.files.turns, "turns")
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns with the side tables that all methods share."""
+        return Turns(self.table, where=str(self.files.turns))
+
+    def credits(self, name: str) -> pa.Table:
+        """The stored credits of a method."""
+        return tables.read(self.files.credits[name], "credits")
+
+    def method(self, name: str) -> Method:
+        """The method that the configuration calls `name`."""
+        return configured_method(self.experiment, name)
+
+    def with_side(self, name: str) -> Turns | None:
+        """The turns with the side tables that the method reads; None where one is not there."""
+        labels = labels_name(self.experiment.judge, ask_of(self.method(name)))
+        there = {
+            "values": self.files.values.get(name),
+            "labels": next((path for path in self.files.labels if path.stem == labels), None),
+        }
+        side = {need: there[need] for need in self.method(name).needs}
+        if None in side.values():
+            return None
+        return Turns(self.table, {need: tables.read(path, need) for need, path in side.items()}, self.turns.where)
+
+    @property
+    def credit_seed(self) -> int:
+        """What the stage `credit` seeds its methods with."""
+        return derive_seed(self.files.seed, "credit", self.files.round)
+
+
+def check(experiment: Experiment, files: RoundFiles) -> list[dict]:
+    """One row of the table `invariants` for each check that had something to look at.
+
+    A table that can't be read makes the checks that need it fail with the reason; nothing is raised for it.
+    """
+    at = Round(experiment, files)
+    found: dict[str, Finding | None] = {}
+    for name, look in CHECKS.items():
+        if name in NEED_TURNS and not found["keys"].holds:  # type: ignore[union-attr]
+            continue  # said once, by `keys`
+        try:
+            found[name] = look(at)
+        except UserError as error:
+            found[name] = Finding(False, None, str(error), 1)
+    return [as_row(files, name, finding) for name, finding in found.items() if finding is not None]
+
+
+def as_row(files: RoundFiles, name: str, finding: Finding) -> dict:
+    """A finding as a row of the table."""
+    return {"run": files.run, "seed": files.seed, "round": files.round, "name": name, **finding._asdict()}
+
+
+def table(rows: Iterable[Mapping]) -> pa.Table:
+    """The rows as a table `invariants`."""
+    return pa.Table.from_pylist(list(rows), schema=tables.schema("invariants"))
+
+
+# ------------------------------------------------------------------ the artifacts
+
+
+def schemas(at: Round) -> Finding:
+    """Every table has its schema's name, version and columns."""
+    broken = []
+    for name, path in at.files.all():
+        try:
+            tables.read(path, name, [])
+            tables.conform(pq.read_schema(path).empty_table(), name, str(path))
+            if not tables.metadata(path):
+                broken.append(f"{path}: does not say what made it; was it written by something else?")
+        except UserError as error:
+            broken.append(str(error))
+    return _first_of(broken, len(at.files.all()))
+
+
+def made_from(at: Round) -> Finding | None:
+    """The inputs that an artifact's metadata name still have the content they had."""
+    files, broken, checked = at.files, [], 0
+    hidden = [path for name, path in files.beside if name == "hiddens"]
+    beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()], "hiddens": hidden}
+    beside |= {"credits": [*files.credits.values()]}
+    hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
+    for _, path in files.all():
+        made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
+        for name, known in hashes.items():
+            if name in made and known:
+                checked += 1
+                if made[name] not in known:
+                    broken.append(f"{path}: made from other {name} than those beside it; delete it and run again")
+    return _first_of(broken, checked) if checked else None
+
+
+def keys(at: Round) -> Finding:
+    """`Turns` raises for a duplicate key, a gap in the turns and a rollout in two groups."""
+    return Finding(True, None, "", at.turns.n)
+
+
+def success(at: Round) -> Finding:
+    """One success and one score a rollout, `done` on no turn but the last; no evaluated rollout twice."""
+    turns = at.turns
+    broken = []
+    won_N = turns.truths("success", "the check of success")
+    score_N = turns.numbers("score", "the check of success")
+    done_N = turns.truths("done", "the check of success")
+    for name, x_N in (("success", won_N), ("score", score_N)):
+        differs = np.flatnonzero(x_N != x_N[turns.last_R][turns.rollout_N])
+        if len(differs):
+            broken.append(f"{turns.row_name(int(differs[0]))}: its {name} is not the one of the rollout's last turn")
+    early_N = done_N.copy()
+    early_N[turns.last_R] = False
+    if early_N.any():
+        broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done, but the rollout goes on")
+    checked = turns.rollouts
+    if at.files.evals is not None:
+        evals = tables.read(at.files.evals, "evals", intervals.ROLLOUT_KEY).to_pandas()
+        checked += len(evals)
+        try:
+            intervals.check_once_per_rollout(evals, str(at.files.evals))
+        except UserError as error:
+            broken.append(str(error))
+    return _first_of(broken, checked)
+
+
+def sampled_by(at: Round) -> Finding:
+    """Policy, seed and temperature of the turns."""
+    from turncredit.rollouts.rollout import policy_id  # which imports torch, to sample
+
+    files = at.files
+    before = policy_id(files.run, files.seed, files.round - 1)
+    temperature = at.experiment.section_for(files.run, "rollout").temperature  # type: ignore[attr-defined]
+    wanted = {"policy_id": before, "seed": files.seed, "temperature": temperature}
+    broken = []
+    for name, value in wanted.items():
+        other = sorted(set(at.table.column(name).to_pylist()) - {value})
+        if other:
+            broken.append(f"{files.turns}: {name} is {other[0]!r} where it should be {value!r}")
+    return _first_of(broken, at.table.num_rows)
+
+
+def same_keys(at: Round) -> Finding | None:
+    """Every table about these turns has their keys, in their order."""
+    others = [(name, path) for name, path in at.files.all() if name in {"credits", "values", "labels", "hiddens"}]
+    broken = []
+    for _, path in others:
+        found = tables.read(path, columns=tables.KEYS)
+        for key in tables.KEYS:
+            if not found.column(key).combine_chunks().equals(at.table.column(key).combine_chunks()):
+                broken.append(f"{path}: its rows are not those of {at.files.turns} (column '{key}' differs)")
+                break
+    return _first_of(broken, len(others)) if others else None
+
+
+# ------------------------------------------------------------------ the credit
+
+
+def finite(at: Round) -> Finding | None:
+    """No advantage is infinite or NaN, and no value unless all are unknown."""
+    broken, checked = [], 0
+    for name, path in at.files.credits.items():
+        advantage = at.credits(name).column("advantage").to_numpy()
+        checked += len(advantage)
+        if not np.isfinite(advantage).all():
+            broken.append(f"{path}: {int((~np.isfinite(advantage)).sum())} advantages are not finite")
+    for path in at.files.values.values():
+        value = tables.read(path, "values").column("value")
+        checked += len(value)
+        if value.null_count not in (0, len(value)) or not np.isfinite(value.drop_null().to_numpy()).all():
+            broken.append(f"{path}: some values are missing or not finite")
+    return _first_of(broken, checked) if checked else None
+
+
+def reproduced(at: Round) -> Finding | None:
+    """The advantages, computed again."""
+    worst, broken, checked = 0.0, [], 0
+    for name, path in at.files.credits.items():
+        view = at.with_side(name)
+        if view is None or _reads_a_model(at.method(name)):
+            continue
+        again = compute(view, at.method(name), seed=at.credit_seed).column("advantage").to_numpy()
+        stored = at.credits(name).column("advantage").to_numpy()
+        if len(stored) != len(again):
+            broken.append(f"{path}: {len(stored)} rows for {len(again)} turns")
+            continue
+        checked += len(stored)
+        error_N = np.nan_to_num(np.abs(stored - again) / np.maximum(1.0, np.abs(again)), nan=np.inf)
+        row = int(error_N.argmax())
+        worst = max(worst, float(error_N[row]))
+        if error_N[row] > SAME:
+            broken.append(f"{path}: row {row} has the advantage {stored[row]:.6g}; made again it is {again[row]:.6g}")
+    return _first_of(broken, checked, worst) if checked or broken else None
+
+
+def alpha_one(at: Round) -> Finding:
+    """With its turn term switched off a method is the method without it; also of two that any turns allow."""
+    worst, broken, checked = 0.0, [], 0
+    for name in dict.fromkeys([*at.files.credits, "has_progressive", "random_credit"]):
+        method = at.method(name)
+        off = _off(method)
+        view = at.with_side(name)
+        known = all(name in at.table.column_names and not at.table.column(name).null_count for name in method.reads)
+        if off is None or view is None or not known:
+            continue
+        without = credit_columns(view, replace(method, turn_term=None), at.credit_seed)["advantage"]
+        shaped = credit_columns(view, off, at.credit_seed)["advantage"]
+        checked += view.n
+        if not np.array_equal(without, shaped):
+            worst = max(worst, float(np.abs(without - shaped).max()))
+            broken.append(f"{name}: with its turn term switched off the advantages differ by up to {worst:.2g}")
+    return _first_of(broken, checked, worst)
+
+
+def conservation(at: Round) -> Finding | None:
+    """The stored projected credits of a rollout sum to its return."""
+    worst, broken, checked = 0.0, [], 0
+    for name, path in at.files.credits.items():
+        term = at.method(name).turn_term
+        if term is None or not term.name.startswith("has_turnrd"):
+            continue
+        credit_N = at.credits(name).column("credit").to_numpy()[at.turns.order_N]
+        error_R = np.abs(at.turns.sum_R(credit_N) - at.turns.return_R)
+        checked += len(error_R)
+        if not error_R.max() <= CONSERVED:
+            rollout = int(np.nan_to_num(error_R, nan=np.inf).argmax())
+            broken.append(
+                f"{path}: the credits of {at.turns.rollout_name(rollout)} sum to its return only within "
+                f"{error_R[rollout]:.2g}"
+            )
+        worst = max(worst, float(error_R.max()))
+    return _first_of(broken, checked, worst) if checked else None
+
+
+def first_ratio(at: Round) -> Finding | None:
+    """The update starts from the policy that sampled: on its first minibatch no token is more likely than it was.
+
+    Not checked with dropout in the adapters, which changes what a policy in training says.
+    """
+    policy = at.experiment.policy
+    if at.files.updates is None or (policy.lora is not None and policy.lora.dropout):
+        return None
+    steps = tables.read(at.files.updates, "updates", ["step", "ratio_max"])
+    if not steps.num_rows:
+        return None
+    first = int(np.argmin(steps.column("step").to_numpy()))
+    excess = steps.column("ratio_max")[first].as_py() - 1.0
+    # A ratio is the exponential of a difference of log-probabilities, and these can be ten times 1 and more.
+    allowed = float(np.expm1(10 * LOGPROB[policy.dtype]))
+    line = f"{at.files.updates}: on the first minibatch a token was {1 + excess:.5f} times as likely as when sampled"
+    return Finding(excess <= allowed, excess, "" if excess <= allowed else line, 1)
+
+
+# ------------------------------------------------------------------ the labels
+
+
+def blind_labels(at: Round) -> Finding | None:
+    """The hash of what the judge was shown, for a sample of rollouts whose outcomes have been changed."""
+    broken, checked = [], 0
+    for path in at.files.labels:
+        judge, _, ask = path.stem.rpartition("-")
+        if judge != judge_name(at.experiment.judge):
+            continue  # another configuration's judge, whose settings are not known here
+        rows = _sampled_rows(at.turns, LABELLED, at.files)
+        sample = _changed_outcomes(at.table.take(pa.array(rows)))
+        wanted: Ask = ask  # type: ignore[assignment]
+        shown = prompt_hashes(sample, at.experiment.judge, wanted)
+        stored = tables.read(path, "labels", ["prompt_hash"]).column("prompt_hash").take(pa.array(rows)).to_pylist()
+        checked += len(rows)
+        differ = [row for row, one, two in zip(rows, shown, stored, strict=True) if one != two]
+        if differ:
+            broken.append(
+                f"{path}: for {len(differ)} of {len(rows)} turns the judge was shown something else (row {differ[0]})"
+            )
+    return _first_of(broken, checked) if checked else None
+
+
+def _sampled_rows(turns: Turns, count: int, files: RoundFiles) -> np.ndarray:
+    """The rows, in the table's order, of some whole rollouts."""
+    rng = generator("invariants", files.run, files.seed, files.round)
+    chosen = rng.choice(turns.rollouts, size=min(count, turns.rollouts), replace=False)
+    return np.sort(turns.order_N[np.isin(turns.rollout_N, chosen)])
+
+
+def _changed_outcomes(sample: pa.Table) -> pa.Table:
+    """The turns with every column that tells the outcome changed to something else."""
+    for name in OUTCOME:
+        if name in sample.column_names:
+            column = sample.column(name)
+            if pa.types.is_boolean(column.type):
+                other = pa.array([not value for value in column.to_pylist()])
+            else:
+                other = pa.array([None if value is None else value + 1 for value in column.to_pylist()], column.type)
+            sample = sample.set_column(sample.column_names.index(name), name, other)
+    return sample
+
+
+# ------------------------------------------------------------------ helpers
+
+
+def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Finding:
+    """A finding from what was found broken: the first of it in words, and how much more there is."""
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return Finding(not broken, worst, f"{broken[0]}{more}" if broken else "", checked)
+
+
+def _off(method: Method) -> Method | None:
+    """The method with its turn term's weight at nothing; None where it has no turn term with a weight."""
+    if method.turn_term is None:
+        return None
+    for name, nothing in (("alpha", 1.0), ("lam", 0.0)):
+        if name in method.turn_term.settable():
+            return replace(method, turn_term=method.turn_term.with_params(**{name: nothing}))
+    return None
+
+
+def _reads_a_model(method: Method) -> bool:
+    """Whether the method's similarities come from a language model, which is not loaded to check."""
+    return any(str(part.settable().get("scorer", "")).split(":")[0] in MODEL_SCORERS for part in method.parts)
+
+
+MODEL_SCORERS = ("minilm", "bi-encoder", "cross-encoder")
+CHECKS: dict[str, Callable[[Round], Finding | None]] = {
+    "schemas": schemas,
+    "made_from": made_from,
+    "keys": keys,
+    "success": success,
+    "sampled_by": sampled_by,
+    "same_keys": same_keys,
+    "finite": finite,
+    "reproduced": reproduced,
+    "alpha_one": alpha_one,
+    "conservation": conservation,
+    "blind_labels": blind_labels,
+    "first_ratio": first_ratio,
+}
+NEED_TURNS = {"success", "sampled_by", "same_keys", "reproduced", "alpha_one", "conservation", "blind_labels"}

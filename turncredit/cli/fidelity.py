@@ -1,0 +1,116 @@
+"""The command `fidelity` and the stage of the same name: credits and ground truth in, measures out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit import tables
+from turncredit.analysis import fidelity as module
+from turncredit.analysis import scored_turns as reading
+from turncredit.analysis.noise_ceiling import Ceiling
+from turncredit.seeding import derive_seed
+from turncredit.terminal import console, plain_table
+from turncredit.workflow.watch import write_json
+
+#: What the command prints, with the words above it.
+SHOWN = {
+    "rank_correlation": "rank correlation",
+    "sign_agreement": "sign agreement",
+    "regression_auc": "regressions (AUC)",
+    "useful_auc": "useful steps (AUC)",
+    "error_minus_flat": "error - flat's",
+}
+
+
+def fidelity(
+    turns: Annotated[
+        Path,
+        typer.Option(help="Parquet with group_id, rollout_id, turn, and success or reward."),
+    ],
+    credits: Annotated[
+        list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; may be given again.")
+    ],
+    branches: Annotated[
+        Path, typer.Option(help="Parquet with the keys, advantage_true and advantage_true_se: the ground truth.")
+    ],
+    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's role, for the bias by role.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write all measures, with their intervals, to this file.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the resamples and of the simulated ceiling.")] = 0,
+) -> None:
+    """How well credit agrees with the true advantage: within rollouts, with intervals and the noise ceiling."""
+    scored, advantages = reading.load(turns, credits, branches, labels)
+    found = module.score(scored, advantages, seed=seed)
+    if json is not None:
+        write_json(json, module.as_json(found))
+    _print(found)
+    for method, counts in found.counts.items():
+        if missing := counts["turns_without_credit"]:
+            print(f"{method}: {missing} turns with ground truth have no credit and were left out", file=sys.stderr)
+
+
+def fidelity_stage(
+    *,
+    turns: str | Path,
+    credits: Sequence[str | Path],
+    branches: str | Path,
+    labels: str | Path | None,
+    seed: int,
+    round: int,
+    out: str | Path,
+    json: str | Path,
+) -> dict[str, float]:
+    """Stage `fidelity`: score all methods of an audited round; write the table, and the command's JSON beside it."""
+    scored, advantages = reading.load(turns, credits, branches, labels)
+    found = module.score(scored, advantages, seed=derive_seed(seed, "fidelity", round))
+    made_by = tables.provenance(
+        "fidelity",
+        config={"round": round, "resamples": module.RESAMPLES},
+        inputs={
+            "turns": turns,
+            "branches": branches,
+            **({} if labels is None else {"labels": labels}),
+            **{f"credits of {Path(path).stem}": path for path in credits},
+        },
+        seed=seed,
+    )
+    write_json(Path(json), module.as_json(found))
+    tables.write(module.table(found), out, "fidelity", made_by)
+    best = [row.value for row in found.rows if (row.measure, row.subset) == ("rank_correlation", "all")]
+    ceiling = [row.ceiling.value for row in found.rows if row.measure == "rank_correlation" and row.ceiling]
+    metrics = {"turns": float(len(scored)), "methods": float(len(advantages))}
+    for name, values in (("best_rank_correlation", best), ("ceiling", ceiling)):
+        if told := [value for value in values if isfinite(value)]:
+            metrics[name] = max(told)
+    return metrics
+
+
+def _print(found: module.Fidelity) -> None:
+    """The main measures as a table, best rank correlation first."""
+    rows = {(row.method, row.measure): row for row in found.rows if row.subset == "all"}
+
+    def order(method: str) -> float:
+        value = rows[method, "rank_correlation"].value
+        return -value if isfinite(value) else 2.0
+
+    columns = ["method", "turns", *SHOWN.values()]
+    table = plain_table(columns, [name != "method" for name in columns])
+    methods = sorted(found.counts, key=order)
+    for method in methods:
+        cells = [_cell(rows.get((method, measure))) for measure in SHOWN]
+        table.add_row(method, str(found.counts[method]["turns"]), *cells)
+    ceilings = [rows[methods[0], measure].ceiling for measure in SHOWN if (methods[0], measure) in rows]
+    table.add_row("(the truth itself)", "", *(_cell(ceiling) for ceiling in ceilings))
+    console().print(table)
+
+
+def _cell(number: module.Row | Ceiling | None) -> str:
+    if number is None or not isfinite(number.value):
+        return "-"
+    interval = f" [{number.low:+.2f}, {number.high:+.2f}]" if isfinite(number.low) else ""
+    return f"{number.value:+.2f}{interval}"

@@ -1,0 +1,231 @@
+"""The commands `turncredit judge label`, `audit` and `roles`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from turncredit.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from turncredit.judges.agreement import Audit
+    from turncredit.judges.config import JudgeConfig
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Label the turns of any table by rules or by a language model; compare labels; see what roles turns play.",
+)
+
+CALIBRATION = "calibration"
+"""The name that stands for the hand-labelled rollouts that come with the package."""
+
+
+class Kind(StrEnum):
+    """Which judge."""
+
+    rule = "rule"
+    llm = "llm"
+
+
+class Question(StrEnum):
+    """What is asked."""
+
+    role = "role"
+    progress = "progress"
+    score = "score"
+
+
+class Switch(StrEnum):
+    """Thinking of models that can be told to."""
+
+    on = "on"
+    off = "off"
+    unset = "unset"
+
+
+@app.command()
+def label(
+    turns: Annotated[str, typer.Option(help=f"Turns: .parquet, .jsonl, or '{CALIBRATION}' for our labelled rollouts.")],
+    out: Annotated[Path, typer.Option(help="The labels, as Parquet.")],
+    judge: Annotated[
+        Kind, typer.Option(help="rule needs no model; llm any server of the OpenAI protocol.")
+    ] = Kind.rule,
+    ask: Annotated[Question, typer.Option(help="A role (TRIAGE), a progress in -1..1, or a score in 0..1 (HAS).")] = (
+        Question.role
+    ),
+    cache: Annotated[Path, typer.Option(help="The language model's answers; nothing in it is paid for again.")] = (
+        Path("results/judge_cache")
+    ),
+    model: Annotated[str | None, typer.Option(help="As the server calls it.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Such as http://127.0.0.1:8000/v1.")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="The environment variable that holds the key.")] = None,
+    thinking: Annotated[Switch | None, typer.Option(help="unset sends nothing, for servers that refuse it.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, its reasoning included.")] = None,
+    window: Annotated[int | None, typer.Option(help="Turns shown before and after, at most 5.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests in flight.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds for one request.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Tries of one request.")] = None,
+    max_missing: Annotated[float | None, typer.Option(help="Share of labels that may be missing.")] = None,
+) -> None:
+    """Label each turn of a table.
+
+    The table needs group_id, rollout_id, turn, env, goal, action and next_observation; nothing else of it is read.
+    Labels come with the same keys, role (D, E, N, R) or score, evidence, judge, cached, and what they cost.
+    """
+    from turncredit import tables
+    from turncredit.judges.label import costs, label_turns
+
+    given = {
+        "model": model,
+        "base_url": base_url,
+        "api_key_env": api_key_env,
+        "thinking": None if thinking is None else {Switch.on: True, Switch.off: False}.get(thinking, "unset"),
+        "max_tokens": max_tokens,
+        "window": window,
+        "concurrency": concurrency,
+        "timeout": timeout,
+        "attempts": attempts,
+        "max_missing": max_missing,
+    }
+    config = _config(judge, {name: value for name, value in given.items() if value is not None})
+    table = _table(turns)
+    with _watched(config, table.num_rows) as progress:
+        labels = label_turns(table, config, ask=ask.value, cache=cache, where=turns, progress=progress)
+    asked = {"judge": config.model_dump(mode="json"), "ask": ask.value}
+    inputs = {} if turns == CALIBRATION else {"turns": turns}
+    tables.write(labels, out, "labels", tables.provenance("label", config=asked, inputs=inputs))
+    spent = costs(labels)
+    typer.echo(f"{out}: {', '.join(f'{name} {value:g}' for name, value in spent.items())}")
+
+
+@app.command()
+def audit(
+    labels: Annotated[Path, typer.Option(help="The labels to be judged.")],
+    gold: Annotated[str, typer.Option(help=f"Labels taken to be right (.parquet, .jsonl, or '{CALIBRATION}').")],
+    turns: Annotated[
+        Path | None, typer.Option(help="Turns with `success`, where the gold labels do not have it.")
+    ] = None,
+    disagreements: Annotated[Path | None, typer.Option(help="Write all disagreements to this .parquet file.")] = None,
+    show: Annotated[int, typer.Option(help="How many disagreements to print.", min=0)] = 20,
+) -> None:
+    """Compare labels with gold labels: F1 by role and outcome, agreement, kappa, confusion, disagreements."""
+    from turncredit.judges.agreement import audit as compare
+
+    found = compare(_table(str(labels)), _table(gold), _table(str(turns)) if turns else None)
+    _print_audit(found, show)
+    if disagreements:
+        import pyarrow.parquet as pq
+
+        pq.write_table(found.disagreements, disagreements)
+        typer.echo(f"all disagreements: {disagreements}")
+
+
+@app.command()
+def roles(
+    out: Annotated[Path, typer.Option(help="The page, as one HTML file.")],
+    results: Annotated[Path, typer.Option(help="The results folder, or one experiment's folder in it.")] = (
+        Path("results")
+    ),
+) -> None:
+    """Make a page: the share of each role per environment, method and round, from all labels in a results folder."""
+    from turncredit.judges.page import write_page
+
+    shares = write_page(results, out)
+    typer.echo(f"{out}: {shares.num_rows} rows, by environment, method, round and outcome")
+
+
+def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:
+    from pydantic import ValidationError
+
+    from turncredit.judges.config import JudgeConfig
+
+    if given.get("thinking") == "unset":
+        given["thinking"] = None
+    try:
+        return JudgeConfig.model_validate({"kind": judge.value, **given})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        option = "--" + str(first["loc"][0]).replace("_", "-") + ": " if first["loc"] else ""
+        raise UserError(f"{option}{first['msg'].removeprefix('Value error, ')}") from None
+
+
+@contextmanager
+def _watched(config: JudgeConfig, rows: int) -> Iterator[Callable[[int], None]]:
+    """A line on the terminal that says how far a language model is; nothing for the rules, which are done at once."""
+    if config.kind == "rule" or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"{config.model} (at most {rows} windows)", total=None)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _table(name: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.json
+
+    from turncredit import tables
+
+    if name == CALIBRATION:
+        from turncredit.judges.agreement import calibration
+
+        return calibration()
+    path = Path(name)
+    if path.suffix in (".jsonl", ".json", ".ndjson"):
+        try:
+            return pyarrow.json.read_json(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise UserError(
+                f"{path}: cannot be read as one JSON object a line ({str(error).splitlines()[0]})"
+            ) from None
+    return tables.read(path)
+
+
+def _print_audit(found: Audit, show: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from turncredit.judges.rubric import ROLE_NAMES
+
+    console = Console()
+    kappa = "undefined" if found.kappa is None else f"{found.kappa:.3f}"
+    console.print(
+        f"{found.turns} turns, {found.missing} without a label; agreement {found.agreement:.3f}, Cohen's kappa {kappa}"
+    )
+    cells = Table(
+        "role", "outcome", "gold", "judged", "both", "F1", title="F1 by role and outcome", title_justify="left"
+    )
+    for cell in found.cells:
+        f1 = "-" if cell.f1 is None else f"{cell.f1:.3f}"
+        cells.add_row(f"{cell.role} {ROLE_NAMES[cell.role]}", cell.outcome, *map(str, cell[2:5]), f1)
+    console.print(cells)
+    columns = list(next(iter(found.confusion.values())))
+    confusion = Table("gold \\ judged", *columns, title="Confusion (- is a missing label)", title_justify="left")
+    for role, row in found.confusion.items():
+        confusion.add_row(f"{role} {ROLE_NAMES[role]}", *(str(row[column]) for column in columns))
+    console.print(confusion)
+    rows = found.disagreements.slice(0, show).to_pylist()
+    if rows:
+        console.print(
+            f"{found.disagreements.num_rows} disagreements" + (f", the first {show}:" if len(rows) == show else ":")
+        )
+    for row in rows:
+        console.print(f"{row['rollout_id']} turn {row['turn']} ({row['outcome']}): {row['action']}", markup=False)
+        console.print(f"    gold   {row['gold']}  {row['gold_evidence'] or ''}", markup=False, highlight=False)
+        console.print(
+            f"    judged {row['judged'] or '-'}  {row['judged_evidence'] or ''}", markup=False, highlight=False
+        )

@@ -1,0 +1,94 @@
+"""The command line. A command's module is imported when that command runs, so that `turncredit --help` is instant."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from turncredit import __version__
+from turncredit.errors import UserError
+
+#: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("turncredit.cli.run:app", "Run the pipeline (snakemake) with live progress."),
+    "credit": ("turncredit.cli.credit:credit", "Credit the turns of any Parquet table with any method."),
+    "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
+    "show": ("turncredit.cli.results:show", "One rollout in the terminal, turn by turn, with its credit."),
+    "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
+    "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),
+    "fidelity": ("turncredit.cli.fidelity:fidelity", "How well credit agrees with the true advantage of turns."),
+    "page": ("turncredit.cli.page:page", "One rollout as a page: each method's credit beside the ground truth."),
+    "report": ("turncredit.cli.results:report", "Make an experiment's report and print its table."),
+    "config": ("turncredit.cli.results:config", "Check configuration files and print what they resolve to."),
+    "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
+    "env": ("turncredit.cli.env:app", "Environments: play, bench, conformance, export."),
+    "judge": ("turncredit.cli.judge:app", "Judges: label turns, audit the labels."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are stubs (a name and a line of help) until one of them is run."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        """The real command for `args`, imported now. Raises UserError where it is not part of this installation."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        return name, _load(name) if name in COMMANDS else stub, rest
+
+
+def _load(name: str) -> Any:
+    module_name, attribute = COMMANDS[name][0].split(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module_name.startswith(error.name):
+            raise
+        raise UserError(f"the command '{name}' is not part of this installation ({error.name} is missing)") from None
+    found = getattr(module, attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        found.command(name)(function)
+    return typer.main.get_command(found)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Which turn deserves the credit? Credit assignment for multi-turn language-model agents.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"turncredit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Show the version."),
+) -> None:
+    """Which turn deserves the credit? Credit assignment for multi-turn language-model agents."""
+
+
+def _stub() -> None:
+    raise AssertionError("a stub is replaced before it runs")
+
+
+for _name, (_, _help) in COMMANDS.items():
+    app.command(_name, help=_help)(_stub)
+
+
+def main() -> None:
+    """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"turncredit: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,117 @@
+"""The commands `show`, `sql`, `report`, `config` and `track`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit.errors import UserError
+
+ResultsOption = Annotated[Path, typer.Option(help="The results folder, or one experiment's folder in it.")]
+
+
+class Format(StrEnum):
+    """How `sql` prints."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(help="For instance: select method, avg(success::int) from evals group by all")
+    ],
+    results: ResultsOption = Path("results"),
+    format: Annotated[Format, typer.Option(help="table shows the first 40 rows; csv and json all.")] = Format.table,
+    out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
+) -> None:
+    """Query all artifacts in SQL (DuckDB).
+
+    Views: turns, credits, evals, updates, labels, hiddens, values, tasks, demos, sft_log, metrics, judge_cache; and of
+    audits branches, audit_credits, audit_values, fidelity, gradients, leaks, invariants. Each has experiment, method,
+    seed and round from the file's place, and tables about turns `turn_id` to join them. See docs/sql.md.
+    """
+    from turncredit.results import sql
+
+    sql.run(query, results=results, format=format.value, out=out)
+
+
+def show(
+    what: Annotated[
+        str, typer.Argument(help="A Parquet file of turns, a run's round folder, or METHOD/seedK/roundRR.")
+    ],
+    rollout: Annotated[str | None, typer.Argument(help="GROUP/ROLLOUT as listed without it.")] = None,
+    turn: Annotated[int | None, typer.Argument(help="One turn, in full.")] = None,
+    results: ResultsOption = Path("results"),
+    credits: Annotated[
+        list[Path] | None, typer.Option(help="Credits tables to show; found beside the run by itself.")
+    ] = None,
+    components: Annotated[
+        bool, typer.Option(help="Show every component of the credit, not only the advantage.")
+    ] = False,
+) -> None:
+    """One rollout in the terminal: observation, action, reward, progress, and each method's advantage per turn."""
+    from turncredit.pages import show as module
+
+    module.run(what, rollout, turn, results=results, credit_files=credits or [], components=components)
+
+
+def report(
+    results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the page; the experiment's report/ if not given.")
+    ] = None,
+) -> None:
+    """Make the report (an HTML page, a summary table, the learning curves) and print its table."""
+    from turncredit.report import report as module
+    from turncredit.results import collect
+
+    out = out or results / "report"
+    module.report(experiment=collect.read_config(results), results=results, out=out)
+    module.print_table(results)
+    print(f"page: {out / 'index.html'}")
+
+
+def check(
+    results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
+) -> None:
+    """Check the invariants of every round (docs/invariants.md). Exit code 1 where one does not hold."""
+    from turncredit.analysis import check as module
+
+    if module.run(results):
+        raise typer.Exit(1)
+
+
+def config(
+    files: Annotated[list[Path], typer.Argument(help="YAML files; later ones override earlier ones.")],
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of YAML.")] = False,
+) -> None:
+    """Check configuration files and print the resolved configuration, or the one line that says what is wrong."""
+    import yaml
+
+    from turncredit.config import load
+
+    data = load(files).model_dump(mode="json")
+    print(
+        json.dumps(data, indent=2) if as_json else yaml.safe_dump(data, sort_keys=False),
+        end="" if not as_json else "\n",
+    )
+
+
+def track(
+    results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")],
+) -> None:
+    """Copy the stages' metrics to MLflow (config: tracking.uri); what is there already stays as it is."""
+    from turncredit.results import collect, tracking
+
+    experiment = collect.read_config(results)
+    if not experiment.tracking.enabled:
+        raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
+    done = tracking.track(experiment=experiment, results=results)
+    print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} known already", file=sys.stderr)

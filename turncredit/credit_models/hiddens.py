@@ -1,0 +1,146 @@
+"""Stage `hiddens`: the policy's last hidden state at each turn, and a vector for each rollout's goal.
+
+These are what a learned credit model reads. One forward pass per context: a whole append-only rollout, or one turn's
+prompt where the agent writes a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from turncredit import tables
+from turncredit.config import Experiment
+from turncredit.errors import UserError
+from turncredit.heartbeat import progress
+from turncredit.policy import models, tokenizer
+from turncredit.policy.sampling import device
+from turncredit.policy.states import states_at
+from turncredit.training.sequences import TokenSequence, batches, cut, list_column, stack
+
+Point = Literal["observation", "action"]
+
+
+def hiddens(
+    *,
+    experiment: Experiment,
+    policy: str | Path,
+    turns: str | Path,
+    out: str | Path,
+    read: Literal["sft", "current"],
+    point: Point,
+) -> dict[str, float]:
+    """Write a `hiddens` table, one row for each turn in the order of `turns`.
+
+    hidden   (D) float16: the last layer's state (after the final norm) of `policy` at the prompt's last token, when
+             all of the observation has been read and nothing of the action (`point` "observation"); or at the
+             response's last token ("action")
+    goal     (D) float16: the mean of the input embeddings of the goal's tokens; only at a rollout's turn 0, else null
+    policy_id  whose state it is: `sft`, or the policy that sampled the turns, as `read` says
+
+    Read after the observation, increments of a value of the state rank turns better than after the action (offline
+    rank correlation .32 against .19 in the experiment that the default comes from).
+
+    Raises UserError for turns without a response and for states that float16 can't hold.
+    """
+    columns = [*tables.KEYS, "goal", "context_reset", "prompt_ids", "response_ids", "policy_id"]
+    table = tables.read(turns, columns=columns)
+    model = models.load_model(policy, dtype=experiment.policy.dtype).to(device()).eval()
+    sequences = _sequences(table, str(turns))
+    hidden_ND = hidden_states(model, sequences, table.num_rows, point, experiment.update.tokens_per_pass)
+    if not np.isfinite(hidden_ND).all():
+        raise UserError(f"{policy}: hidden states that float16 can't hold; a credit model can't read this policy")
+    first_N = table.column("turn").to_numpy() == 0
+    goals = goal_vectors(model, tokenizer.load(policy), table.column("goal").filter(pa.array(first_N)).to_pylist())
+    made = pa.table(
+        {
+            **{key: table.column(key) for key in tables.KEYS},
+            "policy_id": pa.repeat("sft", table.num_rows) if read == "sft" else table.column("policy_id"),
+            "hidden": _lists(hidden_ND, np.ones(len(hidden_ND), dtype=bool)),
+            "goal": _lists(goals, first_N),
+        }
+    )
+    made_by = tables.provenance(
+        "hiddens", config={"read": read, "point": point}, inputs={"policy": policy, "turns": turns}
+    )
+    tables.write(made, out, "hiddens", made_by)
+    return {
+        "turns": float(table.num_rows),
+        "contexts": float(len(sequences)),
+        "tokens": float(sum(len(sequence.ids) for sequence in sequences)),
+        "width": float(hidden_ND.shape[1]),
+        "rms": float(np.sqrt(np.mean(hidden_ND.astype(np.float32) ** 2))),
+    }
+
+
+def read_positions(sequence: TokenSequence, point: Point) -> tuple[np.ndarray, np.ndarray]:
+    """(rows, positions): the turns whose responses are in the sequence, and the token at which each is read."""
+    rows, first, count = np.unique(sequence.turn, return_index=True, return_counts=True)
+    keep = rows >= 0
+    at = first - 1 if point == "observation" else first + count - 1
+    return rows[keep], at[keep]
+
+
+@torch.no_grad()
+def hidden_states(
+    model: torch.nn.Module, sequences: Sequence[TokenSequence], turns: int, point: Point, tokens_per_pass: int
+) -> np.ndarray:
+    """The hidden state (N, D) float16 at which each of N turns is read, contexts of like length in one pass."""
+    where = device()
+    out_ND: np.ndarray | None = None
+    done = 0
+    for batch in batches(sequences, tokens_per_pass):
+        ids, _, _ = stack(batch, where)
+        found = [read_positions(sequence, point) for sequence in batch]
+        wanted = np.zeros(ids.shape, dtype=bool)
+        for number, (_, at) in enumerate(found):
+            wanted[number, at] = True
+        states = states_at(model, ids, torch.from_numpy(wanted).to(where)).float().cpu().numpy()
+        if out_ND is None:
+            out_ND = np.zeros((turns, states.shape[-1]), dtype=np.float16)
+        with np.errstate(over="ignore"):  # states come row by row, and a row's turns in the order of its tokens
+            out_ND[np.concatenate([rows for rows, _ in found])] = states.astype(np.float16)
+        done += len(batch)
+        progress(done, len(sequences))
+    assert out_ND is not None
+    return out_ND
+
+
+@torch.no_grad()
+def goal_vectors(model: torch.nn.Module, encoder: tokenizer.Tokenizer, goals: Sequence[str]) -> np.ndarray:
+    """The mean input embedding (R, D) float16 of the tokens of each goal, spelt as inside a prompt."""
+    table = model.get_input_embeddings().weight
+    means = {
+        goal: table[torch.tensor(encoder.encode(f" {goal}"), device=table.device)].float().mean(0).cpu().numpy()
+        for goal in dict.fromkeys(goals)
+    }
+    return np.stack([means[goal] for goal in goals]).astype(np.float16)
+
+
+def _sequences(table: pa.Table, where: str) -> list[TokenSequence]:
+    responses = list_column(table, "response_ids")
+    empty = [row for row, response in enumerate(responses) if len(response) == 0]
+    if empty:
+        keys = ", ".join(f"{key} {table.column(key)[empty[0]].as_py()!r}" for key in tables.KEYS)
+        raise UserError(f"{where}: no response tokens at {keys}; hidden states need turns that were sampled as tokens")
+    number_of: dict[str, int] = {}
+    rollout_N = [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
+    return cut(
+        rollout_N,
+        table.column("context_reset").to_pylist(),
+        list_column(table, "prompt_ids"),
+        responses,
+        [np.zeros(len(response), dtype=np.float32) for response in responses],
+    )
+
+
+def _lists(x_MD: np.ndarray, valid_N: np.ndarray) -> pa.ListArray:
+    """A list column with the rows of `x_MD` where `valid_N` is true, in order, and null elsewhere."""
+    size_N = np.where(valid_N, x_MD.shape[1], 0)
+    offsets = np.concatenate([[0], np.cumsum(size_N)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(x_MD.ravel()), mask=pa.array(~valid_N))

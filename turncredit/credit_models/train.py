@@ -1,0 +1,375 @@
+"""Stages `credit_model` and `values`: a learned credit model is trained on earlier rounds and applied to this one.
+
+The model of round r is trained on rounds before r, starting from the model of round r-1, and is frozen while it shapes
+round r; the model of round 1 is untrained. So training it needs nothing of round r and runs beside the policy's update.
+A model is a folder: `model.safetensors`, `optimizer.safetensors` (the moments, by parameter) and `model.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from turncredit import tables
+from turncredit.config import Experiment
+from turncredit.credit.turnrd import v_projection
+from turncredit.credit_models import replay, turnrd, value
+from turncredit.credit_models.replay import Rollouts
+from turncredit.credit_models.settings import KINDS, LAST_ROUND_ONLY, ModelSettings, model_settings, replay_rounds
+from turncredit.errors import UserError
+from turncredit.files import new_folder
+from turncredit.heartbeat import progress
+from turncredit.policy.sampling import device
+from turncredit.seeding import derive_seed, generator
+from turncredit.stats.ranks import auc
+from turncredit.turns import Turns
+
+WEIGHTS, MOMENTS, RECORD = "model.safetensors", "optimizer.safetensors", "model.json"
+WEIGHT_DECAY, MAX_GRAD_NORM = 0.01, 1.0
+#: rollouts that are evaluated in one pass
+PASS = 256
+
+NETWORKS = {
+    "turnrd": turnrd.TurnRD,
+    "turnrd_film": turnrd.TurnRD,
+    "turn_value": value.TurnValue,
+    "critic": value.Critic,
+    "value_head": value.ValueHead,
+}
+LOSSES = {
+    "turnrd": turnrd.losses,
+    "turnrd_film": turnrd.losses,
+    "turn_value": value.turn_value_losses,
+    "critic": value.critic_losses,
+    "value_head": value.value_head_losses,
+}
+
+
+@dataclass
+class CreditModel:
+    """A network, what it was told, and where its training stands.
+
+    kind, settings   which model, and its settings; width   the hidden states' size (D)
+    steps            optimiser steps so far; moments   the optimiser's state, by parameter name
+    """
+
+    kind: str
+    settings: Any  # the ModelSettings of its kind
+    width: int
+    network: Any  # the module of its kind
+    steps: int
+    moments: dict[str, torch.Tensor]
+
+    @property
+    def trained(self) -> bool:
+        """Whether its values may be used.
+
+        `turn_value` has nothing to say before its first training and TRIAGE's head while it warms up. TurnRD shapes
+        round 1 with its fresh weights (HAS, algorithm 1), a critic starts at V = 0.
+        """
+        if self.kind == "turn_value":
+            return self.steps > 0
+        return self.kind != "value_head" or self.steps >= self.settings.warmup_steps
+
+
+def credit_model(
+    *,
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    round: int,
+    turns: Sequence[str | Path],
+    hiddens: Sequence[str | Path],
+    credits: Sequence[str | Path],
+    previous: str | Path | None,
+    out: str | Path,
+) -> dict[str, float]:
+    """Train the method's credit model for `round` and write it to the folder `out`.
+
+    turns, hiddens   of the rounds that it learns from (`replay_rounds`), oldest first; in round 1 no turns, and the
+                     hiddens of round 1, of which only the width is read
+    credits          the same rounds' credits, for a critic; otherwise empty
+    previous         the model of the round before; None in round 1
+
+    Weights and the order of minibatches depend on the seed and the round only, so that two settings of a model start
+    alike. Returns the parts of the loss over the last fifth of the steps, and the size of the replay.
+    """
+    kind, settings = model_settings(experiment, method)
+    rounds = replay_rounds(kind, round)
+    if len(turns) != len(rounds) or (previous is None) != (round == 1):
+        raise UserError(f"the {kind} model of round {round} learns from rounds {rounds}, but {len(turns)} were given")
+    if previous is None:
+        model, metrics = fresh(kind, settings, _width(hiddens[0]), seed), {}
+    else:
+        model = load(previous)
+        _check_settings(model, settings, previous)
+        given = credits if kind == "critic" else [None] * len(rounds)
+        parts = [replay.load(*paths)[1] for paths in zip(turns, hiddens, given, strict=True)]
+        metrics = train(model, parts, seed=seed, round=round)
+    read = {"turns": turns, "hiddens": hiddens, "credits": credits, "previous": [previous] if previous else []}
+    inputs = {f"{name}_{number}": path for name, paths in read.items() for number, path in enumerate(paths)}
+    made_by = tables.provenance(
+        "credit_model", config={"model": settings.model_dump(), "round": round}, inputs=inputs, seed=seed
+    )
+    with new_folder(out) as folder:
+        save(model, folder, made_by)
+    return {"steps_total": float(model.steps), **metrics}
+
+
+def values(
+    *,
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    round: int,
+    model: str | Path,
+    turns: str | Path,
+    hiddens: str | Path,
+    out: str | Path,
+) -> dict[str, float]:
+    """Apply a round's model to the round's hiddens; write a `values` table in the order of `turns`.
+
+    model    the name of the model
+    value    V_t (null where the model has nothing to say yet)
+    weight   the attention's weight w_t, for TurnRD; null for models without one
+
+    Returns measures of the model on rollouts that it has not seen: see `measures`.
+    """
+    kind, settings = model_settings(experiment, method)
+    loaded = load(model)
+    _check_settings(loaded, settings, model)
+    view, rollouts = replay.load(turns, hiddens)
+    _check_width(loaded, rollouts, hiddens)
+    metrics: dict[str, float] = {}
+    value_N = weight_N = np.full(view.n, np.nan)
+    if loaded.trained:
+        value_N, weight_N = apply(loaded, rollouts)
+        metrics = measures(loaded, view, rollouts, value_N, weight_N, seed=seed, round=round)
+    made = pa.table(
+        {
+            **{key: view.table.column(key) for key in tables.KEYS},
+            "model": pa.repeat(kind, view.n),
+            "value": pa.array(view.restore(value_N), from_pandas=True),
+            "weight": pa.array(view.restore(weight_N), from_pandas=True),
+        }
+    )
+    inputs = {"model": model, "turns": turns, "hiddens": hiddens}
+    made_by = tables.provenance(
+        "values", config={"model": settings.model_dump(), "round": round}, inputs=inputs, seed=seed
+    )
+    tables.write(made, out, "values", made_by)
+    return {"trained": float(loaded.trained), **metrics}
+
+
+def fresh(kind: str, settings: ModelSettings, width: int, seed: int) -> CreditModel:
+    """An untrained model for hidden states of `width` numbers."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "credit model weights"))
+        network = NETWORKS[kind](width, settings)
+    return CreditModel(kind, settings, width, network, 0, {})
+
+
+def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: int) -> dict[str, float]:
+    """Train `model` in place on the rollouts of consecutive rounds, oldest first. Returns its metrics.
+
+    AdamW with weight decay .01, gradients clipped at norm 1, the moments carried on from the last training.
+    """
+    settings = model.settings
+    everything = replay.join(rounds)
+    if everything.hidden.shape[-1] != model.width:
+        raise UserError(
+            f"the hiddens have {everything.hidden.shape[-1]} numbers a turn, but this model reads {model.width}; "
+            "make the models of this run again"
+        )
+    if model.kind == "turn_value":
+        value.observe_scale(model.network, everything)
+    where = device()
+    network = model.network.to(where).train()
+    optimizer = _optimizer(model)
+    rng = generator(seed, "credit model order", round)
+    plan = list(_minibatches(model, [len(part) for part in rounds], rng))
+    rows: list[dict[str, float]] = []
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed, "credit model dropout", round))
+        for number, index in enumerate(plan):
+            batch = everything.take(index, where)
+            if getattr(settings, "equal_length", False):
+                batch = turnrd.equal_length(batch, rng)
+            parts = LOSSES[model.kind](network, batch, settings)
+            loss = torch.stack(list(parts.values())).sum()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_GRAD_NORM)
+            optimizer.step()
+            if model.kind == "value_head":
+                network.follow(settings.ema)
+            rows.append({name: float(part.detach()) for name, part in parts.items()} | {"loss": float(loss.detach())})
+            progress(number + 1, len(plan))
+    model.steps += len(rows)
+    model.moments = _kept_moments(network, optimizer)
+    late = rows[-max(1, len(rows) // 5) :]
+    means = {f"loss_{name}".replace("loss_loss", "loss"): np.mean([row[name] for row in late]) for name in late[0]}
+    return {
+        "replay_rollouts": float(len(everything)),
+        "replay_turns": float(everything.present.sum()),
+        "steps": float(len(rows)),
+        **{name: float(mean) for name, mean in means.items()},
+    }
+
+
+@torch.no_grad()
+def apply(model: CreditModel, rollouts: Rollouts) -> tuple[np.ndarray, np.ndarray]:
+    """V_t and w_t (N) of the turns, by rollout and turn; w_t is NaN for a model without attention.
+
+    A rollout's numbers do not depend on the other rollouts.
+    """
+    where = device()
+    network = model.network.to(where).eval()
+    found = []
+    for start in range(0, len(rollouts), PASS):
+        batch = rollouts.take(np.arange(start, min(start + PASS, len(rollouts))), where)
+        if isinstance(network, turnrd.TurnRD):
+            logits, value_BT = network(batch)
+            weight_BT = logits.softmax(-1)
+        else:
+            value_BT = network(batch)
+            weight_BT = torch.full_like(value_BT, torch.nan)
+        found.append(torch.stack([value_BT[batch.present], weight_BT[batch.present]]).double().cpu().numpy())
+    value_N, weight_N = np.concatenate(found, axis=1)
+    return value_N, weight_N
+
+
+def measures(
+    model: CreditModel,
+    view: Turns,
+    rollouts: Rollouts,
+    value_N: np.ndarray,
+    weight_N: np.ndarray,
+    *,
+    seed: int,
+    round: int,
+) -> dict[str, float]:
+    """How good the model is on rollouts it was not trained on.
+
+    value_mean, value_std   of V_t over turns
+    value_auc               the chance that V of a turn of a rollout with a positive return is above V of a turn of
+                            one without (.5: V says nothing; absent where all rollouts ended alike)
+    return_mse              TurnRD: squared error of R^ against R, over rollouts
+    conservation_error      TurnRD: the largest |sum of a rollout's projected credits - R|
+    film_*                  TurnRD+FiLM: `turnrd.probes`
+    """
+    found = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
+    won_N = (view.return_R > 0)[view.rollout_N]
+    if won_N.any() and not won_N.all():
+        found["value_auc"] = auc(value_N, won_N)
+    if isinstance(model.network, turnrd.TurnRD):
+        predicted_R = view.sum_R(value_N * weight_N)
+        projected_N = v_projection(view, value_N, clip=2.0)
+        found["return_mse"] = float(np.mean((predicted_R - view.return_R) ** 2))
+        found["conservation_error"] = float(np.abs(view.sum_R(projected_N) - view.return_R).max())
+        where = device()
+        batch = rollouts.take(np.arange(len(rollouts)), where)
+        found |= turnrd.probes(model.network, batch, generator(seed, "credit model probes", round))
+    return found
+
+
+def save(model: CreditModel, folder: Path, made_by: Mapping) -> None:
+    """Write the model's three files to `folder`, which exists."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network.state_dict().items()}
+    save_file(weights, folder / WEIGHTS)
+    if model.moments:
+        save_file(model.moments, folder / MOMENTS)
+    record = {
+        "kind": model.kind,
+        "settings": model.settings.model_dump(),
+        "width": model.width,
+        "steps": model.steps,
+        "made_by": dict(made_by),
+    }
+    (folder / RECORD).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
+
+
+def load(folder: str | Path) -> CreditModel:
+    """The model in `folder`. Raises UserError where it is missing or damaged."""
+    folder = Path(folder)
+    try:
+        record = json.loads((folder / RECORD).read_text())
+        settings = type(KINDS[record["kind"]]).model_validate(record["settings"])
+        model = fresh(record["kind"], settings, record["width"], seed=0)
+        model.network.load_state_dict(load_file(folder / WEIGHTS))
+        model.moments = load_file(folder / MOMENTS) if (folder / MOMENTS).exists() else {}
+        model.steps = record["steps"]
+    except FileNotFoundError as error:
+        raise UserError(f"{folder}: no credit model here ({Path(error.filename or WEIGHTS).name} is missing)") from None
+    except (ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        line = str(error).splitlines()[0]
+        raise UserError(f"{folder}: not a readable credit model ({line}); delete it and run again") from None
+    return model
+
+
+def _minibatches(model: CreditModel, sizes: Sequence[int], rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Indices of each optimiser step's rollouts."""
+    settings = model.settings
+    if model.kind == "turn_value":
+        steps = settings.first_steps if model.steps == 0 else settings.steps
+        weight_R = replay.recency(sizes, settings.half_life)
+        return replay.draws(weight_R, steps, settings.batch, rng)
+    half_life = np.inf if model.kind in LAST_ROUND_ONLY else settings.half_life
+    weight_R = replay.recency(sizes, half_life)
+    return replay.epochs(weight_R, settings.epochs, settings.batch, rng)
+
+
+def _optimizer(model: CreditModel) -> torch.optim.AdamW:
+    """AdamW on the trained parameters, with the moments that the model carries."""
+    named = _trained(model.network)
+    lr = model.settings.lr
+    optimizer = torch.optim.AdamW(list(named.values()), lr=lr, weight_decay=WEIGHT_DECAY)
+    for name, parameter in named.items():
+        if f"{name}.step" in model.moments:
+            optimizer.state[parameter] = {
+                key: model.moments[f"{name}.{key}"].to(parameter.device if key != "step" else "cpu")
+                for key in ("step", "exp_avg", "exp_avg_sq")
+            }
+    return optimizer
+
+
+def _kept_moments(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}.{key}": tensor.detach().cpu().contiguous()
+        for name, parameter in _trained(network).items()
+        for key, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _trained(network: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
+
+
+def _width(hiddens: str | Path) -> int:
+    column = tables.read(hiddens, columns=["hidden"]).column("hidden")
+    return len(column[0])
+
+
+def _check_settings(model: CreditModel, settings: ModelSettings, folder: str | Path) -> None:
+    if model.settings != settings:
+        mine, wanted = model.settings.model_dump(), settings.model_dump()
+        names = sorted(name for name in wanted if mine.get(name) != wanted[name])
+        raise UserError(f"{folder}: made with other settings ({', '.join(names)}); delete it and run again")
+
+
+def _check_width(model: CreditModel, rollouts: Rollouts, hiddens: str | Path) -> None:
+    if rollouts.hidden.shape[-1] != model.width:
+        raise UserError(
+            f"{hiddens}: {rollouts.hidden.shape[-1]} numbers a turn, but the credit model reads {model.width}; "
+            "make the table and the model with the same policy"
+        )

@@ -1,1 +1,0 @@
-"""The stages: from tables and folders to tables and folders."""

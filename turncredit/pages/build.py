@@ -1,0 +1,472 @@
+"""Stage `pages`: the pages of one audited round, and single pages of any tables."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from turncredit import tables
+from turncredit.config import RAILS, Experiment
+from turncredit.credit import METHODS, Method
+from turncredit.credit.configured import configured_method
+from turncredit.files import new_folder
+from turncredit.pages import context, draw
+from turncredit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
+from turncredit.pages.choose import choose
+from turncredit.pages.choose import pairs as chosen_pairs
+from turncredit.pages.data import Book, read_book
+from turncredit.pages.method_details import PROBES, gate_words, model_strips, walk
+from turncredit.stats.ranks import FEWEST
+
+#: how many methods are shown at first: the audited run's, those that follow A* best, and the one that does least
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What all pages of a round share.
+
+    order   the methods' order: by mean rank correlation with A*, then as given
+    off     numbers of the methods whose column is hidden at first
+    made    methods by name, for their summaries and for SCPO's parameters
+    files   rollout -> file name; group -> file name; (failed, successful) -> file name
+    """
+
+    book: Book
+    order: list[str]
+    off: list[int]
+    made: Mapping[str, Method]
+    ranks: dict[str, float]
+    rollout_files: dict[int, str]
+    group_files: dict[int, str]
+    pair_files: dict[tuple[int, int], str]
+
+
+def pages(
+    *,
+    experiment: Experiment,
+    run: str,
+    seed: int,
+    round: int,
+    turns: str | Path,
+    branches: str | Path | None,
+    credits: Mapping[str, str | Path],
+    values: Mapping[str, str | Path],
+    labels: Mapping[str, str | Path],
+    probes: Mapping[str, str | Path],
+    out: str | Path,
+) -> dict[str, float]:
+    """Write the folder `out`: `index.html`, a page for each of `experiment.audit.pages` rollouts, for each of their
+    groups, and for each failed one beside a sibling that succeeded.
+
+    credits, values, probes   by the methods' names (probes: the metrics of the stage `values`)
+    labels                    by judge and question
+
+    Returns how many pages there are and the size of the largest in bytes.
+    """
+    book = read_book(turns=turns, credits=credits, branches=branches, labels=labels, values=values, probes=probes)
+    chosen = choose(book, experiment.audit.pages)
+    apart_R = disagreement_R(book)
+    chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
+    made_by = {name: configured_method(experiment, name) for name in credits}
+    pages = gather(book, chosen, made_by, first=run)
+    title = f"{experiment.experiment}: {run}, seed {seed}, round {round}"
+    with new_folder(out) as folder:
+        made = {"index.html": render_index(pages, chosen, title)}
+        for place, rollout in enumerate(chosen):
+            made[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
+        for place, group in enumerate(pages.group_files):
+            made[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
+        for place, pair in enumerate(pages.pair_files):
+            made[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
+        for name, text in made.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return {
+        "rollouts": float(len(chosen)),
+        "pages": float(len(made)),
+        "largest_bytes": float(max(len(text.encode()) for text in made.values())),
+    }
+
+
+def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
+    """Write one page of `rollout`, or of it beside the sibling `against`, to the file `out`.
+
+    Of two that ended differently the failure stands on the left, whichever was named first.
+    """
+    if against is not None and book.success_R[rollout] and not book.success_R[against]:
+        rollout, against = against, rollout
+    chosen = [rollout] if against is None else [rollout, against]
+    made = {name: METHODS[name] for name in book.credits if name in METHODS}
+    pages = gather(book, chosen, made, first=None, shown=shown, alone=True)
+    text = render_rollout(pages, rollout, {}) if against is None else render_pair(pages, rollout, against, {})
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def gather(
+    book: Book,
+    chosen: Sequence[int],
+    made: Mapping[str, Method],
+    *,
+    first: str | None,
+    shown: Sequence[str] | None = None,
+    alone: bool = False,
+) -> Pages:
+    """The order of the methods, which are shown at first, and the files' names (none for a page that stands alone)."""
+    ranks = mean_ranks(book)
+    order = sorted(book.credits, key=lambda name: -np.nan_to_num(ranks[name], nan=-2.0))
+    if shown is None:
+        wanted = dict.fromkeys([*([first] if first in book.credits else []), *order[: SHOWN - 2], *order[-1:], *order])
+        shown = list(wanted)[:SHOWN]
+    used: set[str] = set()
+    rollouts = [] if alone else list(chosen)
+    groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
+    names = {r: _slug(book.ids_R[r][1]) for r in rollouts}
+    return Pages(
+        book=book,
+        order=order,
+        off=[number for number, name in enumerate(order) if name not in shown],
+        made=made,
+        ranks=ranks,
+        rollout_files={r: _file(names[r], used) for r in rollouts},
+        group_files={g: _file("group-" + _slug(_group_name(book, g)), used) for g in groups},
+        pair_files={
+            pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in chosen_pairs(book, rollouts)
+        },
+    )
+
+
+# Pages ---------------------------------------------------------------------------------------------------------------
+
+
+def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
+    """One rollout's page."""
+    book = pages.book
+    rows = book.rows(rollout)
+    group = int(book.turns.group_R[rollout])
+    pair = next((file for pair, file in pages.pair_files.items() if rollout in pair), None)
+    start = book.cell("observation", int(rows[0]))
+    lanes = context.lanes(book, rollout, pages.order, len(rows))
+    return _render(
+        "rollout.html.j2",
+        pages,
+        links={
+            "index": "index.html" if pages.rollout_files else None,
+            "group": pages.group_files.get(group),
+            "pair": pair,
+            "prev": links.get("prev"),
+            "next": links.get("next"),
+        },
+        head=_head(book, rollout),
+        verdict=context.verdict(book, rollout),
+        lanes=lanes,
+        course=context.course(book, rollout, len(rows)),
+        strips=_strips(book, rollout),
+        gates=_gates(book, rollout, pages.order),
+        probes=_probes(book),
+        start=" ".join(str(start).split()) if start else "",
+        turns=context.turns_of(book, rollout, pages.order, components=True),
+        stop_word="turn",
+    )
+
+
+def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> str:
+    """Two rollouts of one group side by side, with SCPO's walk where one failed and the other was its reference."""
+    book = pages.book
+    walks, drawn = [], {}
+    for method in pages.order:
+        found = walk(book, method, pages.made[method], left) if method in pages.made else None
+        if found is not None and set(found.reference.tolist()) <= set(book.rows(right).tolist()):
+            walks.append(context.walk_view(book, found, drawn))
+    sides = [context.turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
+    return _render(
+        "pair.html.j2",
+        pages,
+        links={
+            "index": "index.html" if pages.rollout_files else None,
+            "group": pages.group_files.get(int(book.turns.group_R[left])),
+            "prev": links.get("prev"),
+            "next": links.get("next"),
+        },
+        goal=_goal(book, left),
+        left=_side(pages, left),
+        right=_side(pages, right),
+        rows=context.side_by_side(*sides),
+        verdict=[context.parting(*sides), *_fates(pages, left, right)],
+        walks=walks,
+        stop_word="turn",
+    )
+
+
+def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
+    """All siblings of a group: outcome, length, return and a strip for each method."""
+    book = pages.book
+    first = int(book.turns.first_G[group])
+    rollouts = range(first, first + int(book.turns.size_G[group]))
+    width = int(book.turns.length_R[first : first + len(rollouts)].max())
+    siblings = []
+    for rollout in sorted(rollouts, key=lambda r: (not book.success_R[r], r)):
+        siblings.append(
+            {
+                **_side(pages, rollout),
+                "result": draw.plain(float(book.turns.return_R[rollout])),
+                "marks": context.marks(book, rollout),
+                "lanes": context.lanes(book, rollout, pages.order, width),
+                "actions": _actions(book, rollout),
+            }
+        )
+    return _render(
+        "group.html.j2",
+        pages,
+        links={"index": "index.html", "prev": links.get("prev"), "next": links.get("next")},
+        name=_group_name(book, group),
+        goal=_goal(book, first),
+        facts=[str(family)] if (family := book.cell("family", int(book.turns.first_R[first]))) else [],
+        won=int(book.success_R[list(rollouts)].sum()),
+        width=width,
+        siblings=siblings,
+        pairs=[
+            {"link": file, "words": f"{_short(book, a)} beside {_short(book, b)}"}
+            for (a, b), file in pages.pair_files.items()
+            if a in rollouts
+        ],
+        stop_word="sibling",
+    )
+
+
+def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
+    """The list of the round's pages, those on which methods are furthest apart first."""
+    book = pages.book
+    branched_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+    rows = []
+    for rollout in chosen:
+        count = int(branched_R[rollout])
+        at = book.rows(rollout)
+        credit = book.credits[pages.order[0]]
+        line = (book.truth.advantage_N, book.truth.scale) if book.truth else (credit.advantage_N, credit.scale)
+        rows.append(
+            {
+                **_side(pages, rollout),
+                "goal": _goal(book, rollout),
+                "group": pages.group_files[int(book.turns.group_R[rollout])],
+                "pair": next((file for pair, file in pages.pair_files.items() if rollout in pair), None),
+                "branched": count,
+                "picture": draw.strip(line[0][at], line[1], width=len(at), label="A*" if book.truth else "credit"),
+                "cells": [context.rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
+                if book.truth
+                else [],
+            }
+        )
+    known = [name for name in pages.order if np.isfinite(pages.ranks[name]) and name not in RAILS]
+    facts = [
+        f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
+        f"{100 * book.success_R.mean():.0f}% succeeded",
+        f"{book.turns.n} turns",
+    ]
+    if book.truth:
+        facts.append(f"{int(book.truth.there_N.sum())} turns branched")
+    means = [context.rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
+    return _render(
+        "index.html.j2",
+        pages,
+        title=title,
+        facts=facts,
+        rows=rows,
+        means=means,
+        ranked=max((int(found.scored_R.sum()) for found in book.correlations.values()), default=0),
+        best=f"{known[0]} (mean {draw.number(pages.ranks[known[0]])})" if known else "",
+        stop_word="rollout",
+    )
+
+
+def _render(template: str, pages: Pages, **values: Any) -> str:
+    environment = _environment()
+    folder = files("turncredit.pages") / "templates"
+    return environment.get_template(template).render(
+        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
+        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
+        methods=[
+            {
+                "name": name,
+                "summary": pages.made[name].summary if name in pages.made else name,
+                "breakable": Markup("_<wbr>").join(name.split("_")),
+            }
+            for name in pages.order
+        ],
+        off=pages.off,
+        truth=pages.book.truth is not None,
+        sources=list(pages.book.sources.items()),
+        code=tables.code_version(),
+        **values,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("turncredit.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+# Pieces --------------------------------------------------------------------------------------------------------------
+
+
+def _head(book: Book, rollout: int) -> dict[str, Any]:
+    rows = book.rows(rollout)
+    group, name = book.ids_R[rollout]
+    said = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
+    facts = [f"{len(rows)} turns", f"return {draw.plain(float(book.turns.return_R[rollout]))}"]
+    invalid = sum(book.cell("valid", int(row)) is False for row in rows)
+    facts += [f"{invalid} invalid"] if invalid else []
+    facts += [str(fact) for fact in said if fact is not None]
+    return {
+        "name": name,
+        "goal": _goal(book, rollout),
+        "won": bool(book.success_R[rollout]),
+        "facts": [*facts, name],
+        "length": len(rows),
+        "marks": context.marks(book, rollout),
+        "siblings": len(book.siblings(rollout)),
+        "group": group,
+    }
+
+
+def _side(pages: Pages, rollout: int) -> dict[str, Any]:
+    book = pages.book
+    return {
+        "name": book.ids_R[rollout][1],
+        "won": bool(book.success_R[rollout]),
+        "length": int(book.turns.length_R[rollout]),
+        "link": pages.rollout_files.get(rollout),
+    }
+
+
+def _fates(pages: Pages, left: int, right: int) -> list[Markup]:
+    """What mattered most in each of the two, where that is known."""
+    out = []
+    for side, rollout in (("a", left), ("b", right)):
+        sentences = context.verdict(pages.book, rollout)
+        if sentences and context.marks(pages.book, rollout):
+            which = "the failure" if not pages.book.success_R[rollout] else "the success"
+            # The sentence links to a turn of a page of its own; here turns carry the letter of their side.
+            text = str(sentences[0]).replace('href="#t', f'href="#{side}')
+            out.append(Markup("In {}: ").format(which) + Markup(text))
+    return out
+
+
+def _strips(book: Book, rollout: int) -> list[dict[str, Any]]:
+    out = []
+    for method, what, numbers, kind in model_strips(book, rollout):
+        low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        if what == "attention":
+            picture = draw.levels(numbers, top=high or 1.0, width=len(numbers), label=f"attention of {method}")
+        else:
+            size = max(abs(low), abs(high)) or 1.0
+            picture = draw.strip(numbers, size, width=len(numbers), label=f"V of {method}")
+        out.append(
+            {
+                "name": f"{method}: {what}",
+                "title": f"{what} of the {kind} model behind {method}, turn by turn",
+                "picture": picture,
+                "range": f"{draw.plain(low)} to {draw.plain(high)}",
+            }
+        )
+    return out
+
+
+def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any]]:
+    """MGR's gated reward of each turn, with the gate of the rollout."""
+    out = []
+    rows = book.rows(rollout)
+    for method in order:
+        parts = book.credits[method].components
+        if gate_words(parts, int(rows[0])) is None:
+            continue
+        reward, gate = parts["reward_mgr"][rows], float(parts["gate"][rows[0]])
+        words = "no gate: the rollout succeeded" if gate == 0 else "gate kept" if gate > 0 else "gate turned"
+        size = float(np.abs(reward).max()) or 1.0
+        out.append(
+            {
+                "name": f"{method}: reward",
+                "words": words,
+                "picture": draw.strip(reward, size, width=len(rows), label=f"gated reward of {method}"),
+            }
+        )
+    return out
+
+
+def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
+    found = []
+    for method, measures in book.probes.items():
+        said = [(words, draw.plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
+        if said:
+            found.append((method, said))
+    return found
+
+
+def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
+    out = []
+    for row in book.rows(rollout).tolist():
+        action = book.cell("action", row) if book.turns.has("action") else book.cell("response_text", row)
+        out.append((" ".join(str(action or "").split()), book.cell("valid", row) is not False))
+    return out
+
+
+def _goal(book: Book, rollout: int) -> str:
+    goal = book.cell("goal", int(book.turns.first_R[rollout]))
+    return " ".join(str(goal).split()) if goal else ""
+
+
+def _group_name(book: Book, group: int) -> str:
+    return book.ids_R[int(book.turns.first_G[group])][0]
+
+
+def _short(book: Book, rollout: int) -> str:
+    """A sibling's name without what it shares with its group's."""
+    group, name = book.ids_R[rollout]
+    return name.removeprefix(group) or name
+
+
+def _around(names: Mapping[Any, str], place: int) -> dict[str, str]:
+    """The files before and after the one at `place`."""
+    files_in_order = list(names.values())
+    around = {}
+    if place > 0:
+        around["prev"] = files_in_order[place - 1]
+    if place + 1 < len(files_in_order):
+        around["next"] = files_in_order[place + 1]
+    return around
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "rollout"
+
+
+def _file(stem: str, used: set[str]) -> str:
+    """`stem.html`, or with a number where that is taken."""
+    name, number = stem, 2
+    while name.lower() in used or name == "index":
+        name, number = f"{stem}-{number}", number + 1
+    used.add(name.lower())
+    return f"{name}.html"

@@ -1,0 +1,1 @@
+"""Sampling engines: lockstep (ours), transformers' generate, vLLM."""

@@ -1,0 +1,88 @@
+"""Forked processes that share one piece of work: what they find comes back in the order in which they find it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import TypeVar
+
+from turncredit.errors import UserError
+from turncredit.processes.tether import tie
+
+T = TypeVar("T")
+
+
+def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
+    """What `work(0)` to `work(processes - 1)` yield, each played in a process of its own, as soon as it is there.
+
+    The processes are forked, so `work` may use whatever this process holds; only what it yields travels. A process
+    takes one thread, and a GPU of its own where there are any: nothing here may have touched CUDA before. They end with
+    this process, however that ends, and when the caller stops listening.
+
+    Raises what the first process that fails failed with: its UserError, or a RuntimeError with its message (the
+    traceback goes to standard error). The others are ended.
+    """
+    context = multiprocessing.get_context("fork")
+    running: dict[Connection, multiprocessing.process.BaseProcess] = {}
+    try:
+        for number in range(processes):
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(target=_run, args=(work, number, there), daemon=True)
+            process.start()
+            there.close()  # the end of the process is then the end of the pipe
+            running[here] = process
+        while running:
+            for here in wait(list(running)):
+                kind, value = _next(here, running)
+                if kind == "found":
+                    yield value
+                elif kind == "done":
+                    running.pop(here).join()
+                    here.close()
+                elif kind == "mistake":
+                    raise UserError(value)
+                else:
+                    raise RuntimeError(f"a forked process failed: {value}")
+    finally:
+        for here, process in running.items():
+            process.kill()
+            process.join()
+            here.close()
+
+
+def _next(here: Connection, running: dict) -> tuple[str, object]:
+    try:
+        return here.recv()
+    except EOFError:
+        running[here].join()
+        return "failed", f"it ended with status {running[here].exitcode} before it was done"
+
+
+def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> None:
+    """In the forked process: say what is found, then how it ended."""
+    for interrupt in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(interrupt, signal.SIG_DFL)
+    tie()
+    _settle(number)
+    try:
+        for found in work(number):
+            there.send(("found", found))
+        there.send(("done", None))
+    except UserError as error:
+        there.send(("mistake", str(error)))
+    except Exception as error:
+        traceback.print_exc()
+        there.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+def _settle(number: int) -> None:
+    torch = sys.modules.get("torch")
+    if torch is None:  # work without a model
+        return
+    torch.set_num_threads(1)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())

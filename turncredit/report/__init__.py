@@ -1,0 +1,1 @@
+"""What a person reads about an experiment: tables, figures and verdicts."""

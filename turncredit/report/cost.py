@@ -1,0 +1,146 @@
+"""What it took: time by stage, processor and accelerator seconds, turns, tokens and the judge's bill, as grids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from turncredit.report.grid import Column, Grid, Number
+from turncredit.results.collect import SFT, Results
+
+STAGES = [
+    "tasks",
+    "demos",
+    "base",
+    "sft",
+    "rollout",
+    "label",
+    "hiddens",
+    "credit_model",
+    "values",
+    "credit",
+    "update",
+    "eval",
+    "branch",
+    "audit_model",
+    "fidelity",
+    "gradients",
+    "leaks",
+    "invariants",
+    "pages",
+]
+#: The report's own time is left out: a report made twice should not differ.
+LEFT_OUT = ("report", "track")
+FILES = "**/metrics/*.json"
+SHARED, AUDIT = "shared", "audit"
+_WHO = (
+    "The row 'shared' is paid once for all methods: games, demonstrations, the SFT policy, its rollouts and their "
+    "labels, its evaluations. The row 'audit' is the ground truth and what is measured against it: no method needs it."
+)
+
+
+def time(results: Results, names: Sequence[str]) -> Grid:
+    """Wall-clock seconds of each stage."""
+    wall = results.metrics[(results.metrics["name"] == "wall_s") & ~results.metrics["stage"].isin(LEFT_OUT)]
+    stages = [stage for stage in STAGES if stage in set(wall["stage"])]
+    stages += sorted(set(wall["stage"]) - set(stages))
+    grid = Grid(
+        name="time",
+        title="Time by stage",
+        caption=f"Wall-clock seconds inside the stages, summed over seeds and rounds. {_WHO}",
+        columns=[Column(stage, stage, f"stage {stage}") for stage in stages],
+        closed=True,
+    )
+    for name, rows, where in _payers(names, wall):
+        base = _sum(results, where, "name = 'wall_s'")
+        grid.rows[name] = {
+            stage: Number(float(part["value"].sum()), "seconds", f"{base} AND stage = '{stage}'", FILES, n=len(part))
+            for stage, part in rows.groupby("stage")
+        }
+    return grid
+
+
+def spending(results: Results, names: Sequence[str]) -> Grid:
+    """Time, processor and accelerator seconds, turns and tokens of training, and what a judge was asked."""
+    metrics = results.metrics[~results.metrics["stage"].isin(LEFT_OUT)]
+    gpus = {stage: ask.gpu for stage, ask in results.experiment.resources.items() if ask.gpu}
+    # column -> heading, meaning, unit, rows, SQL condition, factor by stage
+    asked: dict[str, tuple[str, str, str, pd.Series, str, dict[str, int]]] = {
+        "wall": (
+            "wall time",
+            "seconds inside all stages",
+            "seconds",
+            metrics["name"] == "wall_s",
+            "name = 'wall_s'",
+            {},
+        ),
+        "cpu": (
+            "CPU time",
+            "processor seconds of all stages",
+            "seconds",
+            metrics["name"] == "cpu_s",
+            "name = 'cpu_s'",
+            {},
+        ),
+    }
+    if gpus:
+        listed = ", ".join(f"'{stage}'" for stage in sorted(gpus))
+        kept = (metrics["name"] == "wall_s") & metrics["stage"].isin(gpus)
+        asked["gpu"] = (
+            "GPU time",
+            "seconds of the stages that ask for accelerators, times how many (config: resources)",
+            "seconds",
+            kept,
+            f"name = 'wall_s' AND stage IN ({listed})",
+            gpus,
+        )
+    for key, stage, name, heading, meaning in (
+        ("turns", "rollout", "turns", "training turns", "turns played for training"),
+        ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy wrote in training rollouts"),
+        ("labels", "label", "labels", "labels", "turns that a judge labelled, from its cache or not"),
+        ("judge_in", "label", "tokens_in", "judge reads", "tokens that the judge was sent, cached answers left out"),
+        ("judge_out", "label", "tokens_out", "judge writes", "tokens that the judge wrote, cached answers left out"),
+    ):
+        kept = (metrics["stage"] == stage) & (metrics["name"] == name)
+        if metrics[kept]["value"].sum() > 0:
+            asked[key] = (heading, meaning, "count", kept, f"stage = '{stage}' AND name = '{name}'", {})
+    grid = Grid(
+        name="spending",
+        title="What it took",
+        caption=f"Summed over seeds and rounds. {_WHO} A label that several methods read is paid by the first; labels"
+        f" that the audit reads stand with the run that it audits.",
+        columns=[Column(key, heading, meaning) for key, (heading, meaning, *_) in asked.items()],
+    )
+    for key, (_, _, unit, kept, condition, factor) in asked.items():
+        for name, rows, where in _payers(names, metrics[kept]):
+            weight = rows["stage"].map(factor) if factor else 1
+            sql = _sum(results, where, condition, factor)
+            grid.rows.setdefault(name, {})[key] = Number(
+                float((rows["value"] * weight).sum()), unit, sql, FILES, n=len(rows)
+            )
+    order = [SHARED, AUDIT, *names]
+    grid.rows = {name: grid.rows[name] for name in order if name in grid.rows}
+    return grid
+
+
+def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
+    """(name, rows, SQL condition) of whoever has rows in `metrics`: shared work, each method, the audit."""
+    audited, method = metrics["run"].notna(), metrics["method"]
+    shared = ~audited & (method.isna() | (method == SFT))
+    kept = [
+        (SHARED, shared, f"run IS NULL AND (method IS NULL OR method = '{SFT}')"),
+        (AUDIT, audited, "run IS NOT NULL"),
+        *((name, method == name, f"method = '{name}'") for name in names if name != SFT),
+    ]
+    return [(name, metrics[rows], where) for name, rows, where in kept if rows.any()]
+
+
+def _sum(results: Results, where: str, condition: str, factor: dict[str, int] | None = None) -> str:
+    cases = " ".join(f"WHEN '{stage}' THEN {count}" for stage, count in sorted((factor or {}).items()))
+    value = f"value * CASE stage {cases} END" if factor else "value"
+    left_out = ", ".join(f"'{stage}'" for stage in LEFT_OUT)
+    return (
+        f"SELECT sum({value}) FROM metrics WHERE experiment = '{results.folder.name}' AND {where} AND {condition} "
+        f"AND stage NOT IN ({left_out})"
+    )

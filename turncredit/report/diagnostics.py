@@ -1,0 +1,352 @@
+"""What audits found, as grids and words: fidelity, gradient signal, leaks of credit models, invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.special import chdtrc, ndtri, stdtrit
+
+from turncredit.analysis import leak_measures
+from turncredit.report.grid import Cell, Column, Grid, Number
+from turncredit.report.selection import braces
+from turncredit.results.collect import Results
+
+CEILING = "noise ceiling"
+#: measure -> (heading, meaning, unit)
+FIDELITY = {
+    "rank_correlation": (
+        "rank correlation",
+        "Spearman with A* within a rollout, averaged over rollouts",
+        "correlation",
+    ),
+    "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
+    "regression_auc": ("finds regressions", "inside successes: AUC of low credit for harmful turns", "auc"),
+    "useful_auc": ("finds useful steps", "inside failures: AUC of high credit for useful turns", "auc"),
+    "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
+    "error_minus_flat": ("error above flat", "squared error minus flat GRPO's; below zero is better", "signed"),
+    "pooled_correlation": (
+        "pooled (misleading)",
+        "rank correlation over all turns of all rollouts: rewards knowing the outcome, not which turn mattered",
+        "correlation",
+    ),
+}
+#: Measures whose ceiling is on the measure's own scale.
+WITH_CEILING = ("rank_correlation", "sign_agreement", "regression_auc", "useful_auc")
+GRADIENTS = {
+    "snr": ("signal to noise", "of one minibatch's policy gradient", "small"),
+    "signal": ("signal", "squared length of the mean gradient, from split halves", "small"),
+    "noise": ("noise", "variance of a minibatch's gradient", "small"),
+    "cosine_flat": ("cosine, flat GRPO", "of the mean gradient with flat GRPO's", "correlation"),
+    "cosine_oracle": ("cosine, oracle", "of the mean gradient with the oracle's", "correlation"),
+}
+LEAKS = {
+    ("full", "outcome_auc"): ("in full", "the prediction tells success from failure: AUC with inputs as they are"),
+    ("padded", "outcome_auc"): ("equal length", "the same, all rollouts padded to one length"),
+    ("masked_last", "outcome_auc"): ("last turn hidden", "the same, the last turn hidden"),
+    ("blind", "outcome_auc"): ("both", "the same, length and last turn hidden"),
+    ("length_only", "outcome_auc"): ("length alone", "no model: how well the length alone tells success"),
+    ("full", "rank_with_truth"): ("credit and truth", "rank correlation of the credit with A* within rollouts"),
+}
+
+
+#: What a measure cannot pass, and so its interval should not.
+BOUNDS = {
+    **dict.fromkeys(("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle"), (-1.0, 1.0)),
+    **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
+    **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
+}
+
+
+def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
+    """The mean over seeds of a measure with its interval, from each seed's own value, low and high.
+
+    Where the seeds agree within what their own intervals allow (Cochran's Q, p at least .1) they are taken for one
+    larger sample. Where they do not, the spread between them decides, with Student's t on so few: then seeds differ by
+    more than their rollouts. NaN values are left out, as SQL's avg does.
+    """
+    rows = rows[rows["value"].notna()]
+    count = len(rows)
+    if count == 0:
+        return float("nan"), None, None
+    value_S = rows["value"].to_numpy()
+    value = float(value_S.mean())
+    if rows[["low", "high"]].isna().any(axis=None):
+        return value, None, None
+    if count == 1:
+        return value, float(rows["low"].iloc[0]), float(rows["high"].iloc[0])
+    error_S = (rows["high"] - rows["low"]).to_numpy() / (2 * ndtri(0.975))
+    half = float(ndtri(0.975) * np.sqrt((error_S**2).sum()) / count)
+    rest_S = value_S - value
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms_S = np.where(rest_S == 0, 0.0, rest_S**2 / error_S**2)
+    if chdtrc(count - 1, float(terms_S.sum())) < 0.1:
+        half = max(half, float(stdtrit(count - 1, 0.975) * value_S.std(ddof=1) / np.sqrt(count)))
+    return value, value - half, value + half
+
+
+def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
+    """The audited (run, round) pairs of a table, in order."""
+    frame = results.audit.get(table)
+    return [] if frame is None else sorted(set(zip(frame["run"], frame["round"], strict=True)))
+
+
+def measure(results: Results, table: str, run: str, round_: int, **keys: str) -> Number | None:
+    """One measure of a table, pooled over seeds; None where it is not there. `keys`: method, measure, subset, view."""
+    frame = results.audit[table]
+    keep = (frame["run"] == run) & (frame["round"] == round_)
+    for name, wanted in keys.items():
+        keep &= frame[name] == wanted
+    rows = frame[keep]
+    if rows.empty:
+        return None
+    value, low, high = pooled(rows)
+    if low is not None and keys["measure"] in BOUNDS:
+        low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
+    count = int(rows["turns"].sum()) if "turns" in rows else None
+    unit = _unit(table, keys)
+    where = _where(results, run, round_, **keys)
+    note = f"{len(rows)} seeds" if len(rows) > 1 else "1 seed"
+    sql = f"SELECT avg(value) FROM {table} WHERE {where}"
+    return Number(value, unit, sql, _files(rows, run, round_, table), low, high, count, note)
+
+
+def _unit(table: str, keys: dict[str, str]) -> str:
+    if table == "leaks":
+        return "correlation" if keys["measure"].startswith("rank") else "auc"
+    known = FIDELITY if table == "fidelity" else GRADIENTS
+    return known.get(keys["measure"], ("", "", "small"))[2]
+
+
+def _where(results: Results, run: str, round_: int, **keys: str) -> str:
+    named = {"experiment": results.folder.name, "run": run, **keys}
+    return " AND ".join([*(f"{name} = '{value}'" for name, value in named.items()), f"round = {round_}"])
+
+
+def _files(rows: pd.DataFrame, run: str, round_: int, table: str) -> str:
+    seeds = braces([str(seed) for seed in sorted(set(rows["seed"]))])
+    return f"audit/{run}/seed{seeds}/round{round_:02d}/{table}.parquet"
+
+
+def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
+    """One grid for each audited round (the first open), and one of the rank correlation over rounds."""
+    grids = []
+    audits = rounds_of(results, "fidelity")
+    for place, (run, round_) in enumerate(audits):
+        grid = _fidelity_round(results, names, run, round_)
+        grid.closed = place > 0
+        grids.append(grid)
+    if len(audits) > 1:
+        grids.insert(1, _by_round(results, names, audits))
+    return grids
+
+
+def _fidelity_round(results: Results, names: Sequence[str], run: str, round_: int) -> Grid:
+    frame = results.audit["fidelity"]
+    here = frame[(frame["run"] == run) & (frame["round"] == round_) & (frame["subset"] == "all")]
+    shown = [name for name in FIDELITY if name in set(here["measure"])]
+    grid = Grid(
+        name=f"fidelity_{run}_{round_:02d}",
+        title=f"Fidelity of credit in round {round_}, rollouts of {run}",
+        caption=(
+            "Each method's credit on the same rollouts against the ground truth A* = Q - V, measured by letting the "
+            "same policy go on from before and after the turn. Intervals by bootstrap over task groups. The noise "
+            "ceiling is what the truth itself would score against this noisy estimate of it."
+        ),
+        columns=[Column(name, *FIDELITY[name][:2]) for name in shown],
+    )
+    ceiling = {name: _ceiling(results, here, run, round_, name) for name in shown if name in WITH_CEILING}
+    if any(isinstance(cell, Number) for cell in ceiling.values()):
+        grid.rows[CEILING] = {**dict.fromkeys(shown, ""), **ceiling}
+    for method in _present(names, here):
+        grid.rows[method] = {
+            name: measure(results, "fidelity", run, round_, method=method, measure=name, subset="all") for name in shown
+        }
+    return grid
+
+
+def _ceiling(results: Results, here: pd.DataFrame, run: str, round_: int, name: str) -> Cell:
+    """The ceiling, which methods that are scored on the same turns share."""
+    rows = here[(here["measure"] == name) & here["ceiling"].notna()]
+    if rows.empty:
+        return ""
+    where = _where(results, run, round_, measure=name, subset="all")
+    sql = f"SELECT avg(ceiling) FROM fidelity WHERE {where}"
+    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, run, round_, "fidelity"))
+
+
+def _by_round(results: Results, names: Sequence[str], audits: Sequence[tuple[str, int]]) -> Grid:
+    several = len({run for run, _ in audits}) > 1
+    grid = Grid(
+        name="fidelity_rounds",
+        title="Rank correlation by round",
+        caption="Does a credit model get better as it learns, and does credit stay right as the policy changes?",
+        columns=[
+            Column(f"{run}_{round_:02d}", f"{run}, {round_}" if several else f"round {round_}", f"rollouts of {run}")
+            for run, round_ in audits
+        ],
+    )
+    frame = results.audit["fidelity"]
+    for method in _present(names, frame):
+        cells = {
+            f"{run}_{round_:02d}": measure(
+                results, "fidelity", run, round_, method=method, measure="rank_correlation", subset="all"
+            )
+            for run, round_ in audits
+        }
+        grid.rows[method] = dict(cells)
+    return grid
+
+
+def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
+    """One grid for each audited round: the gradient that a method's advantages give, signal against noise."""
+    grids = []
+    for place, (run, round_) in enumerate(rounds_of(results, "gradients")):
+        frame = results.audit["gradients"]
+        here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+        shown = [name for name in GRADIENTS if name in set(here["measure"])]
+        grid = Grid(
+            name=f"gradients_{run}_{round_:02d}",
+            title=f"Gradient signal in round {round_}, rollouts of {run}",
+            caption=(
+                "The policy gradient that each method's advantages give on the same rollouts at the policy that played "
+                "them: how much of one minibatch's gradient is signal, and where it points."
+            ),
+            columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
+            closed=place > 0,
+        )
+        for method in _present(names, here):
+            grid.rows[method] = {
+                name: measure(results, "gradients", run, round_, method=method, measure=name) for name in shown
+            }
+        grids.append(grid)
+    return grids
+
+
+def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    """The methods of a table: those of the final table in its order, then those that only an audit compares."""
+    have = list(dict.fromkeys(frame["method"]))
+    return [*(name for name in names if name in have), *(name for name in have if name not in names)]
+
+
+# Leaks ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What one credit model's leak test comes to; `clear`: nothing was found against it."""
+
+    method: str
+    words: str
+    clear: bool
+
+
+def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]:
+    """One sentence for each learned method, of the last audited round, and which round of which run that was."""
+    audits = rounds_of(results, "leaks")
+    if not audits:
+        return [], ""
+    run, round_ = max(audits, key=lambda audit: audit[1])
+    frame = results.audit["leaks"]
+    here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+    lines = []
+    for method in _present(names, here):
+        rows = here[here["method"] == method]
+        found = {}
+        for (view, name), part in rows.groupby(["view", "measure"], sort=False):
+            value, low, high = pooled(part)
+            ends = (float("nan") if end is None else end for end in (low, high))
+            found[view, name] = leak_measures.Measured(value, *ends)
+        lines.append(Leak(method, leak_measures.verdict(found), not _leaks(found)))
+    return lines, f"round {round_}, rollouts of {run}"
+
+
+def _leaks(found: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
+    """Whether hiding the length or the last turn takes knowledge of the outcome away, by a margin."""
+    tests = [(view, "outcome_drop") for view in ("padded", "masked_last", "blind")] + [("half", "hindsight")]
+    return any(leak_measures.clear(found.get(test, leak_measures.NOTHING)) for test in tests)
+
+
+def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
+    """The leak tests' numbers, one grid for each audited round."""
+    grids = []
+    for run, round_ in rounds_of(results, "leaks"):
+        frame = results.audit["leaks"]
+        here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+        have = set(zip(here["view"], here["measure"], strict=True))
+        shown = [key for key in LEAKS if key in have]
+        grid = Grid(
+            name=f"leaks_{run}_{round_:02d}",
+            title=f"Leak tests in numbers, round {round_}, rollouts of {run}",
+            caption="AUC 0.5 knows nothing. A model that reads the length or the last turn falls when they are hidden.",
+            columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
+            closed=True,
+        )
+        for method in _present(names, here):
+            grid.rows[method] = {
+                f"{view}_{name}": measure(results, "leaks", run, round_, method=method, view=view, measure=name)
+                for view, name in shown
+            }
+        grids.append(grid)
+    return grids
+
+
+# Invariants ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Whether the invariants hold (None: not checked), in words."""
+
+    all: bool | None
+    words: str
+
+
+def holds(results: Results) -> Holds:
+    """The report's first line: do all invariants hold, and where not."""
+    frame = results.audit.get("invariants")
+    if frame is None:
+        return Holds(None, f"Invariants: not checked here; turncredit check results/{results.folder.name} checks them.")
+    rounds = len(frame[["run", "seed", "round"]].drop_duplicates())
+    broken = frame[~frame["holds"]]
+    checked = f"{len(frame)} checks of {frame['name'].nunique()} invariants in {rounds} round{'s' * (rounds > 1)}"
+    if broken.empty:
+        return Holds(True, f"All invariants hold: {checked}.")
+    named = broken.rename(columns={"name": "invariant"})
+    said = [
+        f"{row.invariant} in {row.run}, seed {row.seed}, round {row.round}: {row.detail}" for row in named.itertuples()
+    ]
+    return Holds(False, f"{len(broken)} of {checked} fail: {'; '.join(said[:5])}{' ...' if len(said) > 5 else ''}.")
+
+
+def invariants(results: Results) -> list[Grid]:
+    """Each invariant: in how many rounds it was checked and held, and its largest deviation."""
+    frame = results.audit.get("invariants")
+    if frame is None:
+        return []
+    grid = Grid(
+        name="invariants",
+        title="Invariants",
+        caption="What must hold whatever the method (docs/invariants.md).",
+        columns=[
+            Column("checked", "rounds checked", "rounds of runs and audits"),
+            Column("failed", "failed", "rounds in which it does not hold"),
+            Column("things", "things checked", "rows, rollouts or files that were looked at"),
+            Column("worst", "largest deviation", "where the invariant has one"),
+        ],
+        closed=True,
+    )
+    files = "**/invariants.parquet"
+    for name, rows in frame.groupby("name", sort=True):
+        base = f"FROM invariants WHERE experiment = '{results.folder.name}' AND name = '{name}'"
+        grid.rows[str(name)] = {
+            "checked": Number(len(rows), "count", f"SELECT count(*) {base}", files),
+            "failed": Number(int((~rows["holds"]).sum()), "count", f"SELECT count(*) {base} AND NOT holds", files),
+            "things": Number(int(rows["checked"].sum()), "count", f"SELECT sum(checked) {base}", files),
+            "worst": ""
+            if rows["worst"].isna().all()
+            else Number(float(rows["worst"].max()), "small", f"SELECT max(worst) {base}", files),
+        }
+    return [grid]

@@ -1,0 +1,375 @@
+"""The report's pictures: learning curves and paired differences, as SVG that follows the page's light or dark colours.
+
+Colours are Okabe & Ito's (2008), which the common forms of colour blindness tell apart; each method has a marker and a
+dash pattern of its own as well, so that nothing rests on colour alone.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+matplotlib.use("agg")
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from turncredit.report.grid import Number
+from turncredit.report.predictors import Point
+from turncredit.stats.intervals import LOWER, MIDDLE, UPPER, Estimate
+
+#: Ink and paper of the standalone pictures; on the page they become the style sheet's variables.
+INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"
+#: A colour here -> the style sheet's variable that replaces it on the page (templates/report.html.j2 has both themes).
+PAGE_COLOURS = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--rule)",
+    "#0072b2": "var(--blue)",
+    "#009e73": "var(--green)",
+    "#d55e00": "var(--red)",
+    "#cc79a7": "var(--pink)",
+    "#e69f00": "var(--orange)",
+    "#56b4e9": "var(--sky)",
+}
+MOST_IN_ONE = 7
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a method is drawn everywhere."""
+
+    colour: str
+    marker: str
+    dash: str | tuple
+
+
+_RAILS = {
+    MIDDLE: Look(INK, "o", "-"),
+    UPPER: Look("#009e73", "^", (0, (5, 2))),
+    LOWER: Look("#d55e00", "v", (0, (1.5, 1.5))),
+}
+_OTHERS = [
+    Look("#0072b2", "s", "-"),
+    Look("#cc79a7", "D", "-"),
+    Look("#e69f00", "P", "-"),
+    Look("#56b4e9", "X", "-"),
+    Look("#0072b2", "<", (0, (6, 2, 1, 2))),
+    Look("#cc79a7", ">", (0, (6, 2, 1, 2))),
+    Look("#e69f00", "h", (0, (6, 2, 1, 2))),
+    Look("#56b4e9", "*", (0, (6, 2, 1, 2))),
+]
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"],
+    "font.size": 10.5,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "lines.solid_capstyle": "round",
+}
+
+
+def looks(methods: Sequence[str]) -> dict[str, Look]:
+    """A look for each method. The rails keep theirs in every experiment; the others go by their order."""
+    others = [method for method in methods if method not in _RAILS]
+    return {
+        **{method: _OTHERS[place % len(_OTHERS)] for place, method in enumerate(others)},
+        **{method: _RAILS[method] for method in methods if method in _RAILS},
+    }
+
+
+def learning_curves(
+    curves: pd.DataFrame,
+    seeds: pd.DataFrame,
+    baseline: Mapping[str, float] | None,
+    *,
+    methods: Sequence[str],
+    ylabel: str,
+    size: tuple[float, float] = (9.4, 4.5),
+    title: str | None = None,
+) -> Figure:
+    """Success by round with its bands, one line per method; thin lines are single seeds.
+
+    `curves` has method, round, success, low, high; `seeds` method, seed, round, success; `baseline` success, low, high
+    of the SFT policy: the point at round 0 where all lines begin, and a level band. More than seven methods get a panel
+    each, with flat GRPO in all of them.
+    """
+    with matplotlib.rc_context(_STYLE):
+        if len(methods) <= MOST_IN_ONE:
+            figure = Figure(figsize=size, layout="constrained")
+            axes = [figure.subplots()]
+            groups = [list(methods)]
+        else:
+            groups = [
+                list(dict.fromkeys([MIDDLE, method])) for method in methods if method != MIDDLE or len(methods) == 1
+            ]
+            groups = [[m for m in group if m in methods] for group in groups]
+            rows = -(-len(groups) // 4)
+            figure = Figure(figsize=(size[0], 2.2 * rows), layout="constrained")
+            axes = list(figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).flat)
+            for spare in axes[len(groups) :]:
+                spare.set_visible(False)
+        style = looks(methods)
+        top = _top(curves, seeds, baseline)
+        single = len(axes) == 1
+        for ax, group in zip(axes, groups, strict=False):
+            first = int(curves["round"].min()) if baseline is None else 0
+            _axes_frame(ax, top, curves["round"], first, ylabel if single else None, ticks=12 if single else 5)
+            _baseline(ax, baseline)
+            start = None if baseline is None else float(baseline["success"])
+            ends = [_curve(ax, curves, seeds, method, style[method], start, small=not single) for method in group]
+            if single:
+                level = [] if baseline is None else [("SFT policy", baseline["success"], MUTED)]
+                _end_labels(ax, [*level, *(end for end in ends if end is not None)], top)
+            else:
+                ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        return figure
+
+
+def _top(curves: pd.DataFrame, seeds: pd.DataFrame, baseline: Mapping[str, float] | None) -> float:
+    """The upper end of the axis: the next tenth above everything that is drawn."""
+    highest = max(
+        [curves["high"].max(), seeds["success"].max() if len(seeds) else 0, baseline["high"] if baseline else 0]
+    )
+    return float(min(1.0, np.ceil(highest * 10 + 0.2) / 10))
+
+
+def _axes_frame(ax: Axes, top: float, rounds: pd.Series, first: int, ylabel: str | None, *, ticks: int) -> None:
+    ax.set_ylim(0, top)
+    # A single round still needs a width.
+    ax.set_xlim(first - 0.25, max(rounds.max(), first + 1) + 0.25)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=ticks))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}%"))
+    ax.spines["left"].set_visible(False)
+    if ylabel:
+        ax.set_xlabel("round")
+        ax.set_title(ylabel, loc="left", fontsize=10.5, color=MUTED)
+
+
+def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
+    if baseline is None:
+        return
+    ax.axhspan(baseline["low"], baseline["high"], color=MUTED, alpha=0.16, linewidth=0)
+    ax.axhline(baseline["success"], color=MUTED, linewidth=1, dashes=(2, 2))
+    ax.plot([0, 0], [baseline["low"], baseline["high"]], color=MUTED, linewidth=1.6)
+    ax.plot([0], [baseline["success"]], marker="o", markersize=5, color=MUTED)
+
+
+def _curve(
+    ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, start: float | None, *, small: bool
+) -> tuple[str, float, str] | None:
+    """Draw one method from `start` at round 0 on; its name, last success and colour, or None without any round yet."""
+    rows = curves[curves["method"] == method].sort_values("round")
+    if rows.empty:
+        return None
+    own = seeds[seeds["method"] == method]
+    if own["seed"].nunique() > 1:
+        for _, line in own.groupby("seed"):
+            ax.plot(line["round"], line["success"], color=look.colour, linewidth=0.7, alpha=0.35)
+    if start is not None:
+        first = rows.iloc[0]
+        ax.plot([0, first["round"]], [start, first["success"]], color=look.colour, linewidth=0.9, alpha=0.6)
+    ax.fill_between(rows["round"], rows["low"], rows["high"], color=look.colour, alpha=0.13, linewidth=0)
+    ax.plot(
+        rows["round"],
+        rows["success"],
+        color=look.colour,
+        linestyle=look.dash,
+        marker=look.marker,
+        markersize=3.2 if small else 5,
+        linewidth=1.4 if small else 2,
+        label=method,
+    )
+    last = rows.iloc[-1]
+    return method, float(last["success"]), look.colour
+
+
+def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> None:
+    """Each line's name at its right end, moved apart where they would touch."""
+    gap = top * 0.058
+    heights: list[float] = []
+    for _, height, _ in (ordered := sorted(ends, key=lambda end: end[1])):
+        heights.append(max(height, heights[-1] + gap) if heights else height)
+    overshoot = max(0.0, heights[-1] - top) if heights else 0.0
+    right = ax.get_xlim()[1]
+    for (name, success, colour), height in zip(ordered, heights, strict=True):
+        ax.annotate(
+            f"{name} {100 * success:.0f}%",
+            (right, height - overshoot),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            annotation_clip=False,
+        )
+
+
+def differences(
+    rows: Sequence[tuple[str, Estimate]], *, against: str, methods: Sequence[str], size_row: float = 0.42
+) -> Figure:
+    """Paired differences in points with their intervals, one row per method, zero marked. `methods`: as in `looks`."""
+    style = looks(methods)
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(9.4, 1.0 + size_row * len(rows)), layout="constrained")
+        ax = figure.subplots()
+        ax.axvline(0, color=MUTED, linewidth=1.2)
+        for place, (name, estimate) in enumerate(reversed(rows)):
+            look = style[name]
+            value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
+            ax.plot([low, high], [place, place], color=look.colour, linewidth=2.4)
+            # Filled where the interval is clear of zero, hollow where it is not.
+            face = look.colour if estimate.clear else "none"
+            ax.plot([value], [place], marker=look.marker, markersize=8, color=look.colour, markerfacecolor=face)
+            ax.annotate(
+                f"{value:+.1f}", (value, place), xytext=(0, 8), textcoords="offset points", ha="center", fontsize=9.5
+            )
+        ax.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)], color=INK)
+        ax.set_ylim(-0.6, len(rows) - 0.25)
+        ax.set_xlabel(f"points of success above (right) or below (left) {against}")
+        ax.spines["left"].set_visible(False)
+        ax.margins(x=0.08)
+        return figure
+
+
+def fidelity(rows: Sequence[tuple[str, Number]], ceiling: Number | None, *, methods: Sequence[str]) -> Figure:
+    """The rank correlation of each method's credit with the truth, one row per method, zero and the ceiling marked."""
+    style = looks(methods)
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(9.4, 1.0 + 0.36 * len(rows)), layout="constrained")
+        ax = figure.subplots()
+        ax.axvline(0, color=MUTED, linewidth=1.2)
+        if ceiling is not None:
+            ax.axvline(ceiling.value, color=MUTED, linewidth=1.2, dashes=(4, 3))
+            ax.annotate(
+                "noise ceiling",
+                (ceiling.value, len(rows) - 0.3),
+                xytext=(-5, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                color=MUTED,
+                fontsize=9.5,
+            )
+        for place, (name, number) in enumerate(reversed(rows)):
+            look = style[name]
+            clear = False
+            if number.low is not None and number.high is not None:
+                ax.plot([number.low, number.high], [place, place], color=look.colour, linewidth=2.4)
+                clear = number.low > 0 or number.high < 0
+            face = look.colour if clear else "none"
+            ax.plot([number.value], [place], marker=look.marker, markersize=8, color=look.colour, markerfacecolor=face)
+        ax.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)], color=INK)
+        ax.set_ylim(-0.6, len(rows) - 0.05)
+        ax.set_xlabel("rank correlation with the true advantage, within rollouts")
+        ax.spines["left"].set_visible(False)
+        return figure
+
+
+def scatter(points: Sequence[Point], *, label: str, against: str, methods: Sequence[str]) -> Figure:
+    """What was measured in round 1 (x) against the gain after training (y), one named point per method."""
+    style = looks(methods)
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "both"}):
+        figure = Figure(figsize=(5.6, 4.6), layout="constrained")
+        ax = figure.subplots()
+        ax.axhline(0, color=MUTED, linewidth=1)
+        ax.axvline(0, color=MUTED, linewidth=1)
+        for point in points:
+            look = style[point.method]
+            gain = point.gain or _NO_GAIN
+            if point.x.low is not None and point.x.high is not None:
+                ax.plot([point.x.low, point.x.high], [100 * gain.value] * 2, color=look.colour, linewidth=1, alpha=0.55)
+            ax.plot([point.x.value] * 2, [100 * gain.low, 100 * gain.high], color=look.colour, linewidth=1, alpha=0.55)
+            face = "none" if point.group == "rails" else look.colour
+            ax.plot(
+                [point.x.value],
+                [100 * gain.value],
+                marker=look.marker,
+                markersize=8,
+                color=look.colour,
+                markerfacecolor=face,
+            )
+        values = [point.x.value for point in points]
+        if min(values) > 0 and max(values) > 30 * min(values):
+            ax.set_xscale("log")
+        _names(ax, [(point.method, point.x.value, 100 * (point.gain or _NO_GAIN).value) for point in points], style)
+        ax.set_xlabel(label)
+        ax.set_title(f"points of success above {against}, after training", loc="left", fontsize=10.5, color=MUTED)
+        ax.margins(0.12)
+        return figure
+
+
+_NO_GAIN = Estimate(0.0, 0.0, 0.0, float("nan"), 0, 0, 0, "")
+
+
+def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[str, Look]) -> None:
+    """Each point's name beside it, moved up or down where names would cover each other."""
+    bottom, top = ax.get_ylim()
+    gap, taken = 0.055 * (top - bottom), []
+    for name, x, y in sorted(points, key=lambda point: point[2]):
+        height, across = y, ax.transAxes.inverted().transform(ax.transData.transform((x, y)))[0]
+        while any(abs(height - other) < gap and abs(across - at) < 0.45 for at, other in taken):
+            height += gap / 4
+        taken.append((across, height))
+        side = across > 0.62
+        ax.annotate(
+            name,
+            (x, height),
+            xytext=(-7 if side else 7, 8),
+            textcoords="offset points",
+            ha="right" if side else "left",
+            va="center",
+            fontsize=9,
+            color=style[name].colour,
+        )
+
+
+def page_svg(figure: Figure, name: str, label: str) -> str:
+    """The figure as SVG for the page: page colours, text as text, ids of its own, `label` for screen readers."""
+    svg = _svg(figure, name)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    for colour, variable in PAGE_COLOURS.items():
+        svg = svg.replace(colour, variable)
+    svg = re.sub(r'id="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(
+        r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{label}">', svg, count=1
+    )
+    return svg
+
+
+def standalone_svg(figure: Figure, name: str) -> str:
+    """The figure as an SVG file on white, for a README."""
+    return _svg(figure, name, facecolor=PAPER)
+
+
+def _svg(figure: Figure, name: str, **options: str) -> str:
+    buffer = io.StringIO()
+    # A fixed salt and no date: the same numbers give the same bytes.
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, **(options or {"transparent": True}))
+    return buffer.getvalue()

@@ -1,0 +1,81 @@
+"""What a judge's roles are worth: the true advantage of the turns that it gave each role, by how the rollout ended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from turncredit.judges.rubric import ROLE_NAMES, ROLES
+from turncredit.report.grid import Cell, Column, Grid, Number
+from turncredit.results import views
+from turncredit.results.collect import Results
+
+_ENDS = {"success": True, "failure": False}
+_FROM = (
+    "FROM labels l JOIN branches b USING (turn_id) JOIN turns t USING (turn_id) "
+    "WHERE l.experiment = '{experiment}' AND l.role IS NOT NULL"
+)
+
+
+def judged(results: Results) -> list[Grid]:
+    """One grid: a row for each judge and role, the mean true advantage inside successes and inside failures.
+
+    Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
+    """
+    if not results.labels or not views.files("branches", [results.folder]):
+        return []
+    source = _FROM.format(experiment=results.folder.name)
+    query = (
+        "SELECT l.judge, l.role, t.success, b.run, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
+        f"count(*) AS turns {source} GROUP BY ALL ORDER BY ALL"
+    )
+    with views.connect(results.folder, query) as connection:
+        frame = connection.execute(query).df()
+    if frame.empty:
+        return []
+    grid = Grid(
+        name="judged",
+        title="Roles against the truth",
+        caption=(
+            "Mean true advantage A* of the branched turns that a judge gave each role. Role credit is right as far as "
+            "regressions inside successes are below zero and exploration inside failures above it. Intervals by group."
+        ),
+        columns=[
+            column
+            for end in _ENDS
+            for column in (
+                Column(end, f"A*, {end}", f"mean A* of such turns in rollouts that ended in {end}"),
+                Column(f"{end}_turns", "turns", "how many branched turns"),
+            )
+        ],
+    )
+    for judge in sorted(set(frame["judge"])):
+        for role in ROLES:
+            rows = frame[(frame["judge"] == judge) & (frame["role"] == role)]
+            if rows.empty:
+                continue
+            cells: dict[str, Cell] = {}
+            for end, success in _ENDS.items():
+                where = f"{source} AND l.judge = '{judge}' AND l.role = '{role}' AND t.success = {success}"
+                cells |= _cells(rows[rows["success"] == success], end, where)
+            grid.rows[f"{judge}: {ROLE_NAMES[role]}"] = cells
+    return [grid]
+
+
+def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
+    """The mean over turns with its interval by group (of each seed and round), and how many turns."""
+    if rows.empty:
+        return {end: None, f"{end}_turns": None}
+    files = "audit/*/seed*/round*/branches.parquet"
+    turns = int(rows["turns"].sum())
+    mean = float(rows["total"].sum() / turns)
+    low = high = None
+    if len(rows) > 1:
+        # The ratio of two sums over groups, linearised: each group's total less what the mean makes of its turns.
+        rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
+        error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
+        low, high = mean - 1.96 * error, mean + 1.96 * error
+    return {
+        end: Number(mean, "correlation", f"SELECT avg(b.advantage_true) {where}", files, low, high, turns),
+        f"{end}_turns": Number(turns, "count", f"SELECT count(*) {where}", files),
+    }

@@ -1,0 +1,326 @@
+"""What the policies reached: final success, differences, learning curves, families, turns and tokens, as grids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from turncredit.report.grid import Cell, Column, Grid, Number
+from turncredit.report.selection import (
+    braces,
+    chosen,
+    closed_gap,
+    difference_sql,
+    file_pattern,
+    final_evals,
+    final_rounds,
+    gap_sql,
+    listed,
+    mean_sql,
+    paired,
+    where_sql,
+)
+from turncredit.results.collect import SFT, Results
+from turncredit.stats import intervals
+from turncredit.stats.intervals import MIDDLE, UPPER, Estimate
+
+
+def final(
+    results: Results,
+    names: Sequence[str],
+    baseline: str,
+    differences: Mapping[str, Estimate],
+    adjusted: Mapping[str, float],
+) -> Grid:
+    """Final success of each method, its paired differences, and the last and the best round for comparison."""
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    span = f"rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"round {rounds[0]}"
+    grid = Grid(
+        name="final",
+        title="Final success",
+        caption=(
+            f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, "
+            "over seeds and games together (games alone with one seed). Differences are paired by seed, round and "
+            "game. The largest difference comes first; a ranking it is only where Holm's p says so."
+        ),
+        columns=[
+            Column("final", "final success", f"mean of {span}"),
+            Column("minus_sft", "above SFT", "paired difference to the SFT policy, in points"),
+            Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
+            Column("holm", "p, Holm", "p-value of that difference, adjusted for the number of methods; rails left out"),
+            *([Column("gap", "gap closed", GAP)] if results.finished_seeds(UPPER) and baseline == MIDDLE else []),
+            Column("last", "last round", "mean over seeds of the last round alone"),
+            Column("best", "best round", "mean over seeds of the best round: optimistic"),
+            Column("training", "in training", "training success, mean of the rounds after the first quarter"),
+            Column("seeds", "seeds", "finished seeds"),
+        ],
+    )
+    for method in names:
+        grid.rows[method] = _final_row(results, method, baseline, differences.get(method), adjusted.get(method))
+    return grid
+
+
+GAP = f"share of the way from {MIDDLE} to {UPPER}, the upper rail; empty where that gap is not clear"
+
+
+def _final_row(
+    results: Results, method: str, baseline: str, difference: Estimate | None, adjusted: float | None
+) -> dict[str, Cell]:
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    seeds = None if method == SFT else results.finished_seeds(method)
+    evals = final_evals(results, method)
+    if evals.empty:
+        return {"final": None, "seeds": _progress(results, method)}
+    mean = intervals.crossed_mean(intervals.cells(evals))
+    where = where_sql(results, method, rounds, mode, seeds)
+    row: dict[str, Cell] = {"final": _estimated(mean, "share", mean_sql(where), file_pattern(method, rounds, seeds))}
+    if method == SFT:
+        return {
+            **row,
+            **dict.fromkeys(("minus_sft", "minus_baseline", "holm", "gap", "last", "best", "training"), ""),
+            "seeds": "shared",
+        }
+    assert seeds is not None
+    for key, other, found in (
+        ("minus_sft", SFT, paired(results, method, SFT)),
+        ("minus_baseline", baseline, difference),
+    ):
+        if found is not None:
+            common = seeds if other == SFT else sorted(set(seeds) & set(results.finished_seeds(other)))
+            sql = difference_sql(results, method, other, rounds, mode, common)
+            files = f"{file_pattern(method, rounds, common)} {file_pattern(other, rounds, common)}"
+            row[key] = _estimated(found, "points", sql, files)
+    if method == baseline:
+        row["minus_baseline"] = "baseline"
+    row["gap"] = _gap(results, method, baseline)
+    row["holm"] = "" if adjusted is None else f"{adjusted:.3f}" if adjusted >= 0.001 else "< 0.001"
+    return {
+        **row,
+        **_single_rounds(results, method, seeds),
+        "training": _training(results, method, seeds),
+        "seeds": str(len(seeds)),
+    }
+
+
+def _gap(results: Results, method: str, baseline: str) -> Cell:
+    """The share of the gap between flat GRPO and the oracle that a method closes; empty for these two themselves."""
+    if baseline != MIDDLE or method in (MIDDLE, UPPER):
+        return ""
+    found, seeds = closed_gap(results, method)
+    if found is None:
+        return ""
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    files = " ".join(file_pattern(name, rounds, seeds) for name in (method, MIDDLE, UPPER))
+    return _estimated(found, "gap", gap_sql(results, method, rounds, mode, seeds), files)
+
+
+def _single_rounds(results: Results, method: str, seeds: Sequence[int]) -> dict[str, Number]:
+    """Success in the last round and in the best one, each the mean over seeds."""
+    mode, rounds = results.experiment.eval.primary, results.experiment.eval_rounds()
+    evals = chosen(results, method, rounds=rounds, mode=mode, seeds=seeds)
+    per_round = intervals.rates(evals, ["seed", "round"])
+    last = per_round[per_round["round"] == rounds[-1]]["success"].mean()
+    best = per_round.groupby("seed")["success"].max().mean()
+    inner = (
+        "SELECT seed, round, avg(success::INT) AS success FROM evals "
+        f"WHERE {where_sql(results, method, rounds, mode, seeds)} GROUP BY seed, round"
+    )
+    return {
+        "last": Number(
+            float(last),
+            "share",
+            mean_sql(where_sql(results, method, rounds[-1:], mode, seeds)),
+            file_pattern(method, rounds[-1:], seeds),
+            n=int(per_round[per_round["round"] == rounds[-1]]["rollouts"].sum()),
+        ),
+        "best": Number(
+            float(best),
+            "share",
+            f"SELECT avg(best) FROM (SELECT seed, max(success) AS best FROM ({inner}) GROUP BY seed)",
+            file_pattern(method, rounds, seeds),
+            n=int(per_round["rollouts"].sum()),
+        ),
+    }
+
+
+def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | None:
+    """Mean training success of the rounds after the first quarter (and after round 1, which all methods share)."""
+    frame = results.training
+    first = max(2, results.experiment.rounds // 4 + 1)
+    rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
+    if rows.empty:
+        return None
+    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND seed IN ({listed(seeds)})"
+    sql = (
+        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
+        "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
+        f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
+    )
+    span = braces([f"{round_:02d}" for round_ in sorted(set(rows["round"]))])
+    path = f"runs/{method}/seed{braces([str(seed) for seed in seeds])}/round{span}/rollouts/turns.parquet"
+    value = float((rows["successes"] / rows["rollouts"]).mean())
+    return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
+
+
+def _estimated(found: Estimate, unit: str, sql: str, path: str) -> Number:
+    low, high = np.clip([found.low, found.high], 0, 1) if unit == "share" else (found.low, found.high)
+    note = f"{found.seeds} seed{'s' if found.seeds > 1 else ''}, {found.games} games; interval over {found.covers}"
+    return Number(found.value, unit, sql, path, float(low), float(high), found.rollouts, note)
+
+
+def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
+    """The learning curves as numbers: success after each evaluated round; round 0 is the SFT policy."""
+    mode, rounds = results.experiment.eval.primary, results.experiment.eval_rounds()
+    grid = Grid(
+        name="curve",
+        title="The curves in numbers",
+        caption="Success on held-out games after each round; round 0 is the SFT policy, over all rounds' games.",
+        columns=[Column(f"round{round_:02d}", str(round_), f"after round {round_}") for round_ in [0, *rounds]],
+        closed=True,
+    )
+    for method in names:
+        evals = results.evals[(results.evals["method"] == method) & (results.evals["mode"] == mode)]
+        cells: dict[str, Cell] = {}
+        for point in points[points["method"] == method].itertuples():
+            at = sorted(set(evals["round"])) if method == SFT else [point.round]
+            seeds = None if method == SFT else sorted(set(evals[evals["round"] == point.round]["seed"]))
+            cells[f"round{point.round:02d}"] = Number(
+                point.success,
+                "share",
+                mean_sql(where_sql(results, method, at, mode, seeds)),
+                file_pattern(method, at, seeds),
+                point.low,
+                point.high,
+                point.rollouts,
+                f"interval over {point.covers}",
+            )
+        if cells:
+            grid.rows[method] = cells
+    return grid
+
+
+def curve_points(results: Results) -> pd.DataFrame:
+    """The learning curves: method, round, success, low, high, rollouts, covers; the SFT policy is a point at round 0.
+
+    Intervals are those of the final table, over seeds and games; where only one seed has reached a round, over games.
+    """
+    primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
+    keyed = primary.assign(at=primary["round"].where(primary["method"] != SFT, 0))
+    rows = []
+    for (method, at), evals in keyed.groupby(["method", "at"], sort=True):
+        mean = intervals.crossed_mean(intervals.cells(evals))
+        low, high = np.clip([mean.low, mean.high], 0, 1)
+        rows.append((method, at, mean.value, low, high, mean.rollouts, mean.covers))
+    return pd.DataFrame(rows, columns=["method", "round", "success", "low", "high", "rollouts", "covers"])
+
+
+def families(results: Results, names: Sequence[str]) -> Grid:
+    """Success by family of task."""
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    families = sorted(set(results.evals["family"]))
+    grid = Grid(
+        name="families",
+        title="Success per family",
+        caption="The same rounds and games, by family of task. Intervals are Wilson's, each rollout counted once.",
+        columns=[Column(family, family, f"success on '{family}' games") for family in families],
+    )
+    for method in names:
+        evals = final_evals(results, method)
+        seeds = None if method == SFT else results.finished_seeds(method)
+        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds or [0])
+        found = intervals.rates(evals, ["family"]).itertuples() if len(evals) else []
+        grid.rows[method] = dict.fromkeys(families) | {
+            row.family: Number(
+                row.success,
+                "share",
+                f"SELECT avg(success::INT) FROM evals WHERE {where} AND family = '{row.family}'",
+                files,
+                row.low,
+                row.high,
+                row.rollouts,
+            )
+            for row in found
+        }
+    return grid
+
+
+#: column -> (heading, meaning, unit, SQL over the rows of `evals`)
+_COSTS: dict[str, tuple[str, str, str, str]] = {
+    "turns_to_success": (
+        "turns to success",
+        "mean turns of the successful rollouts",
+        "number",
+        "avg(turns) FILTER (WHERE success)",
+    ),
+    "turns_per_success": (
+        "turns per success",
+        "all turns over all successes: what one success costs",
+        "number",
+        "sum(turns) / sum(success::INT)",
+    ),
+    "invalid_rate": ("invalid actions", "invalid turns over all turns", "share", "sum(invalid) / sum(turns)"),
+    "tokens_per_rollout": ("tokens per rollout", "tokens that the policy wrote in a rollout", "number", "avg(tokens)"),
+}
+
+
+def costs(results: Results, names: Sequence[str]) -> Grid:
+    """What a success costs in turns and tokens."""
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    grid = Grid(
+        name="costs",
+        title="Turns, invalid actions and tokens",
+        caption="The same rounds and games.",
+        columns=[Column(key, heading, meaning) for key, (heading, meaning, _, _) in _COSTS.items()],
+    )
+    for method in names:
+        evals = final_evals(results, method).assign(one=0)
+        seeds = None if method == SFT else results.finished_seeds(method)
+        if evals.empty:
+            grid.rows[method] = dict.fromkeys(_COSTS)
+            continue
+        found = intervals.rates(evals, ["one"]).iloc[0]
+        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds)
+        grid.rows[method] = {
+            key: Number(
+                float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=int(found["rollouts"])
+            )
+            for key, (_, _, unit, sql) in _COSTS.items()
+        }
+    return grid
+
+
+def modes(results: Results, names: Sequence[str]) -> list[Grid]:
+    """Final success in every evaluation mode, where there is more than one."""
+    wanted = [mode.name for mode in results.experiment.eval.modes]
+    if len(wanted) < 2:
+        return []
+    rounds = final_rounds(results)
+    grid = Grid(
+        name="modes",
+        title="Final success by evaluation mode",
+        caption="The same policies and games, sampled in different ways.",
+        columns=[
+            Column(mode.name, mode.name, f"temperature {mode.temperature:g}") for mode in results.experiment.eval.modes
+        ],
+    )
+    for method in names:
+        seeds = None if method == SFT else results.finished_seeds(method)
+        row: dict[str, Cell] = dict.fromkeys(wanted)
+        for mode in wanted:
+            evals = final_evals(results, method, mode)
+            if len(evals):
+                mean = intervals.crossed_mean(intervals.cells(evals))
+                sql = mean_sql(where_sql(results, method, rounds, mode, seeds))
+                row[mode] = _estimated(mean, "share", sql, file_pattern(method, rounds, seeds))
+        grid.rows[method] = row
+    return [grid]
+
+
+def _progress(results: Results, method: str) -> str:
+    if method == SFT:
+        return "not evaluated yet"
+    rows = results.runs[results.runs["method"] == method]
+    done, wanted = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])
+    return f"unfinished: {done} of {wanted} evaluations"

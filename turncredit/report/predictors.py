@@ -1,0 +1,112 @@
+"""Does fidelity, or the gradient's signal, in round 1 predict how much a method learns? Points, correlations, words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import rankdata
+
+from turncredit.report import diagnostics
+from turncredit.report.grid import Number
+from turncredit.report.ordering import group_of
+from turncredit.results.collect import Results
+from turncredit.stats.intervals import Estimate
+
+#: name -> (table, its keys, axis label)
+PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
+    "fidelity": (
+        "fidelity",
+        {"measure": "rank_correlation", "subset": "all"},
+        "rank correlation with A* within rollouts",
+    ),
+    "snr": ("gradients", {"measure": "snr"}, "signal to noise of a minibatch's gradient"),
+}
+#: Fewer methods than this have no interval of a rank correlation that says anything.
+FEWEST = 5
+EXACT = 7
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method: what was measured in round 1, and its gain in success after training (zero for the baseline)."""
+
+    method: str
+    group: str
+    x: Number
+    gain: Estimate | None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One predictor's points and what they come to."""
+
+    name: str
+    label: str
+    points: list[Point]
+    words: str
+
+
+def predictions(
+    results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Estimate]
+) -> list[Prediction]:
+    """The predictors that an audit of round 1 measured, for the methods that were trained as well."""
+    out = []
+    for name, (table, keys, label) in PREDICTORS.items():
+        run = next((run for run, round_ in diagnostics.rounds_of(results, table) if round_ == 1), None)
+        if run is None:
+            continue
+        points = []
+        for method in names:
+            x = diagnostics.measure(results, table, run, 1, method=method, **keys)
+            if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
+                points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))
+        if len(points) > 1:
+            out.append(Prediction(name, label, points, _words(points)))
+    return out
+
+
+def _words(points: Sequence[Point]) -> str:
+    """The rank correlation over methods with and without the rails, and how little so few methods can say."""
+    inner = [point for point in points if point.group != "rails"]
+    said = [f"over all {len(points)} {_correlation(points)}"]
+    if len(inner) < len(points):
+        said.append(f"over the {len(inner)} without the rails {_correlation(inner)}")
+    return f"Spearman's correlation with the gain, {'; '.join(said)}."
+
+
+def _correlation(points: Sequence[Point]) -> str:
+    if len(points) < 3:
+        return "there are too few"
+    x_N = np.array([point.x.value for point in points])
+    y_N = np.array([point.gain.value if point.gain else 0.0 for point in points])
+    rho, low, high, p = spearman(x_N, y_N)
+    interval = f"95% {low:+.2f} to {high:+.2f}" if not np.isnan(low) else "too few for an interval"
+    return f"{rho:+.2f} ({interval}; p {p:.2f})"
+
+
+def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, float]:
+    """(rho, low, high, p): Spearman's rank correlation of a few points.
+
+    The interval is Bonett and Wright's (2000), atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)), NaN under five
+    points. `p` is two-sided by permutation: of all orders up to seven points, of 10,000 drawn ones above. What
+    each point's own error adds is not in it.
+    """
+    x, y = rankdata(x_N) - (len(x_N) + 1) / 2, rankdata(y_N) - (len(y_N) + 1) / 2
+    size = float(np.sqrt((x @ x) * (y @ y)))
+    if size == 0:
+        return 0.0, float("nan"), float("nan"), 1.0
+    rho = float(x @ y / size)
+    if len(x) <= EXACT:
+        shuffled = np.array(list(permutations(y)))
+    else:
+        shuffled = np.random.default_rng(0).permuted(np.tile(y, (10_000, 1)), axis=1)
+    p = float((np.abs(shuffled @ x / size) >= abs(rho) - 1e-9).mean())
+    if len(x) < FEWEST:
+        return rho, float("nan"), float("nan"), p
+    middle = np.arctanh(np.clip(rho, -0.9999, 0.9999))
+    half = float(ndtri(0.975)) * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
+    return rho, float(np.tanh(middle - half)), float(np.tanh(middle + half)), p

@@ -1,0 +1,254 @@
+"""Stage `report`: the experiment as one HTML page that needs no network, and its numbers as a table.
+
+Every number on the page carries the SQL and the files it comes from; `summary.parquet` holds them all.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from turncredit import tables
+from turncredit.config import Experiment
+from turncredit.judges.page import write_page
+from turncredit.report import figures
+from turncredit.report.diagnostics import CEILING
+from turncredit.report.grid import Grid, Number, summary_table
+from turncredit.report.ordering import GROUPS
+from turncredit.report.summary import Summary, summarise
+from turncredit.results.collect import SFT, Results, collect
+from turncredit.results.redact import redacted
+from turncredit.results.sql import write_csv
+from turncredit.stats import intervals
+
+
+def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
+    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated `learning_curves.svg/.png`; and
+    `roles.html` where a judge gave roles.
+
+    `results` is the folder results/<experiment>. Whatever runs are there are reported; what is missing is listed as
+    missing. Raises UserError where there is no evaluation at all, TableError for a damaged table.
+    """
+    out = Path(out)
+    summary = summarise(collect(results, experiment))
+    table = summary_table(summary.grids)
+    pictures = _pictures(summary)
+    roles = "roles.html" if summary.results.labels else None
+    page = render(summary, pictures, links(summary.results, out), roles)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def csv(path: Path) -> None:
+        with path.open("w", newline="") as handle:
+            write_csv(table, handle)
+
+    if roles:
+        _replace(out / roles, lambda path: write_page(summary.results.folder, path))
+    _replace(out / "index.html", lambda path: path.write_text(page))
+    made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
+    tables.write(table, out / "summary.parquet", "summary", made_by)
+    _replace(out / "summary.csv", csv)
+    if "curves" in pictures:
+        curves = _curves(summary, title="Success on held-out games", ylabel=_bands(summary.results))
+        _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
+        _replace(
+            out / "learning_curves.png",
+            lambda path: curves.savefig(path, format="png", dpi=160, facecolor=figures.PAPER),
+        )
+    verdict = summary.verdict.informative
+    return {
+        "numbers": float(table.num_rows),
+        "runs": float(len(summary.results.runs)),
+        "finished": float(summary.results.runs["finished"].sum()),
+        **({} if verdict is None else {"informative": float(verdict)}),
+        **({} if summary.holds.all is None else {"invariants_hold": float(summary.holds.all)}),
+    }
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Write under a temporary name, then rename."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        write(part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def links(results: Results, out: Path) -> list[tuple[str, str]]:
+    """(words, address from `out`) of the credit pages' indexes."""
+    here = out.resolve()
+    found = []
+    for path in results.pages:
+        _, run, seed, round_, *_ = path.parts
+        words = f"{run}, seed {seed.removeprefix('seed')}, round {int(round_.removeprefix('round'))}"
+        found.append((words, os.path.relpath(results.folder / path, here)))
+    return found
+
+
+def _bands(results: Results) -> str:
+    """What the bands and lines are, for the picture that stands without the page's caption."""
+    if results.runs["seed"].nunique() > 1:
+        return "bands: 95%, over seeds and games; thin lines: single seeds"
+    return "bands: 95%, over games (one seed)"
+
+
+def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "success on held-out games") -> figures.Figure:
+    """Held-out success by round."""
+    results, points = summary.results, summary.points
+    primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
+    base = points[points["method"] == SFT]
+    return figures.learning_curves(
+        points[points["method"] != SFT],
+        intervals.rates(primary[primary["method"] != SFT], ["method", "seed", "round"]),
+        None if base.empty else base.iloc[0].to_dict(),
+        methods=[method for method in results.methods if method in set(points["method"])],
+        ylabel=ylabel,
+        title=title,
+    )
+
+
+def _training_curves(results: Results) -> figures.Figure:
+    """Training success by round; round 1 is the SFT policy, the same for all."""
+    frame = results.training
+    pooled = frame.groupby(["method", "round"], as_index=False)[["rollouts", "successes"]].sum()
+    pooled["success"] = pooled["successes"] / pooled["rollouts"]
+    pooled["low"], pooled["high"] = intervals.wilson(pooled["successes"].to_numpy(), pooled["rollouts"].to_numpy())
+    seeds = frame.assign(success=frame["successes"] / frame["rollouts"])
+    return figures.learning_curves(
+        pooled,
+        seeds,
+        None,
+        methods=[method for method in results.methods if method in set(frame["method"])],
+        ylabel="success of the training rollouts",
+    )
+
+
+def _pictures(summary: Summary) -> dict[str, str]:
+    """The page's figures by name; one that has nothing to show is left out."""
+    results = summary.results
+    everyone = list(dict.fromkeys([*results.methods, *(name for names in summary.order.values() for name in names)]))
+    out = {}
+    if (summary.points["method"] != SFT).any():
+        out["curves"] = figures.page_svg(
+            _curves(summary), "curves", "Learning curves: held-out success by round and method"
+        )
+    if summary.differences:
+        forest = figures.differences(summary.differences, against=summary.baseline, methods=everyone)
+        out["differences"] = figures.page_svg(forest, "differences", f"Paired differences to {summary.baseline}")
+    if len(results.training):
+        label = "Training success by round and method"
+        out["training"] = figures.page_svg(_training_curves(results), "training", label)
+    for grid in summary.sections["fidelity"][:1]:
+        rows = {name: row["rank_correlation"] for name, row in grid.rows.items() if "rank_correlation" in row}
+        ceiling = rows.pop(CEILING, None)
+        shown = sorted(
+            ((name, cell) for name, cell in rows.items() if isinstance(cell, Number) and not np.isnan(cell.value)),
+            key=lambda row: -row[1].value,
+        )
+        if shown:
+            top = ceiling if isinstance(ceiling, Number) else None
+            dots = figures.fidelity(shown, top, methods=everyone)
+            out["fidelity"] = figures.page_svg(
+                dots, "fidelity", "Rank correlation of each method's credit with the truth"
+            )
+    for found in summary.predictions:
+        points = figures.scatter(found.points, label=found.label, against=summary.baseline, methods=everyone)
+        label = f"Gain after training against {found.label} in round 1"
+        out[f"predicts_{found.name}"] = figures.page_svg(points, f"predicts-{found.name}", label)
+    return out
+
+
+def _grouped(summary: Summary, grid: Grid) -> list[tuple[str, list[str]]]:
+    """A grid's rows under the headings of their groups; without headings where there is only one group of methods."""
+    of = {name: group for group, names in summary.order.items() for name in names}
+    groups: dict[str, list[str]] = {}
+    for name in grid.rows:
+        groups.setdefault(of.get(name, "start"), []).append(name)
+    several = len(set(groups) - {"start"}) > 1
+    return [(GROUPS[group] if several else "", names) for group, names in groups.items()]
+
+
+def render(
+    summary: Summary, pictures: dict[str, str], pages: Sequence[tuple[str, str]] = (), roles: str | None = None
+) -> str:
+    """The page as HTML. `pages`: words and addresses of credit pages; `roles`: the page of a judge's roles."""
+    environment = Environment(
+        loader=PackageLoader("turncredit.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    numbers: list[dict] = []
+
+    def cite(grid: Grid, row: str, column: str, number: Number) -> int:
+        """Note where a number comes from; its place in the page's list."""
+        facts = {"value": number.text, "interval": number.interval, "n": number.n, "note": number.note}
+        numbers.append({"name": f"{grid.title} / {row} / {column}", **facts, "path": number.path, "sql": number.sql})
+        return len(numbers) - 1
+
+    return environment.get_template("report.html.j2").render(
+        summary=summary,
+        experiment=summary.results.experiment,
+        configuration=redacted(summary.results.experiment.model_dump(mode="json")),
+        facts=_facts(summary.results),
+        pictures=pictures,
+        panels=intervals.MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
+        is_number=lambda cell: isinstance(cell, Number),
+        grouped=lambda grid: _grouped(summary, grid),
+        cite=cite,
+        pages=pages,
+        roles=roles,
+        numbers=numbers,
+        code=tables.code_version(),
+    )
+
+
+def _facts(results: Results) -> list[tuple[str, str]]:
+    """The experiment in a few words, for the head of the page."""
+    experiment = results.experiment
+    rollout = experiment.rollout
+    seeds = ", ".join(str(seed) for seed in experiment.seeds)
+    return [
+        ("environment", experiment.env.name),
+        ("policy", experiment.policy.source),
+        ("seeds", seeds),
+        ("rounds", f"{experiment.rounds}, of {rollout.tasks} groups x {rollout.group_size} rollouts"),
+        (
+            "held-out games",
+            f"{experiment.eval.games} a round" + (", new ones every round" if experiment.eval.fresh else ""),
+        ),
+    ]
+
+
+def print_table(results: str | Path) -> None:
+    """Print the final table and the verdict to the terminal (plain text where it is none)."""
+    from turncredit.terminal import console, plain_table
+
+    summary = summarise(collect(results))
+    grid = summary.sections["final"][0]
+    keys = ["final", "minus_sft", "minus_baseline", "gap", "seeds"]
+    columns = [column for column in grid.columns if column.key in keys]
+    shown = plain_table(
+        ["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], grid.title
+    )
+    for name, row in grid.rows.items():
+        shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
+    screen = console()
+    screen.print(shown)
+    for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
+        if line:
+            screen.print(line)
+    if summary.missing:
+        screen.print(f"Missing: {'; '.join(summary.missing)}.")
+
+
+def _plain(cell: Number | str | None) -> str:
+    if isinstance(cell, Number):
+        return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
+    return "missing" if cell is None else cell

@@ -1,0 +1,116 @@
+"""Which evaluations a figure of the report is made from: as rows, as SQL, and as files.
+
+The three are kept side by side because they must say the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from turncredit.results.collect import SFT, Results
+from turncredit.stats import intervals
+from turncredit.stats.intervals import MIDDLE, UPPER, Estimate
+
+
+def final_rounds(results: Results) -> list[int]:
+    """The last three evaluated rounds of the configuration: what "final" means everywhere in the report."""
+    return intervals.last_rounds(results.experiment.eval_rounds())
+
+
+def chosen(
+    results: Results, method: str, *, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None
+) -> pd.DataFrame:
+    """The evaluations of a method in a mode and in some rounds; of all seeds where `seeds` is None."""
+    evals = results.evals
+    keep = (evals["method"] == method) & (evals["mode"] == mode) & evals["round"].isin(rounds)
+    return evals[keep if seeds is None else keep & evals["seed"].isin(seeds)]
+
+
+def final_evals(results: Results, method: str, mode: str | None = None) -> pd.DataFrame:
+    """The evaluations behind a method's final figure: last three rounds, finished seeds only; no row without them."""
+    rounds = final_rounds(results)
+    seeds = None if method == SFT else results.finished_seeds(method)
+    evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
+    return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
+
+
+def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
+    """The paired difference of two methods' final success, over the seeds that both have finished; None without any."""
+    ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
+    if right != SFT:
+        common = set(ours["seed"]) & set(theirs["seed"])
+        ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
+    if ours.empty or theirs.empty:
+        return None
+    return intervals.crossed_mean(intervals.paired_cells(ours, theirs, shared=right == SFT))
+
+
+def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int]]:
+    """The share of the gap from flat GRPO to the oracle that `method` closes, and the seeds that all three finished."""
+    evals = {name: final_evals(results, name) for name in (method, MIDDLE, UPPER)}
+    seeds = sorted(set.intersection(*(set(frame["seed"]) for frame in evals.values())))
+    if not seeds:
+        return None, []
+    mine, flat, oracle = (frame[frame["seed"].isin(seeds)] for frame in evals.values())
+    return intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(oracle, flat)), seeds
+
+
+def where_sql(
+    results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None, alias: str = ""
+) -> str:
+    """The SQL condition that picks a method's rows in some rounds, a mode and some seeds (all where None)."""
+    dot = f"{alias}." if alias else ""
+    parts = [
+        f"{dot}experiment = '{results.folder.name}'",
+        f"{dot}method = '{method}'",
+        f"{dot}mode = '{mode}'",
+        f"{dot}round IN ({listed(rounds)})",
+    ]
+    return " AND ".join([*parts, *([] if seeds is None else [f"{dot}seed IN ({listed(seeds)})"])])
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers as SQL lists them: `10, 11, 12`."""
+    return ", ".join(str(number) for number in numbers)
+
+
+def braces(names: Sequence[str]) -> str:
+    """Names as a shell pattern: `{10,11,12}`, or the name itself where there is one."""
+    return names[0] if len(names) == 1 else "{" + ",".join(names) + "}"
+
+
+def file_pattern(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
+    """The evaluation files as one shell pattern, below the experiment's folder."""
+    numbers = braces([f"{round_:02d}" for round_ in rounds])
+    if method == SFT:
+        return f"sft/evals/round{numbers}.parquet"
+    return f"runs/{method}/seed{braces([str(seed) for seed in seeds or []])}/round{numbers}/evals.parquet"
+
+
+def mean_sql(where: str) -> str:
+    """The SQL of a mean success: seeds and rounds weigh the same."""
+    return (
+        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM evals "
+        f"WHERE {where} GROUP BY seed, round)"
+    )
+
+
+def difference_sql(
+    results: Results, left: str, right: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]
+) -> str:
+    """The SQL of the paired difference of two methods' success, by seed, round, game and repeat."""
+    keys = "experiment, mode, round, task_id, repeat" + ("" if right == SFT else ", seed")
+    others = None if right == SFT else seeds
+    return (
+        "SELECT avg(difference) FROM (SELECT a.seed, a.round, avg(a.success::INT - b.success::INT) AS difference "
+        f"FROM evals a JOIN evals b USING ({keys}) WHERE {where_sql(results, left, rounds, mode, seeds, 'a')} "
+        f"AND {where_sql(results, right, rounds, mode, others, 'b')} GROUP BY a.seed, a.round)"
+    )
+
+
+def gap_sql(results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]) -> str:
+    """The SQL of the share of the gap from flat GRPO to the oracle that a method closes."""
+    gain, gap = (difference_sql(results, name, MIDDLE, rounds, mode, seeds) for name in (method, UPPER))
+    return f"SELECT ({gain}) / ({gap})"

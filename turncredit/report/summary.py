@@ -1,0 +1,141 @@
+"""All that the report says, before it is drawn: verdicts in words, and every number in a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from turncredit.report import cost, diagnostics, outcomes
+from turncredit.report.grid import Grid
+from turncredit.report.judges import judged
+from turncredit.report.ordering import ordered
+from turncredit.report.papers import papers
+from turncredit.report.predictors import Prediction, predictions
+from turncredit.report.selection import paired
+from turncredit.results.collect import SFT, Results
+from turncredit.stats import intervals
+from turncredit.stats.intervals import LOWER, MIDDLE, UPPER, Estimate, Verdict
+
+
+@dataclass
+class Summary:
+    """All that the report shows. `order` has the rows' names by group; `sections` the grids by the page's section."""
+
+    results: Results
+    baseline: str
+    holds: diagnostics.Holds
+    verdict: Verdict
+    comparisons: str
+    order: dict[str, list[str]]
+    sections: dict[str, list[Grid]]
+    points: pd.DataFrame
+    differences: list[tuple[str, Estimate]]
+    predictions: list[Prediction]
+    leaks: list[diagnostics.Leak]
+    leaks_of: str
+    missing: list[str]
+
+    @property
+    def grids(self) -> list[Grid]:
+        """All grids, in the page's order."""
+        return [grid for grids in self.sections.values() for grid in grids]
+
+
+def summarise(results: Results) -> Summary:
+    """Compute the report's numbers. Missing runs stay missing; nothing is filled in for them."""
+    baseline = MIDDLE if MIDDLE in results.methods else next(iter(results.methods), SFT)
+    differences = {
+        method: difference
+        for method in results.methods
+        if method != baseline and (difference := paired(results, method, baseline)) is not None
+    }
+    family = {name: found.p for name, found in differences.items() if name not in (UPPER, LOWER)}
+    adjusted = intervals.holm(family)
+    against_middle = differences if baseline == MIDDLE else {}
+    effects = {**differences, **({baseline: _zero()} if differences else {})}
+    compared = {name for frame in results.audit.values() if "method" in frame for name in frame["method"]}
+    order = ordered(results, effects, [SFT, *results.methods, *sorted(compared - set(results.methods))])
+    everyone = [name for group in order.values() for name in group]
+    names = [name for name in everyone if name == SFT or name in results.methods]
+    points = outcomes.curve_points(results)
+    sections = {
+        "learning": [outcomes.curve(results, names, points)],
+        "final": [outcomes.final(results, names, baseline, differences, adjusted)],
+        "paper": papers(results, names),
+        "detail": [
+            outcomes.families(results, names),
+            outcomes.costs(results, names),
+            *outcomes.modes(results, names),
+        ],
+        "fidelity": diagnostics.fidelity(results, everyone),
+        "gradients": diagnostics.gradients(results, everyone),
+        "leaks": diagnostics.leak_grids(results, everyone),
+        "judges": judged(results),
+        "spending": [cost.spending(results, names), cost.time(results, names)],
+        "invariants": diagnostics.invariants(results),
+    }
+    leaks, leaks_of = diagnostics.leak_lines(results, everyone)
+    return Summary(
+        results=results,
+        baseline=baseline,
+        holds=diagnostics.holds(results),
+        verdict=intervals.rails(against_middle.get(UPPER), against_middle.get(LOWER)),
+        comparisons=_comparisons(baseline, differences, adjusted),
+        order=order,
+        sections={name: [grid for grid in grids if grid.rows] for name, grids in sections.items()},
+        points=points,
+        differences=[(name, differences[name]) for name in names if name in differences],
+        predictions=predictions(results, names, baseline, differences) if baseline == MIDDLE else [],
+        leaks=leaks,
+        leaks_of=leaks_of,
+        missing=_missing(results),
+    )
+
+
+def _zero() -> Estimate:
+    """The baseline's difference to itself, which decides where it stands in the tables."""
+    return Estimate(0.0, 0.0, 0.0, float("nan"), 0, 0, 0, "")
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def _missing(results: Results) -> list[str]:
+    """One line per run that lacks evaluations or that the configuration no longer names."""
+    lines = []
+    for run in results.runs.itertuples():
+        absent = [round_ for round_ in run.wanted if round_ not in run.evaluated]
+        if absent:
+            rounds = f"round{'s' if len(absent) > 1 else ''} {_spans(absent)}"
+            lines.append(f"{run.method}, seed {run.seed}: {rounds} not evaluated yet")
+        if not run.configured:
+            lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
+    return lines
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """`1-3, 7` for 1, 2, 3, 7."""
+    groups: list[list[int]] = []
+    for number in numbers:
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+
+
+def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
+    """What can be said of all methods together, with the number of comparisons in mind. Empty without any."""
+    if not adjusted:
+        return ""
+    clear = [name for name, p in adjusted.items() if p < 0.05]
+    said = ", ".join(f"{name} ({100 * differences[name].value:+.1f})" for name in clear)
+    count = f"{len(adjusted)} method{'s' if len(adjusted) > 1 else ''} compared with {baseline} (rails left out)"
+    if not clear:
+        return f"{count}: none differs at the 5% level after Holm's correction; do not rank them."
+    verb = "differs" if len(clear) == 1 else "differ"
+    left = len(adjusted) - len(clear)
+    rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
+    return f"{count}: after Holm's correction at the 5% level, {said} {verb}{rest}."

@@ -1,0 +1,126 @@
+"""`turncredit sql`: run a query over the views and print the answer, or write it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import secrets
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turncredit.results import views
+from turncredit.errors import UserError, nearest
+
+SHOWN_ROWS = 40
+
+
+def answer(query: str, results: Path) -> pa.Table:
+    """The query's answer as an Arrow table. Raises UserError with DuckDB's own message on one line."""
+    # All files of a kind mostly have the same columns; to find out whether they do costs more than most queries.
+    if not _asks_for_all_columns(query):
+        with suppress(duckdb.Error):
+            return _answer(query, results, alike=True)
+    try:
+        return _answer(query, results, alike=False)
+    except duckdb.Error as error:
+        raise UserError(f"sql: {_one_line(str(error))}") from None
+
+
+def _answer(query: str, results: Path, *, alike: bool) -> pa.Table:
+    with views.connect(results, query, alike=alike) as connection:
+        relation = connection.sql(query)
+        return pa.table({}) if relation is None else relation.to_arrow_table()
+
+
+def _asks_for_all_columns(query: str) -> bool:
+    """Whether the query may want columns that it does not name, which other files than the first may have."""
+    text = re.sub(r"count\s*\(\s*\*\s*\)", "", query.lower())
+    whole = re.search(r"\*|columns\s*\(|\(\s*(from|describe|summarize)\b|\bnatural\b", text)
+    return bool(whole) or not re.match(r"\s*(select|with)\b", text)
+
+
+def _one_line(message: str) -> str:
+    """DuckDB's message without the copy of the query that it ends with; a missing table's nearest view instead."""
+    text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
+    if found := re.search(r"Table with name (\w+) does not exist!", text):
+        return f"there is no view '{found[1]}'{nearest(found[1], views.VIEWS)}; the views are {', '.join(views.VIEWS)}"
+    if found := re.search(r"'(\w+)\(BOOLEAN\)'", text):
+        return (
+            f"{found[1]} takes numbers, not true and false: write {found[1]}(success::INT), say, for a rate of success"
+        )
+    return text
+
+
+def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
+    """Answer `query` and print it in `format`, or write it to `out` (.parquet or .csv)."""
+    if out is not None and out.suffix not in (".parquet", ".csv"):
+        raise UserError(
+            f"{out}: the answer can be written to a .parquet or a .csv file{nearest(out.suffix, ['.parquet', '.csv'])}"
+        )
+    table = answer(query, results)
+    if out is not None:
+        _write(table, out)
+        print(f"{out}: {table.num_rows} rows")
+    elif format == "csv":
+        write_csv(table, sys.stdout)
+    elif format == "json":
+        print(json.dumps(table.to_pylist(), indent=2, default=str))
+    else:
+        _print(table)
+
+
+def _write(table: pa.Table, out: Path) -> None:
+    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if out.suffix == ".parquet":
+            pq.write_table(table, part, compression="zstd")
+        else:
+            with part.open("w", newline="") as handle:
+                write_csv(table, handle)
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_csv(table: pa.Table, handle: TextIO) -> None:
+    """Write a table as CSV; nulls are empty fields."""
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(table.column_names)
+    for batch in table.to_batches():
+        columns = [column.to_pylist() for column in batch.columns]
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _print(table: pa.Table) -> None:
+    from turncredit.terminal import console, plain_table
+
+    grid = plain_table(table.column_names, numeric=[_is_number(field.type) for field in table.schema])
+    for row in table.slice(0, SHOWN_ROWS).to_pylist():
+        grid.add_row(*(_text(value) for value in row.values()))
+    console().print(grid)
+    if table.num_rows > SHOWN_ROWS:
+        print(f"first {SHOWN_ROWS} of {table.num_rows} rows; --format csv prints all")
+    else:
+        print(f"{table.num_rows} row{'' if table.num_rows == 1 else 's'}")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = str(value).replace("\n", "⏎")
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,299 @@
+"""MLflow: what the stages measured, as nested runs, imported from their `metrics/<stage>.json`.
+
+The stages themselves never talk to MLflow: they leave JSON, and `track` copies what is new. So a tracking server that
+is away costs nothing but a later `turncredit track`, and jobs that run in parallel never race for a database. In MLflow
+an experiment is our experiment, a run is (method, seed), and its nested runs are the rounds; what all methods share is
+a run called `shared`. Artifacts are linked by their paths, not copied.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from turncredit.results.redact import redacted
+from turncredit.results.views import place, read_metrics, stage_numbers
+from turncredit.config import Experiment
+from turncredit.errors import UserError
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+#: Stages that look at results and are none themselves; tracking them would add something at every call.
+NOT_TRACKED = {"report", "track"}
+SHARED = "shared"
+KEY = "turncredit.key"
+_ARTIFACTS = (
+    "credits.parquet",
+    "updates.parquet",
+    "evals.parquet",
+    "policy",
+    "rollouts/turns.parquet",
+    "turns.parquet",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One metrics file: the run it belongs to (`parent`), its own key below it, and where it lies."""
+
+    parent: str
+    key: str
+    round: int | None
+    path: Path
+
+
+def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
+    """Copy the metrics below `results` (results/<experiment>) to MLflow; what was copied before is left alone.
+
+    The store is `tracking.uri`, or else the environment's MLFLOW_TRACKING_URI, or else `mlflow.db` in `results`.
+    Several processes may call this at once: a file lock lets one at a time in, so that the database is made once.
+    Returns `imported` and `known`, the numbers of metrics files copied now and before. With `tracking.enabled` false
+    nothing happens. Raises UserError where the store cannot be reached or used.
+    """
+    results = Path(results)
+    if not experiment.tracking.enabled:
+        return {"imported": 0.0, "known": 0.0}
+    if not results.is_dir():
+        raise UserError(f"{results}: no such folder; give an experiment's folder such as results/household")
+    uri = store_uri(experiment, results)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    try:
+        with _locked(uri, results), _quick_commits():
+            return _copy(MlflowClient(uri), experiment, results)
+    except MlflowException as error:
+        reason = " ".join(str(error).split()).replace(uri, without_password(uri))
+        raise UserError(
+            f"MLflow at {without_password(uri)}: {reason[:300]}; the metrics are safe in {results}, "
+            f"run `turncredit track {results}` when it works again"
+        ) from None
+
+
+def store_uri(experiment: Experiment, results: Path) -> str:
+    """The address of the MLflow store."""
+    given = experiment.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    return given or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+
+
+def without_password(uri: str) -> str:
+    """`uri` without user and password, for messages."""
+    parts = urlsplit(uri)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+@contextmanager
+def _locked(uri: str, results: Path) -> Iterator[None]:
+    """Let one process at a time in. The lock of a database lies beside it, since experiments may share it."""
+    database = uri.removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
+    path = Path(f"{database}.lock") if database else results / ".mlflow.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _quick_commits() -> Iterator[None]:
+    """SQLite without a disk flush for every commit: hundreds of small ones otherwise take most of the time.
+
+    The database is a copy of the metrics files, made again by deleting it; only a power cut could damage it.
+    """
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+
+    def set_pragma(connection: Any, _record: Any) -> None:
+        if type(connection).__module__ == "sqlite3":
+            connection.execute("PRAGMA synchronous=OFF")
+
+    event.listen(Engine, "connect", set_pragma)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "connect", set_pragma)
+
+
+def entries(results: Path) -> list[Entry]:
+    """The metrics files below an experiment's folder, runs in order, rounds in order."""
+    found = []
+    for path in sorted(results.rglob("metrics/*.json")):
+        if path.stem in NOT_TRACKED:
+            continue
+        where = place(path, results)
+        folder = path.parent.parent.relative_to(results).as_posix()
+        if folder.startswith("runs/"):
+            parent = f"{where['method']}/seed{where['seed']}"
+            # What is about the whole run (its invariants) is in the run itself.
+            nested = where["round"] is not None
+            found.append(
+                Entry(parent, f"{parent}/round{where['round']:02d}" if nested else parent, where["round"], path)
+            )
+        else:
+            # Rollouts and evaluations of the SFT policy are nested below `shared`, each by its folder.
+            nested = where["round"] is not None
+            found.append(Entry(SHARED, f"{SHARED}/{folder}" if nested else SHARED, where["round"], path))
+    return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one new metrics file says: its numbers, when it was measured (ms), and the mark of having read it."""
+
+    entry: Entry
+    numbers: dict[str, float]
+    start: int
+    stamp: int
+    mark: tuple[str, str]
+
+
+def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[str, float]:
+    """Make the runs that are missing and log the metrics files that are new or have changed.
+
+    The marks that files are done go last: what a killed process logged is logged again, which MLflow takes for the same
+    row, since time, round and value are the same.
+    """
+    mlflow_id = _experiment_id(client, experiment.experiment, results)
+    runs = _existing(client, mlflow_id)
+    every = entries(results)
+    new = [found for entry in every if (found := _read(entry, runs.get(entry.key, {}))) is not None]
+    for one in new:
+        for key in dict.fromkeys((one.entry.parent, one.entry.key)):
+            if key not in runs:
+                runs[key] = _new_run(client, mlflow_id, experiment, key, one, runs)
+    for parent in dict.fromkeys(one.entry.parent for one in new):
+        # A run's own numbers are its rounds', by round: the curves that MLflow draws.
+        own = [one for one in new if one.entry.parent == parent and (parent != SHARED or one.entry.key == parent)]
+        _log_numbers(client, runs[parent]["id"], own)
+    for key in dict.fromkeys(one.entry.key for one in new):
+        own = [one for one in new if one.entry.key == key]
+        if key != own[0].entry.parent:
+            _log_numbers(client, runs[key]["id"], own)
+        _finish(client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, results)}, own)
+    for parent in dict.fromkeys(one.entry.parent for one in new):
+        _finish(client, runs[parent]["id"], {}, [one for one in new if one.entry.parent == parent])
+    return {"imported": float(len(new)), "known": float(len(every) - len(new))}
+
+
+def _read(entry: Entry, tags: Mapping[str, str]) -> Measured | None:
+    """The metrics file of `entry`, or None where the run's `tags` say that it was copied as it is now."""
+    digest = hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16]
+    mark = (f"imported.{entry.path.stem}", digest)
+    if tags.get(mark[0]) == digest:
+        return None
+    data = read_metrics(entry.path)
+    end = data["started"] + data["wall_s"]
+    return Measured(entry, stage_numbers(data), int(1000 * data["started"]), int(1000 * end), mark)
+
+
+def _experiment_id(client: MlflowClient, name: str, results: Path) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        return client.create_experiment(name, artifact_location=(results / "mlflow-artifacts").resolve().as_uri())
+    if found.lifecycle_stage != "active":
+        raise UserError(f"MLflow: the experiment '{name}' was deleted there; restore it, or give this one another name")
+    return found.experiment_id
+
+
+def _existing(client: MlflowClient, mlflow_id: str) -> dict[str, dict[str, str]]:
+    """Our runs in the store, by key: their tags, with the run's id under `id`."""
+    found: dict[str, dict[str, str]] = {}
+    token = None
+    while True:
+        page = client.search_runs([mlflow_id], max_results=1000, page_token=token)
+        for run in page:
+            if KEY in run.data.tags:
+                found[run.data.tags[KEY]] = {**run.data.tags, "id": run.info.run_id}
+        token = page.token
+        if not token:
+            return found
+
+
+def _new_run(
+    client: MlflowClient,
+    mlflow_id: str,
+    experiment: Experiment,
+    key: str,
+    first: Measured,
+    runs: Mapping[str, Mapping[str, str]],
+) -> dict[str, str]:
+    """Create the run called `key`: with the whole configuration if it is a parent, below its parent otherwise."""
+    from mlflow.entities import Param
+
+    parent = first.entry.parent
+    tags = {KEY: key, "mlflow.runName": key}
+    if key != parent:
+        tags["mlflow.parentRunId"] = runs[parent]["id"]
+    run_id = client.create_run(mlflow_id, start_time=first.start, tags=tags).info.run_id
+    params = _parameters(experiment, parent) if key == parent else {"round": str(first.entry.round)}
+    for part in batched([Param(name, value) for name, value in params.items()], 100):
+        client.log_batch(run_id, params=part)
+    return {**tags, "id": run_id}
+
+
+def _log_numbers(client: MlflowClient, run_id: str, measured: Sequence[Measured]) -> None:
+    """Log the numbers as `stage/name`, with the round as their step."""
+    from mlflow.entities import Metric
+
+    metrics = [
+        Metric(f"{one.entry.path.stem}/{name}", value, one.stamp, one.entry.round or 0)
+        for one in measured
+        for name, value in one.numbers.items()
+    ]
+    for part in batched(metrics, 1000):
+        client.log_batch(run_id, metrics=part)
+
+
+def _finish(client: MlflowClient, run_id: str, tags: Mapping[str, str], measured: Sequence[Measured]) -> None:
+    """Set the run's tags and close it at the time of its last stage."""
+    from mlflow.entities import RunTag
+
+    for part in batched([RunTag(name, value) for name, value in tags.items()], 100):
+        client.log_batch(run_id, tags=part)
+    client.set_terminated(run_id, end_time=max(one.stamp for one in measured))
+
+
+def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
+    """`items` in parts of at most `size`, which is what MLflow takes in one call."""
+    for at in range(0, len(items), size):
+        yield list(items[at : at + size])
+
+
+def _links(entry: Entry, results: Path) -> dict[str, str]:
+    """The paths of the artifacts beside a metrics file, as tags."""
+    folder = entry.path.parent.parent
+    if folder == results:
+        return {}
+    return {f"artifact.{Path(name).stem}": str(folder / name) for name in _ARTIFACTS if (folder / name).exists()}
+
+
+def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
+    """The configuration as the run sees it (with its method's own sections), flat, secrets left out."""
+    data = experiment.model_dump(mode="json")
+    del data["tracking"]
+    if parent != SHARED:
+        method, _, seed = parent.rpartition("/seed")
+        for section in ("rollout", "update"):
+            data[section] = experiment.section_for(method, section).model_dump(mode="json")
+        data |= {"method": method, "seed": seed}
+    return {name: value[:500] for name, value in _flat(redacted(data)).items()}
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    out: dict[str, str] = {}
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        out.update(_flat(value, f"{name}.") if isinstance(value, Mapping) else {name: str(value)})
+    return out

@@ -1,0 +1,107 @@
+"""Stage `demos`: an expert plays, with noise; what was noise is marked, and never imitated.
+
+The expert uses only what it has been shown, so that a policy which sees the same can imitate it. Noise makes the
+demonstrations pass through states that a learner's own mistakes lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turncredit import tables
+from turncredit.config import DemosConfig, Experiment
+from turncredit.processes.workers import gathered
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import generator
+
+#: Demonstrations that one process plays at a time.
+_BLOCK = 250
+
+
+def make_demos(*, experiment: Experiment, tasks: str | Path, out: str | Path, processes: int = 1) -> dict[str, float]:
+    """Write `demos.count` demonstrations on the training games, in turn. Returns success and length.
+
+    Each demonstration has a generator of its own, so the number of `processes` changes nothing.
+    """
+    settings = experiment.demos
+    games = Games(experiment, tasks)
+    starts = range(0, settings.count, _BLOCK)
+
+    def played(process: int) -> Iterator[tuple[int, pa.Table]]:
+        for start in starts[process::processes]:
+            yield start, _block(games, range(start, min(start + _BLOCK, settings.count)), settings)
+
+    blocks = dict(played(0) if processes == 1 else gathered(played, processes))
+    table = pa.concat_tables([blocks[start] for start in starts]).combine_chunks()
+    made_by = tables.provenance(
+        "demos",
+        config={"demos": settings.model_dump(), "env": experiment.env.model_dump()},
+        inputs={"tasks": tasks},
+        seed=settings.seed,
+    )
+    tables.write(table, out, "demos", made_by)
+    won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
+    return {
+        "demonstrations": float(settings.count),
+        "success": won / settings.count,
+        "turns": len(table) / settings.count,
+    }
+
+
+def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Table:
+    """The turns of the demonstrations with these numbers."""
+    rows: list[dict] = []
+    for number in numbers:
+        task = games.rows[number % len(games)]
+        turns = _demonstrate(games, task, generator(settings.seed, "demos", number), settings)
+        for turn in turns:
+            turn.update(
+                group_id=task["task_id"],
+                rollout_id=f"demo{number:06d}",
+                task_id=task["task_id"],
+                family=task["family"],
+                goal=task["goal"],
+                success=turns[-1]["success"],
+            )
+        rows.extend(turns)
+    return pa.Table.from_pylist(rows, schema=tables.schema("demos"))
+
+
+def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: DemosConfig) -> list[dict]:
+    """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown."""
+    env = games.open(task)
+    observation = env.reset()
+    expert = games.env.Expert(env, rng, skip=bool(rng.random() < settings.skip))
+    expert.observe(observation)
+    turns = []
+    while True:
+        action = expert.act()
+        chance = rng.random()
+        noisy = bool(chance < settings.noise)
+        if noisy:
+            action = games.env.random_command(env, rng)
+        elif chance < settings.noise + settings.slips:
+            action = games.env.slip_command(env, rng)
+        admissible = list(env.admissible())
+        step = env.step(action)
+        turns.append(
+            {
+                "turn": len(turns),
+                "observation": observation,
+                "admissible": admissible,
+                "action": action,
+                "valid": step.valid,
+                "imitate": not noisy,
+                "next_observation": step.observation,
+                "success": step.success,
+            }
+        )
+        if step.done:
+            return turns
+        observation = step.observation
+        expert.observe(observation, action)

@@ -1,0 +1,258 @@
+"""Agents play games through a sampling engine, many rollouts side by side, free slots refilled at once.
+
+With several processes each plays a part of the rollouts with an engine of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from turncredit.agents import Agent, Prompt, agent_factory
+from turncredit.config import Experiment
+from turncredit.envs.protocol import State
+from turncredit.policy import tokenizer as tokenizers
+from turncredit.policy.sampling import Request, Response, Sampler, sampler
+from turncredit.processes.workers import gathered
+from turncredit.rollouts.tasks import Games
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A rollout before one of its turns: the environment's state, the agent, and all that the model has before it.
+
+    `context` holds the tokens since the last reset, the prompt of this turn included; an engine may read it once for
+    all rollouts that start from here.
+    """
+
+    turn: int
+    observation: str
+    state: State
+    agent: Agent
+    context: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One rollout to be played: its game, and the seed of all its random numbers; from a `moment` on, if given."""
+
+    group_id: str
+    rollout_id: str
+    task: dict
+    seed: int
+    moment: Moment | None = None
+
+
+@dataclass(slots=True)
+class Turn:
+    """What happened in one turn. `distance` is None where it was not asked for."""
+
+    observation: str
+    admissible: list[str] | None
+    prompt: Prompt
+    response: Response
+    text: str
+    action: str
+    valid: bool
+    next_observation: str
+    reward: float
+    done: bool
+    success: bool
+    progress_before: float = 0.0
+    progress: float = 0.0
+    distance_before: int | None = None
+    distance: int | None = None
+
+
+@dataclass(slots=True)
+class Played:
+    """A rollout that has ended."""
+
+    start: Start
+    turns: list[Turn] = field(default_factory=list)
+
+    @property
+    def success(self) -> bool:
+        """Whether the episode was won."""
+        return self.turns[-1].success
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens."""
+        return sum(len(turn.response.ids) for turn in self.turns)
+
+
+class _Seat:
+    """A slot of the engine and the rollout that occupies it."""
+
+    def __init__(self, slot: int, start: Start, player: Player, measure: bool):
+        self.slot, self.max_new, self.measure = slot, player.max_new, measure
+        self.played = Played(start)
+        self.env = player.games.open(start.task)
+        self.rng = np.random.Generator(np.random.Philox(start.seed))
+        if start.moment is None:
+            self.agent = player.new_agent()
+            self.observation = self.env.reset()
+            self.prompt = self.agent.open(self.env.goal, self.observation, self.env.admissible())
+        else:
+            self._continue_from(start.moment)
+        self.state = self._measured()
+
+    def _continue_from(self, moment: Moment) -> None:
+        """Take the place of the rollout before that turn. The turns that it has played have used up their numbers."""
+        self.env.restore(moment.state)
+        self.agent = moment.agent.fork()
+        self.observation = moment.observation
+        self.prompt = Prompt(moment.context, reset=True)
+        self.rng.random(moment.turn * self.max_new)
+
+    def _measured(self) -> tuple[float, int | None]:
+        return (self.env.progress(), self.env.distance()) if self.measure else (0.0, None)
+
+    def request(self) -> Request:
+        """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
+        return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
+
+    def act(self, response: Response, decode: Callable[[list[int]], str], keep_admissible: bool) -> bool:
+        """Play the sampled response; true when the episode has ended."""
+        text = decode(response.ids)
+        parsed = self.agent.parse(text)
+        admissible = list(self.env.admissible()) if keep_admissible else None
+        step = self.env.step(parsed.action)
+        before, self.state = self.state, self._measured()
+        self.played.turns.append(
+            Turn(
+                self.observation,
+                admissible,
+                self.prompt,
+                response,
+                text,
+                parsed.action,
+                step.valid and parsed.well_formed,
+                step.observation,
+                step.reward,
+                step.done,
+                step.success,
+                before[0],
+                self.state[0],
+                before[1],
+                self.state[1],
+            )
+        )
+        self.observation = step.observation
+        if not step.done:
+            shown = self.env.admissible()
+            self.prompt = self.agent.follow(response.ids, parsed.action, step.observation, shown)
+        return step.done
+
+
+class Player:
+    """A policy at the games of a table: tokenizer, agents and sampling engine as the experiment configures them."""
+
+    def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int, *, processes: int = 1):
+        """`slots` rollouts side by side, shared out over `processes`; only a single process loads the policy here."""
+        agent = experiment.agent
+        self.games = games
+        self._experiment, self._policy = experiment, str(policy)
+        self._slots, self._processes = slots, processes
+        self._tokenizer = tokenizers.load(policy)
+        self.new_agent = agent_factory(
+            agent.name, self._tokenizer, history=agent.history, show_admissible=agent.show_admissible
+        )
+        self.max_new = agent.max_response_tokens
+        self._keep_admissible = agent.name == "window"
+        self._sampler = self._engine(slots) if processes == 1 else None
+
+    def _engine(self, slots: int) -> Sampler:
+        policy = self._experiment.policy
+        return sampler(policy.engine, self._policy, slots=slots, dtype=policy.dtype, eos_id=self._tokenizer.eos_id)
+
+    def play(
+        self,
+        starts: Sequence[Start],
+        *,
+        temperature: float,
+        measure: bool = False,
+        on_done: Callable[[int], None] = lambda _: None,
+    ) -> list[Played]:
+        """Play every start to its end. Returns them in the order given, whatever order they ended in.
+
+        `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
+        own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
+        is taken by the next start as soon as its rollout has ended; `on_done` hears how many have. A start with a
+        `moment` is played from there on: its turns, and its random numbers, are those from that turn on.
+
+        With several processes, what goes wrong in one ends all: see `turncredit.processes.workers.gathered`.
+        """
+        ended: dict[int, Played] = {}
+        for number, played in self.stream(starts, temperature=temperature, measure=measure):
+            ended[number] = played
+            on_done(len(ended))
+        return [ended[number] for number in sorted(ended)]
+
+    def stream(
+        self, starts: Sequence[Start], *, temperature: float, measure: bool = False
+    ) -> Iterator[tuple[int, Played]]:
+        """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
+        if self._sampler is not None:
+            for number, seat in self._seats(self._sampler, list(enumerate(starts)), temperature, measure):
+                yield number, seat.played
+            return
+        parts = shares(starts, self._processes)
+        slots = max(1, self._slots // self._processes)
+
+        def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
+            chosen = [(number, starts[number]) for number in parts[part]]
+            for number, seat in self._seats(self._engine(min(slots, len(chosen))), chosen, temperature, measure):
+                yield number, seat.played.turns
+
+        for number, turns in gathered(work, len(parts)):
+            yield number, Played(starts[number], turns)
+
+    def _seats(
+        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measure: bool
+    ) -> Iterator[tuple[int, _Seat]]:
+        """Play numbered starts with `engine`; each number with its seat, when the rollout has ended."""
+        waiting = list(starts)[::-1]
+        free = list(range(engine.slots))[::-1]
+        seated: list[tuple[int, _Seat]] = []
+        while waiting or seated:
+            while waiting and free:
+                number, start = waiting.pop()
+                seated.append((number, _Seat(free.pop(), start, self, measure)))
+            seated.sort(key=lambda pair: pair[1].slot)
+            requests = [seat.request() for _, seat in seated]
+            responses = engine.sample(requests, temperature, self.max_new)
+            going = []
+            for (number, seat), response in zip(seated, responses, strict=True):
+                if seat.act(response, self._tokenizer.decode, self._keep_admissible):
+                    free.append(seat.slot)
+                    yield number, seat
+                else:
+                    going.append((number, seat))
+            seated = going
+
+
+def shares(starts: Sequence[Start], processes: int) -> list[range]:
+    """`starts` cut into at most `processes` parts of about the same size.
+
+    Cut where a group ends (or the continuations of one moment), where one ends near, so that a context which several
+    rollouts begin with is read once.
+    """
+    count = len(starts)
+    whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]
+    edges = [0]
+    for part in range(1, processes):
+        even = round(part * count / processes)
+        near = min(whole, key=lambda at: abs(at - even), default=even)
+        edges.append(near if abs(near - even) * 8 * processes <= count else even)
+    edges.append(count)
+    return [range(low, high) for low, high in pairwise(sorted(set(edges))) if low < high]
+
+
+def _alike(one: Start, two: Start) -> bool:
+    return one.group_id == two.group_id and one.moment is two.moment

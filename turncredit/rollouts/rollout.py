@@ -1,0 +1,131 @@
+"""Stage `rollout`: groups of rollouts of one policy, as a table of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.config import Experiment
+from turncredit.heartbeat import progress
+from turncredit.rollouts.play import Played, Player, Start
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import derive_seed, generator
+
+
+def rollout(
+    *,
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    tasks: str | Path,
+    out: str | Path,
+) -> dict[str, float]:
+    """Sample `rollout.tasks` groups of `rollout.group_size` rollouts; write their turns.
+
+    Games and random numbers depend on the seed and the round only, so that two methods are compared on the same
+    games with the same luck. `method` decides the sampling settings and is `sft` in round 1.
+    """
+    settings = experiment.section_for(method, "rollout")
+    games = Games(experiment, tasks)
+    chosen = round_tasks(len(games), settings.tasks, seed, round)
+    starts = [
+        Start(
+            group_id=games.rows[number]["task_id"],
+            rollout_id=f"{games.rows[number]['task_id']}#{copy}",
+            task=games.rows[number],
+            seed=derive_seed(seed, "rollout", round, games.rows[number]["task_id"], copy),
+        )
+        for number in chosen
+        for copy in range(settings.group_size)
+    ]
+    player = Player(experiment, policy, games, min(settings.slots, len(starts)), processes=settings.processes)
+    played = player.play(
+        starts,
+        temperature=settings.temperature,
+        measure=True,
+        on_done=lambda done: progress(done, len(starts)),
+    )
+    agent = experiment.agent
+    common = {
+        "env": experiment.env.name,
+        "policy_id": policy_id(method, seed, round - 1),
+        "agent": agent.name,
+        "seed": seed,
+        "temperature": settings.temperature,
+    }
+    made_by = tables.provenance(
+        "rollout",
+        config={"rollout": settings.model_dump(), "agent": agent.model_dump(), "round": round},
+        inputs={"policy": policy, "tasks": tasks},
+        seed=seed,
+    )
+    tables.write(turn_table(played, common), out, "turns", made_by)
+    return summary(played)
+
+
+def policy_id(method: str, seed: int, round: int) -> str:
+    """The name of the policy after `round` updates; before the first it is the shared `sft`."""
+    return "sft" if round == 0 else f"{method}/seed{seed}/round{round:02d}"
+
+
+def round_tasks(games: int, count: int, seed: int, round: int) -> list[int]:
+    """Which games a round plays: `count` without repetition, and no game twice before all have had their turn.
+
+    A sweep over the games is a random order cut into rounds; what is left over at its end waits for the next one.
+    """
+    sweep, at = divmod(round - 1, games // count)
+    order = generator(seed, "round tasks", sweep).permutation(games)
+    return [int(number) for number in order[at * count : (at + 1) * count]]
+
+
+def turn_table(played: Sequence[Played], common: dict) -> pa.Table:
+    """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row."""
+    pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
+    schema = tables.schema("turns")
+    made: dict[str, list] = {
+        "group_id": [rollout.start.group_id for rollout, _, _ in pairs],
+        "rollout_id": [rollout.start.rollout_id for rollout, _, _ in pairs],
+        "turn": [number for _, number, _ in pairs],
+        "split": [rollout.start.task["split"] for rollout, _, _ in pairs],
+        "task_id": [rollout.start.task["task_id"] for rollout, _, _ in pairs],
+        "family": [rollout.start.task["family"] for rollout, _, _ in pairs],
+        "goal": [rollout.start.task["goal"] for rollout, _, _ in pairs],
+        "context_reset": [turn.prompt.reset for _, _, turn in pairs],
+        "prompt_ids": [turn.prompt.ids for _, _, turn in pairs],
+        "response_ids": [turn.response.ids for _, _, turn in pairs],
+        "response_logprobs": [turn.response.logprobs for _, _, turn in pairs],
+        "response_text": [turn.text for _, _, turn in pairs],
+        "success": [rollout.success for rollout, _, _ in pairs],
+        "score": [float(sum(turn.reward for turn in rollout.turns)) for rollout, _, _ in pairs],
+        "created_by": [tables.code_version()] * len(pairs),
+    }
+    for name in ("observation", "admissible", "action", "valid", "next_observation", "reward", "done"):
+        made[name] = [getattr(turn, name) for _, _, turn in pairs]
+    for name in ("progress_before", "progress", "distance_before", "distance"):
+        made[name] = [getattr(turn, name) for _, _, turn in pairs]
+    for name, value in common.items():
+        made[name] = [value] * len(pairs)
+    return pa.table({field.name: pa.array(made[field.name], field.type) for field in schema}, schema=schema)
+
+
+def summary(played: Sequence[Played]) -> dict[str, float]:
+    """Success, length, invalid actions and dead groups of a set of rollouts."""
+    turns = sum(len(rollout.turns) for rollout in played)
+    groups: dict[str, set[bool]] = {}
+    for rollout in played:
+        groups.setdefault(rollout.start.group_id, set()).add(rollout.success)
+    return {
+        "rollouts": float(len(played)),
+        "turns": float(turns),
+        "success": float(np.mean([rollout.success for rollout in played])),
+        "invalid": sum(not turn.valid for rollout in played for turn in rollout.turns) / turns,
+        "turns_per_rollout": turns / len(played),
+        "tokens": float(sum(rollout.tokens for rollout in played)),
+        "dead_groups": sum(len(outcomes) == 1 for outcomes in groups.values()) / len(groups),
+    }

@@ -1,0 +1,112 @@
+"""Rank statistics that the whole audit shares: Spearman's correlation within cells, and the area under the ROC curve.
+
+One implementation, so that a page, a terminal and a table never disagree about the same turns. A cell is mostly a
+rollout; R cells are numbered from 0, and `cell_N` is sorted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from turncredit.stats.bootstrap import Statistic, ratio, sums_by
+
+#: Rollouts with fewer scored turns say nothing about an order.
+FEWEST = 3
+
+
+class Ranked(NamedTuple):
+    """Spearman's correlation of x and y in each of R cells.
+
+    rho_R       the correlation; 0 where x or y is the same on all turns
+    count_R     how many turns the cell has
+    scored_R    whether it counts: at least 3 turns, and y differs between them
+    told_R      whether x differs between them, which a credit that orders nothing does not
+    """
+
+    rho_R: np.ndarray
+    count_R: np.ndarray
+    scored_R: np.ndarray
+    told_R: np.ndarray
+
+
+def settled(x_N: np.ndarray) -> np.ndarray:
+    """A column over its largest size, to 12 places: what differs by rounding alone is equal, and next to nothing is 0.
+
+    Differences of shares of continuations (.3 - .2 and .2 - .1) and projected credits tie by their meaning, not their
+    last bits.
+    """
+    largest = np.abs(x_N).max(initial=0)
+    return np.round(x_N / largest, 12) if largest > 0 else x_N
+
+
+def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
+    """Rank of each value within its cell, from 0; what is equal (`settled`) shares its mean rank."""
+    if not len(x_N):
+        return np.zeros(0)
+    x_N = settled(x_N)
+    order = np.lexsort((x_N, cell_N))
+    x, cell = x_N[order], cell_N[order]
+    new = np.ones(len(x), dtype=bool)
+    new[1:] = (x[1:] != x[:-1]) | (cell[1:] != cell[:-1])
+    start = np.flatnonzero(new)
+    size = np.diff(np.append(start, len(x)))
+    mean = start + (size - 1) / 2
+    first_of_cell = np.searchsorted(cell_N, np.arange(int(cell_N[-1]) + 1))
+    out_N = np.empty(len(x))
+    out_N[order] = np.repeat(mean, size) - first_of_cell[cell]
+    return out_N
+
+
+def within(x_N: np.ndarray, y_N: np.ndarray, cell_N: np.ndarray, cells: int) -> Ranked:
+    """Spearman's correlation of x and y within each cell. Ties share mean ranks."""
+    return of_ranks(ranks(x_N, cell_N), ranks(y_N, cell_N), cell_N, cells)
+
+
+def of_ranks(x_N: np.ndarray, y_N: np.ndarray, cell_N: np.ndarray, cells: int) -> Ranked:
+    """`within` of columns that are `ranks` already."""
+    count_R = np.bincount(cell_N, minlength=cells)
+    middle_N = (count_R[cell_N] - 1) / 2
+    u_N, v_N = x_N - middle_N, y_N - middle_N
+    uv_R, uu_R, vv_R = sums_by(cell_N, cells, u_N * v_N, u_N**2, v_N**2).T
+    rho_R = np.divide(uv_R, np.sqrt(uu_R * vv_R), out=np.zeros(cells), where=(uu_R > 0) & (vv_R > 0))
+    return Ranked(rho_R, count_R, (count_R >= FEWEST) & (vv_R > 0), uu_R > 0)
+
+
+def mean_correlation(found: Ranked, group_R: np.ndarray, groups: int) -> Statistic:
+    """Mean of the scored cells' correlations with the weight n - 1, n the cell's turns; `group_R` in 0..groups-1.
+
+    Where credit knows nothing, Spearman's correlation of n turns has the variance 1 / (n - 1): the weights are the
+    inverse variances, so that rollouts of three turns, whose correlation is nearly all chance, count least.
+    """
+    weight_R = np.where(found.scored_R, found.count_R - 1, 0)
+    sums_GK = sums_by(group_R, groups, weight_R * found.rho_R, weight_R)
+    return Statistic(sums_GK, ratio, int(found.count_R[found.scored_R].sum()))
+
+
+def auc(score_M: np.ndarray, positive_M: np.ndarray) -> float:
+    """The chance that a positive's score is above another's, ties half (the area under the ROC curve).
+
+    NaN where all or none are positive.
+    """
+    return float(weighted_auc(score_M, positive_M, np.ones((1, len(score_M))))[0])
+
+
+def weighted_auc(score_M: np.ndarray, positive_M: np.ndarray, weight_BM: np.ndarray) -> np.ndarray:
+    """`auc` for each of B weightings of the M scores (B): such as how often a resample draws each.
+
+    Its pairs cross groups, so unlike the audit's other statistics it is no function of sums over groups.
+    """
+    if positive_M.all() or not positive_M.any():
+        return np.full(len(weight_BM), np.nan)
+    place_M = rankdata(score_M, method="dense") - 1
+    order_M = np.argsort(place_M, kind="stable")
+    first = np.flatnonzero(np.diff(place_M[order_M], prepend=-1))
+    weight_BM = weight_BM[:, order_M]
+    won_BP = np.add.reduceat(weight_BM * positive_M[order_M], first, axis=1)
+    lost_BP = np.add.reduceat(weight_BM * ~positive_M[order_M], first, axis=1)
+    below_BP = np.cumsum(lost_BP, axis=1) - lost_BP / 2
+    with np.errstate(invalid="ignore"):
+        return (won_BP * below_BP).sum(1) / (won_BP.sum(1) * lost_BP.sum(1))

@@ -1,0 +1,152 @@
+"""Stage `sft`: the supervised warm start on demonstrations, loss on the expert's own actions only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from turncredit import tables
+from turncredit.agents import Agent, agent_factory
+from turncredit.config import Experiment
+from turncredit.errors import UserError
+from turncredit.files import new_folder
+from turncredit.heartbeat import progress
+from turncredit.policy import models, tokenizer
+from turncredit.policy.sampling import device
+from turncredit.seeding import derive_seed, generator
+from turncredit.training.optimizers import make_optimizer
+from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
+from turncredit.training.shards import cut_into_shards, together
+
+
+def sft(
+    *,
+    experiment: Experiment,
+    base: str | Path,
+    demos: str | Path,
+    out: str | Path,
+    log: str | Path,
+    processes: int = 1,
+) -> dict[str, float]:
+    """Train the base model on the demonstrations; write the policy's folder and one log row a step.
+
+    `processes` compute the shards of a minibatch side by side; how many does not change the result. With no epochs
+    nothing is imitated: the policy is the base model (with adapters that do nothing yet, if any).
+    """
+    settings = experiment.sft
+    encoder = tokenizer.load(base)
+    factory = agent_factory(
+        experiment.agent.name,
+        encoder,
+        history=experiment.agent.history,
+        show_admissible=experiment.agent.show_admissible,
+    )
+    table = tables.read(demos, "demos")
+    if settings.successful_only:
+        table = table.filter(table.column("success"))
+    sequences = demonstrations(table, encoder, factory) if settings.epochs else []
+    if settings.epochs and not sequences:
+        raise UserError(f"{demos}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon")
+    model = models.load_model(base, dtype=experiment.policy.dtype)
+    if experiment.policy.lora:
+        model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))
+    model.to(device()).train()
+    optimizer = make_optimizer(
+        models.trained_parameters(model),
+        settings.optimizer,
+        lr=settings.lr,
+        muon_lr=settings.muon_lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+    )
+    order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
+    rows = []
+    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+        for step, batch in enumerate(order):
+            share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
+            optimizer.set_rate(share)
+            learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
+            shards = cut_into_shards([len(sequence.ids) for sequence in batch], settings.shards)
+
+            def imitate(shard: int, step=step, batch=batch, learnt=learnt, shards=shards) -> dict[str, float]:
+                torch.manual_seed(derive_seed(settings.seed, "sft dropout", step, shard))
+                part = [batch[i] for i in shards[shard]]
+                return {"loss": _imitate(model, part, learnt, experiment.update.tokens_per_pass)}
+
+            loss = sum(said["loss"] for said in team.gradient(imitate))
+            optimizer.step(settings.max_grad_norm)
+            if team.leads:
+                rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
+                progress(step + 1, len(order))
+    with new_folder(out) as folder:
+        models.save_model(model, folder, base=base, final=out)
+    made_by = tables.provenance(
+        "sft",
+        config={"sft": settings.model_dump(), "agent": experiment.agent.model_dump()},
+        inputs={"base": base, "demos": demos},
+        seed=settings.seed,
+    )
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("sft_log")), log, "sft_log", made_by)
+    loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
+    return {"steps": float(len(rows)), **loss}
+
+
+def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt: int, tokens_per_pass: int) -> float:
+    """Add the gradient of the sequences' negative log-likelihood over `learnt` tokens; returns that."""
+    total = 0.0
+    for part in batches(sequences, tokens_per_pass):
+        ids, turn, _ = stack(part, device())
+        loss = -token_logprobs(model, ids, turn >= 0).sum() / max(learnt, 1)
+        loss.backward()
+        total += float(loss.detach())
+    return total
+
+
+def demonstrations(table: pa.Table, encoder: tokenizer.Tokenizer, factory) -> list[TokenSequence]:
+    """Demonstrations as the agent would have seen and said them, in tokens; noise is read but not learnt."""
+    rollout_N, reset_N, prompts_N, responses_N, learn_N = [], [], [], [], []
+    agent: Agent | None = None
+    last_response: list[int] = []
+    number, last_action = -1, ""
+    for row in table.to_pylist():
+        if row["turn"] == 0:
+            agent, number = factory(), number + 1
+            prompt = agent.open(row["goal"], row["observation"], row["admissible"])
+        else:
+            prompt = agent.follow(last_response, last_action, row["observation"], row["admissible"])
+        last_action = row["action"]
+        last_response = [*encoder.encode(agent.target(row["action"])), encoder.eos_id]
+        rollout_N.append(number)
+        reset_N.append(prompt.reset)
+        prompts_N.append(np.array(prompt.ids))
+        responses_N.append(np.array(last_response))
+        learn_N.append(row["imitate"])
+    logprobs_N = [np.zeros(len(response), dtype=np.float32) for response in responses_N]
+    sequences = cut(rollout_N, reset_N, prompts_N, responses_N, logprobs_N, learn_N)
+    return [sequence for sequence in sequences if (sequence.turn >= 0).any()]
+
+
+def minibatches(
+    sequences: list[TokenSequence], size: int, epochs: float, rng: np.random.Generator
+) -> Iterator[list[TokenSequence]]:
+    """Shuffled minibatches for `epochs` passes (a fraction of a pass counts), like lengths together."""
+    wanted = max(1, round(epochs * len(sequences) / size)) if epochs else 0
+    made = 0
+    while made < wanted:
+        noise = rng.random(len(sequences)) * 30
+        order = np.argsort([len(sequence.ids) for sequence in sequences] + noise, kind="stable")
+        starts = rng.permutation(range(0, len(order), size))
+        for start in starts[: wanted - made]:
+            yield [sequences[i] for i in order[start : start + size]]
+        made += len(starts)
+
+
+def learning_rate(step: int, steps: int, warmup: int, final: float) -> float:
+    """The share of the peak learning rate: linear warm-up to 1, linear decay to `final` at the last step."""
+    rise = min(1.0, (step + 1) / max(1, warmup))
+    fall = 1.0 - (1.0 - final) * step / max(1, steps - 1)
+    return rise * fall

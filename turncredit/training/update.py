@@ -1,0 +1,314 @@
+"""Stage `update`: one round of clipped policy gradient. Every method shares it; only `advantage` differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+from safetensors.torch import load_file, save_file
+
+from turncredit import tables
+from turncredit.config import Experiment, UpdateConfig
+from turncredit.errors import UserError
+from turncredit.files import new_folder
+from turncredit.heartbeat import progress
+from turncredit.policy import models
+from turncredit.policy.sampling import device
+from turncredit.rollouts.rollout import policy_id
+from turncredit.seeding import derive_seed, generator
+from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
+from turncredit.training.optimizers import Optimizers, make_optimizer
+from turncredit.training.sequences import (
+    TokenSequence,
+    batches,
+    cut,
+    list_column,
+    stack,
+    token_distributions,
+    token_logprobs,
+)
+from turncredit.training.shards import Team, cut_into_shards, together
+from turncredit.turns import only_value
+
+STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
+
+
+def update(
+    *,
+    experiment: Experiment,
+    method: str,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    reference: str | Path,
+    turns: str | Path,
+    credits: str | Path,
+    out: str | Path,
+    updates: str | Path,
+    processes: int = 1,
+) -> dict[str, float]:
+    """Improve `policy` on its rollouts and their credits; write the new policy and one log row a step.
+
+    `reference` is the policy that the KL penalty, if any, holds on to (the SFT policy). `processes` compute the shards
+    of a minibatch side by side; how many does not change the result.
+    """
+    settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
+    sequences, advantage_N, temperature = training_set(turns, credits, settings)
+    model = models.load_model(policy, dtype=experiment.policy.dtype, trainable=True)
+    _checkpoint_gradients(model, settings)
+    model.to(device()).train()
+    state = _State.load(policy, settings)
+    optimizer = _optimizer(model, settings, policy)
+    reference_logprobs = (
+        _reference_logprobs(reference, experiment, sequences, temperature) if settings.kl != "none" else None
+    )
+    steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
+    decay = 1 - (1 - settings.final_lr) * (round - 1) / max(1, experiment.rounds - 1)
+    advantages = torch.from_numpy(advantage_N).float().to(device())
+    objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, temperature)
+    rows = []
+    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+        for number, (epoch, batch) in enumerate(steps):
+            share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
+            optimizer.set_rate(share)
+            dropout = derive_seed(seed, "update dropout", round, number)
+            row = minibatch_step(model, optimizer, team, objective, batch, dropout)
+            state.steps += 1
+            if team.leads:
+                identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
+                rows.append({**identity, "lr": share * settings.lr, **row})
+                progress(number + 1, len(steps))
+    metrics = _summary(rows, sequences, state)
+    if settings.kl_target and rows:
+        state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
+    with new_folder(out) as folder:
+        models.save_model(model, folder, base=policy, final=out)
+        state.save(folder)
+        moments = optimizer.state() if settings.keep_optimizer else {}
+        if moments:  # also of a round that had nothing to learn: the next one goes on with them
+            save_file(moments, folder / MOMENTS_FILE)
+    made_by = tables.provenance(
+        "update",
+        config={"update": settings.model_dump(), "method": method, "round": round},
+        inputs={"policy": policy, "turns": turns, "credits": credits},
+        seed=seed,
+    )
+    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("updates")), updates, "updates", made_by)
+    return metrics
+
+
+def training_set(
+    turns: str | Path, credits: str | Path, settings: UpdateConfig
+) -> tuple[list[TokenSequence], np.ndarray, float]:
+    """Sequences to learn from, the advantage of each turn (N,), and the temperature they were sampled at.
+
+    Left out are groups whose rollouts all had the same return (with `skip_dead_groups`) and, without a KL penalty,
+    sequences whose advantages are all zero: they would only dilute a mean over tokens.
+    """
+    columns = ["rollout_id", "turn", "group_id", "context_reset", "prompt_ids", "response_ids", "response_logprobs"]
+    table = tables.read(turns, columns=[*columns, "temperature", "reward"])
+    credit = tables.read(credits, columns=["group_id", "rollout_id", "turn", "advantage"])
+    for key in tables.KEYS:
+        if not table.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
+            raise UserError(f"{credits}: its rows are not those of {turns} (column '{key}' differs); make it again")
+    advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
+    if not np.isfinite(advantage_N).all():
+        raise UserError(f"{credits}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
+    if settings.advantage_scale == "rms" and np.any(advantage_N):
+        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N**2))
+    rollout_N = rollout_numbers(table)
+    sequences = sequences_of(table, rollout_N)
+    dead = _dead_rollouts(table, rollout_N) if settings.skip_dead_groups else set()
+    live = [
+        sequence
+        for sequence in sequences
+        if sequence.rollout not in dead
+        and (settings.kl != "none" or np.any(advantage_N[sequence.turn[sequence.turn >= 0]]))
+    ]
+    return live, advantage_N, only_value(table, "temperature", str(turns), "an update")
+
+
+def rollout_numbers(table: pa.Table) -> list[int]:
+    """The number (N,) of each turn's rollout, in the order in which rollouts first occur."""
+    number_of: dict[str, int] = {}
+    return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
+
+
+def sequences_of(table: pa.Table, rollout_N: Sequence[int]) -> list[TokenSequence]:
+    """All token sequences of a table of turns; each response token knows its turn's row."""
+    return cut(
+        rollout_N,
+        table.column("context_reset").to_pylist(),
+        list_column(table, "prompt_ids"),
+        list_column(table, "response_ids"),
+        list_column(table, "response_logprobs"),
+    )
+
+
+def _dead_rollouts(table: pa.Table, rollout_N: Sequence[int]) -> set[int]:
+    """Rollouts of groups in which every rollout had the same return."""
+    returns: dict[str, dict[int, float]] = {}
+    rows = zip(table.column("group_id").to_pylist(), rollout_N, table.column("reward").to_pylist(), strict=True)
+    for group, rollout, reward in rows:
+        group_returns = returns.setdefault(group, {})
+        group_returns[rollout] = group_returns.get(rollout, 0.0) + reward
+    return {rollout for group in returns.values() if len(set(group.values())) == 1 for rollout in group}
+
+
+def _minibatches(
+    sequences: Sequence[TokenSequence], settings: UpdateConfig, rng: np.random.Generator
+) -> Iterator[tuple[int, list[TokenSequence]]]:
+    """(epoch, sequences) of `minibatch` rollouts each, in a new random order every epoch."""
+    by_rollout: dict[int, list[TokenSequence]] = {}
+    for sequence in sequences:
+        by_rollout.setdefault(sequence.rollout, []).append(sequence)
+    rollouts = sorted(by_rollout)
+    for epoch in range(settings.epochs):
+        order = rng.permutation(rollouts)
+        for start in range(0, len(order), settings.minibatch):
+            yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in by_rollout[r]]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a round's update minimises: `advantages` (N,) by turn; with KL, the `reference`'s log-probabilities."""
+
+    settings: UpdateConfig
+    advantages: torch.Tensor
+    reference: dict[int, torch.Tensor] | None
+    kl_coefficient: float
+    temperature: float
+
+    def add_gradient(
+        self, model: torch.nn.Module, sequences: Sequence[TokenSequence], weight_of: dict[int, torch.Tensor], total: int
+    ) -> dict[str, float]:
+        """Add the gradient of these sequences' loss, in as many passes as `tokens_per_pass` needs.
+
+        They are a part of a minibatch of `total` learned tokens; `weight_of` has the weights of each one's. Returns
+        their share of the minibatch's log row.
+        """
+        where, settings = self.advantages.device, self.settings
+        row = dict.fromkeys(("loss", "clip_fraction", "ratio_max", "entropy", "kl"), 0.0)
+        for part in batches(sequences, settings.tokens_per_pass):
+            ids, turn, sampled = stack(part, where)
+            learned = turn >= 0
+            logprobs, entropy = token_distributions(model, ids, learned, self.temperature, entropy=True)
+            at = learned[:, 1:]
+            weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
+            advantage = self.advantages[turn[:, 1:][at]]
+            loss_N, ratio = clipped(
+                logprobs, sampled[:, 1:][at], advantage, low=settings.clip_low, high=settings.clip_high
+            )
+            loss = (loss_N * weight).sum()
+            if self.reference is not None:
+                held = torch.cat([self.reference[id(sequence)] for sequence in part]).to(where)
+                penalty = kl_penalty(logprobs, held, settings.kl)  # type: ignore[arg-type]
+                loss = loss + self.kl_coefficient * (penalty * weight).sum()
+                row["kl"] += float(penalty.detach().sum()) / total
+            loss.backward()
+            with torch.no_grad():
+                row["loss"] += float(loss)
+                outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
+                row["clip_fraction"] += float(outside.float().sum()) / total
+                row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
+                row["entropy"] += float(entropy.sum()) / total
+        return row
+
+
+def minibatch_step(
+    model: torch.nn.Module,
+    optimizer: Optimizers,
+    team: Team,
+    objective: Objective,
+    batch: Sequence[TokenSequence],
+    dropout_seed: int,
+) -> dict[str, float]:
+    """One optimiser step on a minibatch. Returns its log row."""
+    sizes = torch.tensor([int((sequence.turn >= 0).sum()) for sequence in batch])
+    numbers = torch.repeat_interleave(torch.arange(len(batch)), sizes)
+    weights = token_weights(numbers, objective.settings.loss_aggregation).split(sizes.tolist())
+    weight_of = {id(sequence): part for sequence, part in zip(batch, weights, strict=True)}
+    shards = cut_into_shards([len(sequence.ids) for sequence in batch], team.shards)
+    total = int(sizes.sum())
+
+    def compute(shard: int) -> dict[str, float]:
+        torch.manual_seed(derive_seed(dropout_seed, shard))
+        return objective.add_gradient(model, [batch[i] for i in shards[shard]], weight_of, total)
+
+    said = team.gradient(compute)
+    row = {name: sum(one[name] for one in said) for name in said[0]}
+    row["ratio_max"] = max(one["ratio_max"] for one in said)
+    norm = optimizer.step(objective.settings.max_grad_norm)
+    if objective.reference is None:
+        row.pop("kl")
+    return {**row, "grad_norm": norm, "tokens": total}
+
+
+@torch.no_grad()
+def _reference_logprobs(
+    folder: str | Path, experiment: Experiment, sequences: Sequence[TokenSequence], temperature: float
+) -> dict[int, torch.Tensor]:
+    """The reference policy's log-probabilities of each sequence's learned tokens, once for the round."""
+    model = models.load_model(folder, dtype=experiment.policy.dtype).to(device()).eval()
+    out = {}
+    for part in batches(sequences, experiment.update.tokens_per_pass):
+        ids, turn, _ = stack(part, device())
+        logprobs = token_logprobs(model, ids, turn >= 0, temperature)
+        sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
+        out.update({id(sequence): piece for sequence, piece in zip(part, logprobs.split(sizes), strict=True)})
+    return out
+
+
+class _State:
+    """What the trainer carries from round to round besides the optimiser's moments."""
+
+    def __init__(self, steps: int, kl_coefficient: float):
+        self.steps, self.kl_coefficient = steps, kl_coefficient
+
+    @classmethod
+    def load(cls, policy: str | Path, settings: UpdateConfig) -> _State:
+        file = Path(policy) / STATE_FILE
+        return cls(**json.loads(file.read_text())) if file.exists() else cls(0, settings.kl_coefficient)
+
+    def save(self, folder: Path) -> None:
+        (folder / STATE_FILE).write_text(json.dumps({"steps": self.steps, "kl_coefficient": self.kl_coefficient}))
+
+
+def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> None:
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if hasattr(model, "enable_input_require_grads"):
+            model.enable_input_require_grads()
+
+
+def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Path) -> Optimizers:
+    """The optimiser, its moments taken over from the policy's folder where they were kept."""
+    optimizer = make_optimizer(
+        models.trained_parameters(model),
+        settings.optimizer,
+        lr=settings.lr,
+        muon_lr=settings.muon_lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+    )
+    file = Path(policy) / MOMENTS_FILE
+    if settings.keep_optimizer and file.exists():
+        optimizer.load_state(load_file(file))
+    return optimizer
+
+
+def _summary(rows: Sequence[dict], sequences: Sequence[TokenSequence], state: _State) -> dict[str, float]:
+    """The round's metrics: means over its steps, and the first step's largest ratio, which should be 1."""
+    metrics = {"sequences": float(len(sequences)), "steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
+    for name in ("loss", "grad_norm", "clip_fraction", "entropy", "kl"):
+        values = [row[name] for row in rows if row.get(name) is not None]
+        if values:
+            metrics[name] = float(np.mean(values))
+    if rows:
+        metrics["first_ratio_max"] = rows[0]["ratio_max"]
+    return metrics

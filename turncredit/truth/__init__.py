@@ -1,0 +1,1 @@
+"""Ground truth for credit: continuations sampled from before and after a turn."""

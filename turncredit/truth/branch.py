@@ -1,0 +1,315 @@
+"""Stage `branch`: ground truth for the credit of a turn.
+
+The policy that played a rollout goes on many times from the state before each of its turns. The mean return from there
+is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the true
+advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and how
+many continuations each state gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.agents import Agent
+from turncredit.config import BranchConfig, Experiment
+from turncredit.errors import UserError
+from turncredit.heartbeat import progress
+from turncredit.rollouts.play import Moment, Played, Player, Start
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import derive_seed, generator
+from turncredit.truth import restore
+from turncredit.truth.estimates import Continuation, Values, estimate
+from turncredit.truth.noisy_expert import has_reference, reference_values
+from turncredit.turns import Turns, only_value
+
+THIRDS = ("early", "middle", "late")
+_PER_ROLLOUT = ("group_id", "rollout_id", "task_id", "family", "success")
+_DISTANCES = ("distance_before", "distance")
+
+
+@dataclass(frozen=True)
+class Branched:
+    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored moments."""
+
+    task: dict
+    turns: list[dict[str, Any]]
+    moments: list[Moment]
+    replayed: list[bool]
+
+    @property
+    def rollout_id(self) -> str:
+        """The rollout's id in the turns table."""
+        return self.turns[0]["rollout_id"]
+
+
+def branch(
+    *,
+    experiment: Experiment,
+    seed: int,
+    round: int,
+    policy: str | Path,
+    tasks: str | Path,
+    turns: str | Path,
+    out: str | Path,
+) -> dict[str, float]:
+    """Write a `branches` table for about `audit.branch.turns` turns of the rollouts `turns`, whole rollouts each.
+
+    `policy` must be the one that sampled them; it goes on at their temperature. Which turns are chosen and all random
+    numbers depend on the seed, the round and the turns.
+
+    Raises UserError for rollouts of several policies, of unknown games, or whose states can't be restored.
+    """
+    settings = experiment.audit.branch
+    table = tables.read(turns, "turns")
+    temperature = only_value(table, "temperature", str(turns), "branching")
+    policy_id = only_value(table, "policy_id", str(turns), "branching")
+    games = Games(experiment, tasks)
+    view = Turns(table, where=str(turns))
+    sampling = experiment.rollout
+    player = Player(experiment, policy, games, sampling.slots, processes=sampling.processes)
+    chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
+    by_id = {row["task_id"]: row for row in games.rows}
+    rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]
+    low, high = _range(view)
+
+    def play(starts: Sequence[Start]) -> Iterator[tuple[int, Played]]:
+        return player.stream(starts, temperature=temperature)
+
+    seeds = derive_seed(seed, "branch", round)
+    values = true_values(rollouts, play, settings, seed=seeds, low=low, high=high)
+    columns = advantages(rollouts, values)
+    columns.update(_reference(games, rollouts, settings, seeds, low, high))
+    common = {"policy_id": policy_id, "temperature": temperature}
+    made_by = tables.provenance(
+        "branch",
+        config={"branch": settings.model_dump(), "agent": experiment.agent.model_dump(), "round": round},
+        inputs={"policy": policy, "tasks": tasks, "turns": turns},
+        seed=seed,
+    )
+    tables.write(branch_table(rollouts, columns, common), out, "branches", made_by)
+    return _summary(rollouts, columns, settings)
+
+
+# ---------------------------------------------------------------- which turns
+
+
+def choose(view: Turns, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Rollouts (K), as numbers of `view`, that have about `count` turns together: whole ones until there are enough.
+
+    Whole rollouts, because credit is compared within a rollout and because neighbouring turns share a state. Successes
+    and failures alternate, the families within each take turns, at random within a family but from a group that has
+    none yet where there is one. All turns of a rollout stand for all positions.
+    """
+    row_R = view.order_N[view.first_R]
+    rows = view.table.select(_PER_ROLLOUT).take(pa.array(row_R)).to_pydict()
+    strata: dict[tuple[bool, str], list[int]] = {}
+    for rollout in rng.permutation(view.rollouts):
+        strata.setdefault((rows["success"][rollout], rows["family"][rollout]), []).append(int(rollout))
+    waiting: dict[bool, list[list[int]]] = {True: [], False: []}
+    for at in rng.permutation(len(strata)):
+        outcome, family = sorted(strata)[at]
+        waiting[outcome].append(strata[outcome, family])
+    chosen: list[int] = []
+    groups: set[int] = set()
+    turns = 0
+    while any(waiting.values()):
+        for families in (families for families in waiting.values() if families):
+            if turns >= count:
+                return np.array(chosen)
+            family = families.pop(0)
+            fresh = [rollout for rollout in family if view.group_R[rollout] not in groups]
+            rollout = (fresh or family)[0]
+            family.remove(rollout)
+            if family:
+                families.append(family)
+            chosen.append(rollout)
+            groups.add(view.group_R[rollout])
+            turns += int(view.length_R[rollout])
+    return np.array(chosen)
+
+
+def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict], agent: Agent) -> Branched:
+    """Rollout number `rollout` of `view`, its states restored in the environment."""
+    first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
+    rows_T = view.order_N[first : first + length]
+    have = [name for name in _DISTANCES if name in view.table.column_names]
+    columns = list(dict.fromkeys([*_PER_ROLLOUT, "turn", *restore.COLUMNS, *have]))
+    turns = view.table.select(columns).take(pa.array(rows_T)).to_pylist()
+    where = f"{view.where}: {view.rollout_name(rollout)}"
+    task = by_id.get(turns[0]["task_id"])
+    if task is None:
+        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
+    moments, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
+    return Branched(task, turns, moments, replayed)
+
+
+# ---------------------------------------------------------------- their values
+
+
+def true_values(
+    rollouts: Sequence[Branched],
+    play: Callable[[Sequence[Start]], Iterator[tuple[int, Played]]],
+    settings: BranchConfig,
+    *,
+    seed: int,
+    low: float,
+    high: float,
+) -> Values:
+    """Values of the states before all turns of `rollouts`, one rollout after the other (S).
+
+    `play` continues from a start's moment to the end. Copy 7 of one state and copy 7 of the next draw the same numbers
+    in the same turns (a continuation begins with the numbers of its own turn), so that luck cancels in differences.
+    """
+    states = [(rollout, moment) for rollout in rollouts for moment in rollout.moments]
+    follows_S = np.array([moment.turn < len(rollout.turns) - 1 for rollout, moment in states])
+    # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
+    order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
+
+    def draw(first_S2: np.ndarray, count_S2: np.ndarray) -> Iterator[Continuation]:
+        starts, whose = [], []
+        for state in order:
+            rollout, moment = states[state]
+            for half in (0, 1):
+                for copy in range(first_S2[state, half], count_S2[state, half]):
+                    starts.append(_start(rollout, moment, derive_seed(seed, rollout.rollout_id, half, copy)))
+                    whose.append((state, half, copy))
+        for done, (number, played) in enumerate(play(starts), start=1):
+            progress(done, len(starts))
+            total = float(sum(turn.reward for turn in played.turns))
+            yield Continuation(*whose[number], total, len(played.turns))
+
+    return estimate(
+        draw,
+        follows_S,
+        target=settings.target_se,
+        least=settings.min_continuations,
+        most=settings.max_continuations,
+        budget=settings.budget_turns,
+        low=low,
+        high=high,
+    )
+
+
+def _start(rollout: Branched, moment: Moment, seed: int) -> Start:
+    return Start(rollout.turns[0]["group_id"], rollout.rollout_id, rollout.task, seed, moment)
+
+
+def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
+    """Columns for each turn from the values of the states before them: V, Q and Q - V, with standard errors.
+
+    Q(s_t, a_t) = r_t + V(s_{t+1}); after a rollout's last turn it is the reward, exactly. The error of Q - V is below
+    that of independent V and Q, because their copies share random numbers. Errors of neighbouring turns are not
+    independent either: the error of the state between them enters one with a plus and the other with a minus.
+    """
+    q_S, q_error_S, q_half_S2 = (np.zeros_like(part) for part in (values.value_S, values.error_S, values.half_S2))
+    at = 0
+    for rollout in rollouts:
+        here, after = slice(at, at + len(rollout.turns) - 1), slice(at + 1, at + len(rollout.turns))
+        q_S[here], q_error_S[here], q_half_S2[here] = (
+            values.value_S[after], values.error_S[after], values.half_S2[after],
+        )  # fmt: skip
+        at += len(rollout.turns)
+    reward_S = np.array([turn["reward"] for rollout in rollouts for turn in rollout.turns])
+    half_S2 = reward_S[:, None] + q_half_S2 - values.half_S2
+    return {
+        "v_true": values.value_S,
+        "v_se": values.error_S,
+        "q_true": reward_S + q_S,
+        "q_se": q_error_S,
+        "advantage_true": reward_S + q_S - values.value_S,
+        "advantage_true_se": values.step_error_S,
+        "advantage_first_half": half_S2[:, 0],
+        "advantage_second_half": half_S2[:, 1],
+        "continuations": values.count_S,
+        "turns_played": values.turns_S,
+    }
+
+
+def _reference(
+    games: Games, rollouts: Sequence[Branched], settings: BranchConfig, seed: int, low: float, high: float
+) -> dict[str, np.ndarray]:
+    """The same under the noisy expert; nothing where the environment has none, or where it is not asked for."""
+    if not settings.reference_continuations or not has_reference(games):
+        return {}
+    parts: dict[str, list[np.ndarray]] = {}
+    for rollout in rollouts:
+        value_T, error_T = reference_values(
+            games,
+            rollout.task,
+            [turn["action"] for turn in rollout.turns],
+            rollout.moments,
+            noise=settings.reference_noise,
+            count=settings.reference_continuations,
+            seed=derive_seed(seed, rollout.rollout_id),
+            low=low,
+            high=high,
+        )
+        reward_T = np.array([turn["reward"] for turn in rollout.turns])
+        q_T = reward_T + np.append(value_T[1:], 0.0)
+        found = {
+            "v_reference": value_T,
+            "q_reference": q_T,
+            "advantage_reference": q_T - value_T,
+            "advantage_reference_se": np.hypot(error_T, np.append(error_T[1:], 0.0)),
+        }
+        for name, part_T in found.items():
+            parts.setdefault(name, []).append(part_T)
+    return {name: np.concatenate(part) for name, part in parts.items()}
+
+
+# ---------------------------------------------------------------- the table
+
+
+def branch_table(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], common: dict[str, Any]) -> pa.Table:
+    """A `branches` table: keys, stratum, the planner's change of distance, and the columns already found."""
+    turns = [turn for rollout in rollouts for turn in rollout.turns]
+    made: dict[str, Any] = {name: [turn[name] for turn in turns] for name in tables.KEYS}
+    made.update({name: [value] * len(turns) for name, value in common.items()})
+    made["stratum"] = [stratum(turn, len(rollout.turns)) for rollout in rollouts for turn in rollout.turns]
+    made["distance_change"] = [_distance_change(turn) for turn in turns]
+    made["replayed"] = [same for rollout in rollouts for same in rollout.replayed]
+    made.update(columns)
+    schema = tables.schema("branches")
+    absent = {name: [None] * len(turns) for name in schema.names if name not in made}
+    extra = [name for name in made if name not in schema.names]
+    typed = {field.name: pa.array({**absent, **made}[field.name], field.type) for field in schema}
+    return pa.table({**typed, **{name: pa.array(made[name], pa.float64()) for name in extra}})
+
+
+def stratum(turn: dict[str, Any], length: int) -> str:
+    """Outcome, family and third of the rollout, such as `failure:pick:early`."""
+    third = THIRDS[3 * turn["turn"] // length]
+    return f"{'success' if turn['success'] else 'failure'}:{turn['family']}:{third}"
+
+
+def _distance_change(turn: dict[str, Any]) -> float | None:
+    """By how much the turn brought the goal nearer; None where that is not known or the goal can't be reached."""
+    before, after = (turn.get(name) for name in _DISTANCES)
+    return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
+
+
+def _range(view: Turns) -> tuple[float, float]:
+    """Between which returns lie: 0 and 1, the protocol's, widened to the recorded ones."""
+    return min(0.0, float(view.return_R.min())), max(1.0, float(view.return_R.max()))
+
+
+def _summary(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], settings: BranchConfig) -> dict[str, float]:
+    error_S, advantage_S = columns["advantage_true_se"], columns["advantage_true"]
+    return {
+        "turns": float(len(error_S)),
+        "rollouts": float(len(rollouts)),
+        "not_replayed": float(sum(not same for rollout in rollouts for same in rollout.replayed)),
+        "continuations": float(columns["continuations"].sum()),
+        "turns_played": float(columns["turns_played"].sum()),
+        "advantage_se": float(np.sqrt(np.mean(error_S**2))),
+        "within_target": float(np.mean(error_S <= settings.target_se)),
+        # Of the variance of the estimates, what is not their own error.
+        "signal": max(0.0, 1.0 - float(np.mean(error_S**2) / max(float(np.var(advantage_S)), 1e-12))),
+    }

@@ -1,0 +1,73 @@
+"""Values under a reference policy: the environment's expert, which acts at random in a share of its turns.
+
+QVal (arXiv 2606.32034) scores credit against the Q of such a policy; what matters for learning is the acting policy's
+own. Having both shows how far they differ. No language model is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from turncredit.rollouts.play import Moment
+from turncredit.rollouts.tasks import Games
+from turncredit.seeding import generator
+from turncredit.truth.estimates import mean_and_error
+
+
+def has_reference(games: Games) -> bool:
+    """Whether the environment has an expert and a way to act at random."""
+    return all(hasattr(games.env, name) for name in ("Expert", "random_command"))
+
+
+def reference_values(
+    games: Games,
+    task: Mapping[str, Any],
+    actions: Sequence[str],
+    moments: Sequence[Moment],
+    *,
+    noise: float,
+    count: int,
+    seed: int,
+    low: float,
+    high: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Value and standard error (T), (T) before each turn of one rollout, from `count` continuations each.
+
+    The expert has seen the rollout's turns up to there (`actions` T, `moments` T) and goes on with what it remembers.
+    """
+    value_T, error_T = np.zeros(len(moments)), np.zeros(len(moments))
+    for number in range(len(moments)):
+        rng = generator(seed, "reference", number)
+        returns = [_play_on(games, task, actions, moments[: number + 1], noise, rng) for _ in range(count)]
+        value_T[number], error_T[number] = mean_and_error(returns, low, high)
+    return value_T, error_T
+
+
+def _play_on(
+    games: Games,
+    task: Mapping[str, Any],
+    actions: Sequence[str],
+    moments: Sequence[Moment],
+    noise: float,
+    rng: np.random.Generator,
+) -> float:
+    """The return of one continuation from the last of `moments`, with what was seen at all of them in memory."""
+    env = games.open(dict(task))
+    expert = games.env.Expert(env, rng)
+    expert.observe(moments[0].observation)
+    for action, moment in zip(actions, moments[1:], strict=False):
+        expert.observe(moment.observation, action)
+    env.restore(moments[-1].state)
+    total = 0.0
+    while True:
+        action = expert.act()
+        if rng.random() < noise:
+            action = games.env.random_command(env, rng)
+        step = env.step(action)
+        total += step.reward
+        if step.done:
+            return total
+        expert.observe(step.observation, action)

@@ -1,0 +1,88 @@
+"""Recorded rollouts brought back to life: the environment's state and the agent before each of their turns.
+
+The recorded actions are played once from the start, and from every state restored on the way to the rollout's end;
+what comes out is compared with what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from turncredit.agents import Agent, Prompt
+from turncredit.envs.protocol import Env, State, Step
+from turncredit.errors import UserError
+from turncredit.rollouts.play import Moment
+
+#: the columns of a turn that are read
+COLUMNS = (
+    "observation", "context_reset", "prompt_ids", "response_ids", "response_text", "action", "next_observation",
+    "reward", "done",
+)  # fmt: skip
+
+
+class Restored(NamedTuple):
+    """A rollout's moments, one before each turn, and whether what was recorded came out again from each."""
+
+    moments: list[Moment]
+    replayed: list[bool]
+
+
+def restore(
+    open_env: Callable[[], Env], agent: Agent, turns: Sequence[Mapping[str, Any]], where: str = "turns"
+) -> Restored:
+    """Moments of a recorded rollout, given a fresh `agent` and `turns`, its rows (`COLUMNS`) in order.
+
+    `replayed[t]` says that observations, prompts and actions up to turn t came out as recorded, and observations,
+    rewards and end again when the rest was played from the restored state. The model's context holds the recorded
+    tokens in any case.
+
+    Raises UserError, naming `where`, for a rollout that has no end, or that ends elsewhere when it is replayed:
+    its states can't be had.
+    """
+    env = open_env()
+    seen = env.reset()
+    prompt = agent.open(env.goal, seen, env.admissible())
+    moments: list[Moment] = []
+    as_before: list[bool] = []
+    context: list[int] = []
+    same = True
+    for number, turn in enumerate(turns):
+        same = same and seen == turn["observation"] and _same_prompt(prompt, turn)
+        context = [*([] if turn["context_reset"] else context), *turn["prompt_ids"]]
+        moments.append(Moment(number, seen, env.snapshot(), agent.fork(), context))
+        as_before.append(same)
+        same = same and agent.parse(turn["response_text"]).action == turn["action"]
+        step = env.step(turn["action"])
+        if step.done != (number == len(turns) - 1):
+            raise UserError(
+                f"{where}: replaying the recorded actions, the episode {'ends' if step.done else 'goes on'} after turn "
+                f"{number} of {len(turns)}; turns can only be branched with the env settings they were made with"
+            )
+        same = same and _same_step(step, turn)
+        seen = step.observation
+        context = [*context, *turn["response_ids"]]
+        if not step.done:
+            prompt = agent.follow(turn["response_ids"], turn["action"], seen, env.admissible())
+    env = open_env()
+    onward = [_plays_on(env, moment.state, turns[moment.turn :]) for moment in moments]
+    return Restored(moments, [before and after for before, after in zip(as_before, onward, strict=True)])
+
+
+def _plays_on(env: Env, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the recorded actions, played from the restored state, bring back what was recorded."""
+    env.restore(state)
+    for turn, following in pairwise([*turns, None]):
+        step = env.step(turn["action"])
+        if not _same_step(step, turn) or step.done != (following is None):
+            return False
+    return True
+
+
+def _same_prompt(prompt: Prompt, turn: Mapping[str, Any]) -> bool:
+    return prompt.reset == turn["context_reset"] and list(prompt.ids) == list(turn["prompt_ids"])
+
+
+def _same_step(step: Step, turn: Mapping[str, Any]) -> bool:
+    return step.observation == turn["next_observation"] and step.reward == turn["reward"]

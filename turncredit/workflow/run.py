@@ -1,0 +1,272 @@
+"""`turncredit run [SNAKEMAKE OPTIONS]`: Snakemake with progress that a person can follow.
+
+On a terminal: a bar over all jobs with the time that is left, the jobs that run now and how far they are, and a line
+for each finished evaluation. Elsewhere: plain lines. At the end the report's table, and where the artifacts lie.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from turncredit.workflow import watch
+
+#: Seconds a job takes in the default experiment on one core; only their ratios matter, until jobs have ended.
+TYPICAL = {
+    "resolved_config": 0.1,
+    "tasks": 4.0,
+    "demos": 3.0,
+    "base": 2.0,
+    "sft": 40.0,
+    "rollout_sft": 4.0,
+    "rollout": 4.0,
+    "label": 1.0,
+    "hiddens": 2.0,
+    "credit_model": 2.0,
+    "values": 0.5,
+    "credit": 0.2,
+    "update": 1.2,
+    "eval_sft": 5.0,
+    "eval": 5.0,
+    "report": 3.0,
+    "track": 3.0,
+}
+#: Seconds of jobs after which what they took counts as much as `TYPICAL`.
+PATIENCE = 10.0
+#: One after another, whatever the number of cores.
+ALONE = ("tasks", "demos", "base", "sft")
+#: Whose end is a line of its own; the jobs of the rounds are many, and their evaluations tell how they go.
+TOLD = (*ALONE, "rollout_sft", "report", "track")
+#: Seconds between plain lines where there is no terminal.
+QUIET_FOR = 20.0
+
+
+@dataclass
+class State:
+    """What is known of the run: jobs wanted and ended by rule, and the jobs that run now."""
+
+    cores: int
+    wanted: Counter[str] = field(default_factory=Counter)
+    ended: list[dict[str, Any]] = field(default_factory=list)
+    running: list[dict[str, Any]] = field(default_factory=list)
+    plan: dict[str, Any] = field(default_factory=dict)
+    begun: float = field(default_factory=time.time)
+
+    @property
+    def total(self) -> int:
+        """Jobs of this run."""
+        return sum(self.wanted.values())
+
+    def seconds_left(self) -> float | None:
+        """An estimate, from what jobs took so far; None before the plan is known."""
+        if not self.wanted:
+            return None
+        ended, took = Counter(), Counter()
+        for job in self.ended:
+            ended[job["rule"]] += 1
+            took[job["rule"]] += job["ended"] - job["started"]
+        usual = sum(TYPICAL.get(rule, 1.0) * count for rule, count in ended.items())
+        # A few short jobs say little of the pace of long ones.
+        pace = (sum(took.values()) + PATIENCE) / (usual + PATIENCE)
+        each = {
+            rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, 1.0) * pace for rule in self.wanted
+        }
+        left = {rule: each[rule] * max(0, count - ended[rule]) for rule, count in self.wanted.items()}
+        for job in self.running:
+            if job["rule"] in left:
+                done = max(
+                    job.get("share", 0.0), min(0.9, (time.time() - job["started"]) / max(each[job["rule"]], 0.1))
+                )
+                left[job["rule"]] -= each[job["rule"]] * done
+        alone = sum(max(0.0, left.get(rule, 0.0)) for rule in ALONE)
+        rest = sum(max(0.0, seconds) for rule, seconds in left.items() if rule not in ALONE)
+        return alone + rest / max(1, min(self.cores, self.plan.get("runs", 1)))
+
+    def outside_share(self) -> float:
+        """The share of the time so far in which no stage ran."""
+        covered, until = 0.0, self.begun
+        for job in sorted(self.ended, key=lambda job: job["started"]):
+            covered += max(0.0, job["ended"] - max(until, job["started"]))
+            until = max(until, job["ended"])
+        return 1 - covered / max(time.time() - self.begun, 1e-9)
+
+
+def main(arguments: list[str]) -> int:
+    """Run Snakemake with `arguments` and show how far it is; its exit status. A dry run is Snakemake's own."""
+    if {"-n", "--dry-run", "--dryrun"} & set(arguments):
+        return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
+    with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
+        folder = Path(name)
+        with (folder / "output").open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "snakemake", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, watch.VARIABLE: name},
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 (this process has one thread)
+            )
+        state = State(cores=_cores(arguments))
+        console = Console(highlight=False)
+        try:
+            (_follow_live if console.is_terminal else _follow_plain)(process, folder, state, console)
+        except KeyboardInterrupt:
+            console.print("Stopping: the jobs that run are ended; the same command goes on from here.")
+            process.wait()
+        return _finish(process.returncode, folder, state, console)
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to end when the process that shows the progress is gone."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+
+
+def _cores(arguments: list[str]) -> int:
+    """The number that `--cores` asks for."""
+    text = " ".join(arguments)
+    found = re.search(r"(?:--cores|-c|--jobs|-j)[ =]?(\d+)", text)
+    return int(found.group(1)) if found else os.cpu_count() or 1
+
+
+def look(folder: Path, state: State) -> list[dict[str, Any]]:
+    """Bring `state` up to date with the files in `folder`; returns the jobs that have ended since the last look."""
+    if not state.wanted:
+        state.wanted = wanted_jobs((folder / "output").read_text())
+    if not state.plan and (folder / "plan.json").exists():
+        state.plan = json.loads((folder / "plan.json").read_text())
+    state.running = []
+    for path in folder.glob("*.job"):
+        try:
+            job = json.loads(path.read_text())
+            at = json.loads(path.with_suffix(".progress").read_text())
+            job["share"] = at["done"] / max(1, at["total"])
+        except FileNotFoundError:
+            if not path.exists():
+                continue  # it has just ended
+        state.running.append(job)
+    file = folder / "ended.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    new = [json.loads(line) for line in lines[len(state.ended) :]]
+    state.ended.extend(new)
+    return new
+
+
+def wanted_jobs(output: str) -> Counter[str]:
+    """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty before it has."""
+    _, found, table = output.partition("Job stats:\n")
+    rows = re.findall(r"^(\w+)\s+(\d+)$", table.partition("\n\n")[0], re.MULTILINE)
+    if not found or not any(name == "total" for name, _ in rows):
+        return Counter()
+    return Counter({name: int(count) for name, count in rows if name not in {"total", "all"}})
+
+
+def line_of(job: dict[str, Any]) -> str | None:
+    """The line that stays on the screen for a job that has ended; None for those that say nothing of their own."""
+    seconds = job["ended"] - job["started"]
+    metrics = job.get("metrics", {})
+    if "error" in job:
+        return f"failed: {job['error']}"
+    success = {name: value for name, value in metrics.items() if name.startswith("success_")}
+    if job["rule"] in {"eval", "eval_sft"}:
+        shown = "  ".join(f"{name.removeprefix('success_')} {value:.3f}" for name, value in success.items())
+        return f"{job['label'].removeprefix('eval '):<40} success  {shown}"
+    return f"{job['label']:<40} {seconds:.1f} s" if job["rule"] in TOLD else None
+
+
+def _clock(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+
+
+def _follow_live(process: subprocess.Popen, folder: Path, state: State, console: Console) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(30), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=console, transient=True) as bars:
+        whole = bars.add_task("starting", total=None, note="")
+        shown: dict[str, Any] = {}
+        while process.poll() is None:
+            for job in look(folder, state):
+                line = line_of(job)
+                if line:
+                    bars.console.print(line, markup=False)
+            if state.total:
+                note = f"{len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
+                bars.update(whole, description="all", total=state.total, completed=len(state.ended), note=note)
+            labels = {job["label"]: job for job in state.running}
+            for label in [label for label in shown if label not in labels]:
+                bars.remove_task(shown.pop(label))
+            for label, job in labels.items():
+                if label not in shown:
+                    shown[label] = bars.add_task(label, total=None, note="")
+                note = f"{time.time() - job['started']:.0f} s"
+                bars.update(
+                    shown[label], total=1.0 if "share" in job else None, completed=job.get("share", 0), note=note
+                )
+            time.sleep(0.2)
+
+
+def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console: Console) -> None:
+    said = time.monotonic()
+    while process.poll() is None:
+        for job in look(folder, state):
+            line = line_of(job)
+            if line:
+                console.print(line, markup=False, soft_wrap=True)
+                said = time.monotonic()
+        if state.total and time.monotonic() - said > QUIET_FOR:
+            now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
+            note = f"... {len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
+            note += f"; now: {', '.join(now)}" if now else ""
+            console.print(note, markup=False, soft_wrap=True)
+            said = time.monotonic()
+        time.sleep(0.2)
+
+
+def _finish(status: int, folder: Path, state: State, console: Console) -> int:
+    """Say how the run ended: the table and where things lie, or what went wrong."""
+    for job in look(folder, state):
+        line = line_of(job)
+        if line:
+            console.print(line, markup=False, soft_wrap=True)
+    output = (folder / "output").read_text()
+    if status:
+        own = [line for line in output.splitlines() if line.startswith("turncredit: ")]
+        failed = any("error" in job for job in state.ended)
+        for line in own or ([] if failed else output.splitlines()[-25:]):
+            console.print(line, markup=False, soft_wrap=True)
+        if not own:
+            console.print("Snakemake's whole account is the newest file in .snakemake/log.", markup=False)
+        return status
+    took = time.time() - state.begun
+    outside = (
+        f", of which {state.outside_share():.0%} was not stage work" if state.ended else " (nothing was left to do)"
+    )
+    results = Path(state.plan["results"])
+    page = results / "report" / "index.html"
+    if page.exists():
+        from turncredit.report.report import print_table
+
+        print_table(results)
+    console.print(f"\nTook {took // 60:.0f} min {took % 60:.0f} s{outside}.", markup=False)
+    if page.exists():
+        console.print(f"report     {page.resolve()}", markup=False, soft_wrap=True)
+    console.print(f"artifacts  {results.resolve()}", markup=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
