@@ -1,7 +1,8 @@
 """A warm server: imports libraries once, forks one isolated child per job, and dies with Snakemake.
 
 Started by `turncredit.workflow.launch.start` as
-`python -m turncredit.workflow.launch.server FOLDER LISTENER PARENT WAIT MODULE...`. It has one thread of its own and never touches a model: what a child inherits is imported code.
+`python -m turncredit.workflow.launch.server FOLDER LISTENER PARENT WAIT MODULE...`. It has one thread of its own and
+never touches a model: what a child inherits is imported code.
 """
 
 from __future__ import annotations
