@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from turncredit.agents import agent_factory
+from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import tokenizer
+from turncredit.words import Words
 
 ADMISSIBLE = ["go to shelf 1", "look"]
 
@@ -41,7 +43,7 @@ class Chat:
 
 
 def agent(name, encoder, history=2, show_admissible=True):
-    return agent_factory(name, encoder, history=history, show_admissible=show_admissible)()
+    return agent_factory(name, encoder, WORDS, history=history, show_admissible=show_admissible)()
 
 
 def test_a_transcript_grows_and_is_never_read_again(encoder):
@@ -117,7 +119,7 @@ def test_the_window_reads_the_last_action_and_knows_broken_form(encoder, text, a
 
 
 def test_two_rollouts_do_not_share_a_window(encoder):
-    make = agent_factory("window", encoder, history=2, show_admissible=False)
+    make = agent_factory("window", encoder, WORDS, history=2, show_admissible=False)
     one, two = make(), make()
     one.open("first goal", "a", [])
     two.open("second goal", "b", [])
@@ -127,3 +129,16 @@ def test_two_rollouts_do_not_share_a_window(encoder):
 def test_an_unknown_agent_names_the_nearest(encoder):
     with pytest.raises(UserError, match="did you mean 'window'"):
         agent("windoe", encoder)
+
+
+def test_prompts_say_what_the_environment_told_them_to(encoder):
+    """The household's words are those of every policy that was trained with them: changing one changes results."""
+    opening = agent("transcript", Chat()).open("find a mug.", "You see nothing.", ADMISSIBLE)
+    assert (
+        "You act in a text game. Reply to every observation with one command and nothing else, for example: "
+        "go to fridge 1, open fridge 1, take apple 1 from fridge 1.\nTask: find a mug.\n"
+    ) in Chat().decode(opening.ids)
+    window = encoder.decode(agent("window", encoder).open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
+    assert "You play a household text game. Your task is to find a mug." in window
+    other = agent_factory("window", encoder, Words(game="a game of words"), history=2, show_admissible=False)()
+    assert "household" not in encoder.decode(other.open("find a mug.", "You see nothing.", ADMISSIBLE).ids)

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Protocol
 
 from turncredit.errors import UserError, nearest
+from turncredit.words import Words
 
 AGENTS = {"transcript": "turncredit.agents.transcript", "window": "turncredit.agents.window"}
 
@@ -64,8 +65,12 @@ class Agent(Protocol):
         """An agent that has seen the same so far and goes on by itself."""
 
 
-def agent_factory(name: str, encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Agent]:
-    """A function that makes a fresh agent for each rollout. Raises UserError for an unknown name."""
+def agent_factory(
+    name: str, encoder: Encoder, words: Words, *, history: int, show_admissible: bool
+) -> Callable[[], Agent]:
+    """A function that makes a fresh agent for each rollout; `words` are the environment's. Raises UserError for an
+    unknown name.
+    """
     if name not in AGENTS:
         raise UserError(f"unknown agent '{name}'{nearest(name, AGENTS)}; there are: {', '.join(AGENTS)}")
-    return import_module(AGENTS[name]).factory(encoder, history=history, show_admissible=show_admissible)
+    return import_module(AGENTS[name]).factory(encoder, words, history=history, show_admissible=show_admissible)

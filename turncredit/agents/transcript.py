@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 
 from turncredit.agents import Encoder, Parsed, Prompt
 from turncredit.markers import ACTION, OBSERVATION, TASK
+from turncredit.words import Words
 
-INSTRUCTION = (
-    "You act in a text game. Reply to every observation with one command and nothing else, for example: "
-    "go to fridge 1, open fridge 1, take apple 1 from fridge 1.\n"
-)
+
+def instruction(words: Words) -> str:
+    """What a chat model is told before its first observation."""
+    examples = f", for example: {', '.join(words.examples)}" if words.examples else ""
+    return f"{words.setting} Reply to every observation with one command and nothing else{examples}.\n"
 
 
 class Transcript:
@@ -46,11 +48,11 @@ class Transcript:
         return self
 
 
-def factory(encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Transcript]:
+def factory(encoder: Encoder, words: Words, *, history: int, show_admissible: bool) -> Callable[[], Transcript]:
     """Transcript agents for this tokenizer. `history` and `show_admissible` are the window agent's settings."""
     del history, show_admissible
     if encoder.has_chat_template:
-        first, later = _chat_markup(encoder)
+        first, later = _chat_markup(encoder, instruction(words))
     else:
         first, later = _marker_first, _marker_later
     return lambda: Transcript(encoder, first, later)
@@ -64,7 +66,7 @@ def _marker_later(observation: str) -> str:
     return f"{OBSERVATION} {observation}{ACTION}"
 
 
-def _chat_markup(encoder: Encoder) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
+def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
     """What the chat template puts around the first message, and between a reply and the next message."""
     user, reply, then = "\x01user\x01", "\x01reply\x01", "\x01then\x01"
     opening = encoder.chat([{"role": "user", "content": user}])
@@ -76,7 +78,7 @@ def _chat_markup(encoder: Encoder) -> tuple[Callable[[str, str], str], Callable[
     between = between.split(eos, 1)[1] if eos in between else between
 
     def first(goal: str, observation: str) -> str:
-        return f"{before}{INSTRUCTION}Task: {goal}\n{observation}{after}"
+        return f"{before}{told}Task: {goal}\n{observation}{after}"
 
     def later(observation: str) -> str:
         return f"{between}{observation}{end}"

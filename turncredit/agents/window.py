@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from turncredit.agents import Encoder, Parsed, Prompt
+from turncredit.words import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 
@@ -17,8 +18,8 @@ _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 class Window:
     """A context made anew each turn from the goal and the last `history` turns."""
 
-    def __init__(self, encoder: Encoder, history: int, show_admissible: bool):
-        self._encoder, self._history, self._show = encoder, history, show_admissible
+    def __init__(self, encoder: Encoder, words: Words, history: int, show_admissible: bool):
+        self._encoder, self._words, self._history, self._show = encoder, words, history, show_admissible
         self._goal, self._seen = "", ""
         self._turns: list[tuple[str, str]] = []
 
@@ -48,14 +49,14 @@ class Window:
 
     def fork(self) -> Window:
         """Another window on the same goal and the same turns so far."""
-        other = Window(self._encoder, self._history, self._show)
+        other = Window(self._encoder, self._words, self._history, self._show)
         other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
         return other
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
         # What stays the same comes first: an engine reads a prompt from where it begins to differ from the last one.
         lines = [
-            f"You play a household text game. Your task is to {self._goal}",
+            f"You play {self._words.game}. Your task is to {self._goal}",
             "Think inside <think> </think>, then give one action inside <action> </action>.",
         ]
         shown = self._turns[-self._history :] if self._history else []
@@ -77,6 +78,6 @@ class Window:
         return Prompt(self._encoder.encode(text), reset=True)
 
 
-def factory(encoder: Encoder, *, history: int, show_admissible: bool) -> Callable[[], Window]:
+def factory(encoder: Encoder, words: Words, *, history: int, show_admissible: bool) -> Callable[[], Window]:
     """Window agents for this tokenizer that show the last `history` turns."""
-    return lambda: Window(encoder, history, show_admissible)
+    return lambda: Window(encoder, words, history, show_admissible)

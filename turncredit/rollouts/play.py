@@ -161,7 +161,11 @@ class Player:
         self._slots, self._processes = slots, processes
         self._tokenizer = tokenizers.load(policy)
         self.new_agent = agent_factory(
-            agent.name, self._tokenizer, history=agent.history, show_admissible=agent.show_admissible
+            agent.name,
+            self._tokenizer,
+            games.env.WORDS,
+            history=agent.history,
+            show_admissible=agent.show_admissible,
         )
         self.max_new = agent.max_response_tokens
         self._keep_admissible = agent.name == "window"

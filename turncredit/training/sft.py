@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit import tables
+from turncredit import envs, tables
 from turncredit.agents import Agent, agent_factory
 from turncredit.config import Experiment
 from turncredit.errors import UserError
@@ -42,6 +42,7 @@ def sft(
     factory = agent_factory(
         experiment.agent.name,
         encoder,
+        envs.load(experiment.env.name).WORDS,
         history=experiment.agent.history,
         show_admissible=experiment.agent.show_admissible,
     )

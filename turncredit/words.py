@@ -1,0 +1,19 @@
+"""What an environment tells agents to say in their prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The parts of a prompt that depend on the environment; every agent is given them.
+
+    setting    a sentence that opens an instruction: where the model acts
+    game       what is played, as it follows "You play"
+    examples   a few commands, written as the environment wants them
+    """
+
+    setting: str = "You act in a text game."
+    game: str = "a text game"
+    examples: tuple[str, ...] = ()
