@@ -28,7 +28,7 @@ import typer
 
 from turncredit import tables
 from turncredit.config import Experiment, load
-from turncredit.rollouts.play import Moment, Player, Start
+from turncredit.rollouts.play import Checkpoint, Player, Start
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 from turncredit.truth.branch import Branched, choose, restored, true_values
@@ -75,29 +75,32 @@ def speed(experiment: Experiment, rollouts: list[Branched], player: Player) -> N
 
 
 def returns(
-    rollouts: list[Branched], player: Player, copies: int, start: Callable[[Branched, Moment, int], Start]
+    rollouts: list[Branched], player: Player, copies: int, start: Callable[[Branched, Checkpoint, int], Start]
 ) -> list[np.ndarray]:
     """Returns (T, copies) of each rollout's states, copy by copy."""
     starts = [
-        start(rollout, moment, copy) for rollout in rollouts for moment in rollout.moments for copy in range(copies)
+        start(rollout, checkpoint, copy)
+        for rollout in rollouts
+        for checkpoint in rollout.checkpoints
+        for copy in range(copies)
     ]
     played = player.play(starts, temperature=1.0)
     flat = np.array([float(sum(turn.reward for turn in one.turns)) for one in played]).reshape(-1, copies)
-    return np.split(flat, np.cumsum([len(rollout.moments) for rollout in rollouts])[:-1])
+    return np.split(flat, np.cumsum([len(rollout.checkpoints) for rollout in rollouts])[:-1])
 
 
 def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
     """How much of the variance of V(s_{t+1}) - V(s_t) goes where copies of neighbouring states share their numbers."""
 
-    def own(rollout: Branched, moment: Moment, copy: int) -> Start:
-        seed = derive_seed("own", rollout.rollout_id, moment.turn, copy)
-        return Start("", "", rollout.task, seed, moment)
+    def own(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+        seed = derive_seed("own", rollout.rollout_id, checkpoint.turn, copy)
+        return Start("", "", rollout.task, seed, checkpoint)
 
-    def by_turn(rollout: Branched, moment: Moment, copy: int) -> Start:
-        return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), moment)
+    def by_turn(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+        return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), checkpoint)
 
-    def by_step(rollout: Branched, moment: Moment, copy: int) -> Start:
-        at_start = replace(moment, turn=0)  # its numbers begin with those of turn 0
+    def by_step(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+        at_start = replace(checkpoint, turn=0)  # its numbers begin with those of turn 0
         return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), at_start)
 
     print("| random numbers of a copy | correlation of neighbours' returns | variance of the difference |")

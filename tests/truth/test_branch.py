@@ -106,10 +106,10 @@ def walked(actions: list[str]) -> list[dict]:
 
 
 def walk(starts: list[Start]):
-    """Play the walk on from each start's moment with the policy whose values are known."""
+    """Play the walk on from each start's checkpoint with the policy whose values are known."""
     for number, start in enumerate(starts):
         env, rng, turns = Walk(), np.random.default_rng(start.seed), []
-        env.restore(start.moment.state)
+        env.restore(start.checkpoint.state)
         while not turns or not turns[-1].done:
             step = env.step("forward" if rng.random() < FORWARD else "back")
             turns.append(
@@ -122,8 +122,8 @@ def walk(starts: list[Start]):
 
 def branched(actions: list[str]) -> Branched:
     rows = walked(actions)
-    moments, replayed = restore(Walk, Words(), rows)
-    return Branched({}, rows, moments, replayed)
+    checkpoints, replayed = restore(Walk, Words(), rows)
+    return Branched({}, rows, checkpoints, replayed)
 
 
 LONG = ["forward", "back", "forward", "forward", "forward"]
@@ -175,7 +175,7 @@ def test_the_copies_of_a_rollouts_states_share_their_random_numbers_and_no_two_c
     true_values([one, two], play, settings, seed=0, low=0.0, high=1.0)
     seeds: dict[tuple, list[int]] = {}
     for start in starts:
-        seeds.setdefault((start.rollout_id, start.moment.turn), []).append(start.seed)
+        seeds.setdefault((start.rollout_id, start.checkpoint.turn), []).append(start.seed)
     assert len(seeds) == 10
     assert {len(set(part)) for part in seeds.values()} == {6}
     assert len({tuple(sorted(part)) for part in seeds.values()}) == 2, "one set of numbers for each rollout"
@@ -236,8 +236,8 @@ def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_
         assert one.replayed == [True] * len(one.turns)
         _, copy = one.rollout_id.split("#")
         seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(copy))
-        starts += [Start("", "", one.task, seed, moment) for moment in one.moments]
-        recorded += [one.turns[moment.turn :] for moment in one.moments]
+        starts += [Start("", "", one.task, seed, checkpoint) for checkpoint in one.checkpoints]
+        recorded += [one.turns[checkpoint.turn :] for checkpoint in one.checkpoints]
     for played, turns in zip(player.play(starts, temperature=1.0), recorded, strict=True):
         assert [turn.response.ids for turn in played.turns] == [turn["response_ids"] for turn in turns]
         assert [turn.next_observation for turn in played.turns] == [turn["next_observation"] for turn in turns]

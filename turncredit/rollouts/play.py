@@ -22,7 +22,7 @@ from turncredit.rollouts.tasks import Games
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Checkpoint:
     """A rollout before one of its turns: the environment's state, the agent, and all that the model has before it.
 
     `context` holds the tokens since the last reset, the prompt of this turn included; an engine may read it once for
@@ -38,13 +38,13 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One rollout to be played: its game, and the seed of all its random numbers; from a `moment` on, if given."""
+    """One rollout to be played: its game, and the seed of all its random numbers; from a `checkpoint` on, if given."""
 
     group_id: str
     rollout_id: str
     task: dict
     seed: int
-    moment: Moment | None = None
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class Played:
         return sum(len(turn.response.ids) for turn in self.turns)
 
 
-class _Seat:
+class ActiveRollout:
     """A slot of the engine and the rollout that occupies it."""
 
     def __init__(self, slot: int, start: Start, player: Player, measure: bool):
@@ -94,21 +94,21 @@ class _Seat:
         self.played = Played(start)
         self.env = player.games.open(start.task)
         self.rng = np.random.Generator(np.random.Philox(start.seed))
-        if start.moment is None:
+        if start.checkpoint is None:
             self.agent = player.new_agent()
             self.observation = self.env.reset()
             self.prompt = self.agent.open(self.env.goal, self.observation, self.env.admissible())
         else:
-            self._continue_from(start.moment)
+            self._continue_from(start.checkpoint)
         self.state = self._measured()
 
-    def _continue_from(self, moment: Moment) -> None:
+    def _continue_from(self, checkpoint: Checkpoint) -> None:
         """Take the place of the rollout before that turn. The turns that it has played have used up their numbers."""
-        self.env.restore(moment.state)
-        self.agent = moment.agent.fork()
-        self.observation = moment.observation
-        self.prompt = Prompt(moment.context, reset=True)
-        self.rng.random(moment.turn * self.max_new)
+        self.env.restore(checkpoint.state)
+        self.agent = checkpoint.agent.fork()
+        self.observation = checkpoint.observation
+        self.prompt = Prompt(checkpoint.context, reset=True)
+        self.rng.random(checkpoint.turn * self.max_new)
 
     def _measured(self) -> tuple[float, int | None]:
         return (self.env.progress(), self.env.distance()) if self.measure else (0.0, None)
@@ -188,7 +188,7 @@ class Player:
         `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
         own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
         is taken by the next start as soon as its rollout has ended; `on_done` hears how many have. A start with a
-        `moment` is played from there on: its turns, and its random numbers, are those from that turn on.
+        `checkpoint` is played from there on: its turns, and its random numbers, are those from that turn on.
 
         With several processes, what goes wrong in one ends all: see `turncredit.processes.workers.gathered`.
         """
@@ -203,49 +203,49 @@ class Player:
     ) -> Iterator[tuple[int, Played]]:
         """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
         if self._sampler is not None:
-            for number, seat in self._seats(self._sampler, list(enumerate(starts)), temperature, measure):
-                yield number, seat.played
+            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature, measure):
+                yield number, rollout.played
             return
         parts = shares(starts, self._processes)
         slots = max(1, self._slots // self._processes)
 
         def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
             chosen = [(number, starts[number]) for number in parts[part]]
-            for number, seat in self._seats(self._engine(min(slots, len(chosen))), chosen, temperature, measure):
-                yield number, seat.played.turns
+            for number, rollout in self._lockstep(self._engine(min(slots, len(chosen))), chosen, temperature, measure):
+                yield number, rollout.played.turns
 
         for number, turns in gathered(work, len(parts)):
             yield number, Played(starts[number], turns)
 
-    def _seats(
+    def _lockstep(
         self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measure: bool
-    ) -> Iterator[tuple[int, _Seat]]:
-        """Play numbered starts with `engine`; each number with its seat, when the rollout has ended."""
+    ) -> Iterator[tuple[int, ActiveRollout]]:
+        """Play numbered starts with `engine`; each number with its rollout, when the rollout has ended."""
         waiting = list(starts)[::-1]
         free = list(range(engine.slots))[::-1]
-        seated: list[tuple[int, _Seat]] = []
-        while waiting or seated:
+        active: list[tuple[int, ActiveRollout]] = []
+        while waiting or active:
             while waiting and free:
                 number, start = waiting.pop()
-                seated.append((number, _Seat(free.pop(), start, self, measure)))
-            seated.sort(key=lambda pair: pair[1].slot)
-            requests = [seat.request() for _, seat in seated]
+                active.append((number, ActiveRollout(free.pop(), start, self, measure)))
+            active.sort(key=lambda pair: pair[1].slot)
+            requests = [rollout.request() for _, rollout in active]
             responses = engine.sample(requests, temperature, self.max_new)
             going = []
-            for (number, seat), response in zip(seated, responses, strict=True):
-                if seat.act(response, self._tokenizer.decode, self._keep_admissible):
-                    free.append(seat.slot)
-                    yield number, seat
+            for (number, rollout), response in zip(active, responses, strict=True):
+                if rollout.act(response, self._tokenizer.decode, self._keep_admissible):
+                    free.append(rollout.slot)
+                    yield number, rollout
                 else:
-                    going.append((number, seat))
-            seated = going
+                    going.append((number, rollout))
+            active = going
 
 
 def shares(starts: Sequence[Start], processes: int) -> list[range]:
     """`starts` cut into at most `processes` parts of about the same size.
 
-    Cut where a group ends (or the continuations of one moment), where one ends near, so that a context which several
-    rollouts begin with is read once.
+    Cut where a group ends (or the continuations of one checkpoint), where one ends near, so that a context which
+    several rollouts begin with is read once.
     """
     count = len(starts)
     whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]
@@ -259,4 +259,4 @@ def shares(starts: Sequence[Start], processes: int) -> list[range]:
 
 
 def _alike(one: Start, two: Start) -> bool:
-    return one.group_id == two.group_id and one.moment is two.moment
+    return one.group_id == two.group_id and one.checkpoint is two.checkpoint

@@ -21,7 +21,7 @@ from turncredit.agents import Agent
 from turncredit.config import BranchConfig, Experiment
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
-from turncredit.rollouts.play import Moment, Played, Player, Start
+from turncredit.rollouts.play import Checkpoint, Played, Player, Start
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 from turncredit.truth import restore
@@ -36,11 +36,11 @@ _DISTANCES = ("distance_before", "distance")
 
 @dataclass(frozen=True)
 class Branched:
-    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored moments."""
+    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored checkpoints."""
 
     task: dict
     turns: list[dict[str, Any]]
-    moments: list[Moment]
+    checkpoints: list[Checkpoint]
     replayed: list[bool]
 
     @property
@@ -146,8 +146,8 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     task = by_id.get(turns[0]["task_id"])
     if task is None:
         raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
-    moments, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
-    return Branched(task, turns, moments, replayed)
+    checkpoints, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
+    return Branched(task, turns, checkpoints, replayed)
 
 
 # ---------------------------------------------------------------- their values
@@ -164,21 +164,22 @@ def true_values(
 ) -> Values:
     """Values of the states before all turns of `rollouts`, one rollout after the other (S).
 
-    `play` continues from a start's moment to the end. Copy 7 of one state and copy 7 of the next draw the same numbers
-    in the same turns (a continuation begins with the numbers of its own turn), so that luck cancels in differences.
+    `play` continues from a start's checkpoint to the end. Copy 7 of one state and copy 7 of the next draw the same
+    numbers in the same turns (a continuation begins with the numbers of its own turn), so that luck cancels in
+    differences.
     """
-    states = [(rollout, moment) for rollout in rollouts for moment in rollout.moments]
-    follows_S = np.array([moment.turn < len(rollout.turns) - 1 for rollout, moment in states])
+    states = [(rollout, checkpoint) for rollout in rollouts for checkpoint in rollout.checkpoints]
+    follows_S = np.array([checkpoint.turn < len(rollout.turns) - 1 for rollout, checkpoint in states])
     # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
     order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
 
     def draw(first_S2: np.ndarray, count_S2: np.ndarray) -> Iterator[Continuation]:
         starts, whose = [], []
         for state in order:
-            rollout, moment = states[state]
+            rollout, checkpoint = states[state]
             for half in (0, 1):
                 for copy in range(first_S2[state, half], count_S2[state, half]):
-                    starts.append(_start(rollout, moment, derive_seed(seed, rollout.rollout_id, half, copy)))
+                    starts.append(_start(rollout, checkpoint, derive_seed(seed, rollout.rollout_id, half, copy)))
                     whose.append((state, half, copy))
         for done, (number, played) in enumerate(play(starts), start=1):
             progress(done, len(starts))
@@ -197,8 +198,8 @@ def true_values(
     )
 
 
-def _start(rollout: Branched, moment: Moment, seed: int) -> Start:
-    return Start(rollout.turns[0]["group_id"], rollout.rollout_id, rollout.task, seed, moment)
+def _start(rollout: Branched, checkpoint: Checkpoint, seed: int) -> Start:
+    return Start(rollout.turns[0]["group_id"], rollout.rollout_id, rollout.task, seed, checkpoint)
 
 
 def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
@@ -244,7 +245,7 @@ def _reference(
             games,
             rollout.task,
             [turn["action"] for turn in rollout.turns],
-            rollout.moments,
+            rollout.checkpoints,
             noise=settings.reference_noise,
             count=settings.reference_continuations,
             seed=derive_seed(seed, rollout.rollout_id),

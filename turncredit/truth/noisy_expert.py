@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from turncredit.rollouts.play import Moment
+from turncredit.rollouts.play import Checkpoint
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import generator
 from turncredit.truth.estimates import mean_and_error
@@ -26,7 +26,7 @@ def reference_values(
     games: Games,
     task: Mapping[str, Any],
     actions: Sequence[str],
-    moments: Sequence[Moment],
+    checkpoints: Sequence[Checkpoint],
     *,
     noise: float,
     count: int,
@@ -36,12 +36,13 @@ def reference_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Value and standard error (T), (T) before each turn of one rollout, from `count` continuations each.
 
-    The expert has seen the rollout's turns up to there (`actions` T, `moments` T) and goes on with what it remembers.
+    The expert has seen the rollout's turns up to there (`actions` T, `checkpoints` T) and goes on with what it
+    remembers.
     """
-    value_T, error_T = np.zeros(len(moments)), np.zeros(len(moments))
-    for number in range(len(moments)):
+    value_T, error_T = np.zeros(len(checkpoints)), np.zeros(len(checkpoints))
+    for number in range(len(checkpoints)):
         rng = generator(seed, "reference", number)
-        returns = [_play_on(games, task, actions, moments[: number + 1], noise, rng) for _ in range(count)]
+        returns = [_play_on(games, task, actions, checkpoints[: number + 1], noise, rng) for _ in range(count)]
         value_T[number], error_T[number] = mean_and_error(returns, low, high)
     return value_T, error_T
 
@@ -50,17 +51,17 @@ def _play_on(
     games: Games,
     task: Mapping[str, Any],
     actions: Sequence[str],
-    moments: Sequence[Moment],
+    checkpoints: Sequence[Checkpoint],
     noise: float,
     rng: np.random.Generator,
 ) -> float:
-    """The return of one continuation from the last of `moments`, with what was seen at all of them in memory."""
+    """The return of one continuation from the last of `checkpoints`, with what was seen at all of them in memory."""
     env = games.open(dict(task))
     expert = games.env.Expert(env, rng)
-    expert.observe(moments[0].observation)
-    for action, moment in zip(actions, moments[1:], strict=False):
-        expert.observe(moment.observation, action)
-    env.restore(moments[-1].state)
+    expert.observe(checkpoints[0].observation)
+    for action, checkpoint in zip(actions, checkpoints[1:], strict=False):
+        expert.observe(checkpoint.observation, action)
+    env.restore(checkpoints[-1].state)
     total = 0.0
     while True:
         action = expert.act()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from turncredit.agents import Agent, Prompt
 from turncredit.envs.protocol import Env, State, Step
 from turncredit.errors import UserError
-from turncredit.rollouts.play import Moment
+from turncredit.rollouts.play import Checkpoint
 
 #: the columns of a turn that are read
 COLUMNS = (
@@ -23,16 +23,16 @@ COLUMNS = (
 
 
 class Restored(NamedTuple):
-    """A rollout's moments, one before each turn, and whether what was recorded came out again from each."""
+    """A rollout's checkpoints, one before each turn, and whether what was recorded came out again from each."""
 
-    moments: list[Moment]
+    checkpoints: list[Checkpoint]
     replayed: list[bool]
 
 
 def restore(
     open_env: Callable[[], Env], agent: Agent, turns: Sequence[Mapping[str, Any]], where: str = "turns"
 ) -> Restored:
-    """Moments of a recorded rollout, given a fresh `agent` and `turns`, its rows (`COLUMNS`) in order.
+    """Checkpoints of a recorded rollout, given a fresh `agent` and `turns`, its rows (`COLUMNS`) in order.
 
     `replayed[t]` says that observations, prompts and actions up to turn t came out as recorded, and observations,
     rewards and end again when the rest was played from the restored state. The model's context holds the recorded
@@ -44,14 +44,14 @@ def restore(
     env = open_env()
     seen = env.reset()
     prompt = agent.open(env.goal, seen, env.admissible())
-    moments: list[Moment] = []
+    checkpoints: list[Checkpoint] = []
     as_before: list[bool] = []
     context: list[int] = []
     same = True
     for number, turn in enumerate(turns):
         same = same and seen == turn["observation"] and _same_prompt(prompt, turn)
         context = [*([] if turn["context_reset"] else context), *turn["prompt_ids"]]
-        moments.append(Moment(number, seen, env.snapshot(), agent.fork(), context))
+        checkpoints.append(Checkpoint(number, seen, env.snapshot(), agent.fork(), context))
         as_before.append(same)
         same = same and agent.parse(turn["response_text"]).action == turn["action"]
         step = env.step(turn["action"])
@@ -66,8 +66,8 @@ def restore(
         if not step.done:
             prompt = agent.follow(turn["response_ids"], turn["action"], seen, env.admissible())
     env = open_env()
-    onward = [_plays_on(env, moment.state, turns[moment.turn :]) for moment in moments]
-    return Restored(moments, [before and after for before, after in zip(as_before, onward, strict=True)])
+    onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
+    return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
 
 
 def _plays_on(env: Env, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
