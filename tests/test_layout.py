@@ -1,0 +1,114 @@
+"""Paths of artifacts: every path says what it is, and nothing else looks like it."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from turncredit import tables
+from turncredit.config import from_mapping
+from turncredit.errors import UserError
+from turncredit.layout import (
+    ARTIFACTS,
+    LOGS,
+    METRICS,
+    Layout,
+    fill,
+    keys_in,
+    policy_id,
+    refuse_old,
+    sampled_by,
+)
+
+names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
+samplings = st.builds("sft-t{}k{}T{}".format, st.integers(1, 999), st.integers(1, 64), st.sampled_from([0.7, 1.0]))
+keys = st.fixed_dictionaries(
+    {
+        "policy": names | samplings,
+        "method": names,
+        "seed": st.integers(0, 10**6),
+        "round": st.integers(1, 999),
+        "split": st.sampled_from(["train", "eval"]),
+        "judge": st.sampled_from(["rule", "qwen3-8b-think", "gpt-4.1"]),
+        "ask": st.sampled_from(["role", "progress", "score"]),
+        "read": st.sampled_from(["sft", "current"]),
+        "point": st.sampled_from(["observation", "action"]),
+    }
+)
+
+
+@given(keys=keys, name=st.sampled_from(sorted(ARTIFACTS)))
+def test_a_path_gives_back_the_artifact_and_the_keys_it_was_made_from(keys, name):
+    layout = Layout("results/household")
+    located = layout.locate(layout.path(name, keys))
+    assert located is not None
+    assert located.artifact == name
+    assert located.keys == {key: keys[key] for key in ARTIFACTS[name].keys}
+
+
+@given(keys=keys)
+def test_no_two_files_of_an_experiment_have_the_same_path(keys):
+    patterns = [kind.pattern for kind in ARTIFACTS.values()] + [*METRICS.values(), *LOGS.values()]
+    paths = [fill(pattern, keys) for pattern in patterns]
+    assert len(set(paths)) == len(paths)
+
+
+@given(keys=keys, stage=st.sampled_from(sorted(METRICS)))
+def test_a_jobs_metrics_say_which_job_it_was(keys, stage):
+    found = [name for name, pattern in METRICS.items() if keys_in(pattern, fill(METRICS[stage], keys)) is not None]
+    assert found == [stage]
+
+
+def test_every_table_of_the_layout_has_a_schema():
+    assert {kind.schema for kind in ARTIFACTS.values() if kind.schema} <= set(tables.SCHEMAS)
+
+
+def test_files_on_disk_are_found_by_their_keys(tmp_path):
+    layout = Layout(tmp_path)
+    for method, round_ in (("gigpo", 1), ("gigpo", 2), ("scpo", 2)):
+        path = tmp_path / fill(ARTIFACTS["updates"].pattern, {"method": method, "seed": 0, "round": round_})
+        path.parent.mkdir(parents=True)
+        path.touch()
+    (tmp_path / "runs" / "gigpo" / "notes").mkdir()
+    assert [found.keys["round"] for found in layout.find("updates", method="gigpo")] == [1, 2]
+    assert len(list(layout.find("updates"))) == 3
+    assert list(layout.find("credits")) == []
+
+
+def test_a_key_that_is_missing_is_named():
+    with pytest.raises(UserError, match="the round is not given"):
+        Layout("results/household").path("updates", method="gigpo", seed=0)
+
+
+def test_an_unknown_artifact_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'credits'"):
+        Layout("results/household").path("credit")
+
+
+def test_a_path_outside_the_experiment_is_no_artifact(tmp_path):
+    assert Layout(tmp_path / "a").locate(tmp_path / "b" / "config.json") is None
+    assert Layout(tmp_path).locate(tmp_path / "runs" / "gigpo" / "seed0" / "round2" / "updates.parquet") is None
+
+
+def test_round_1_is_sampled_by_the_sft_policy_with_the_methods_own_settings():
+    hot = {"base": "flat_grpo", "rollout": {"temperature": 1.5}}
+    experiment = from_mapping({"define": {"hot": hot}, "rollout": {"tasks": 4, "group_size": 2}})
+    assert sampled_by(experiment, "flat_grpo", 1) == "sft-t4k2T1.0"
+    assert sampled_by(experiment, "hot", 1) == "sft-t4k2T1.5"
+    assert sampled_by(experiment, "hot", 2) == "hot"
+    assert (policy_id("hot", 3, 0), policy_id("hot", 3, 1)) == ("sft", "hot/seed3/round01")
+
+
+@pytest.mark.parametrize("place", ["sft/rollouts/t4k4T1.0", "audit/gigpo", "sft/evals"])
+def test_results_of_the_old_layout_are_refused_in_one_line(tmp_path, place):
+    (tmp_path / place).mkdir(parents=True)
+    with pytest.raises(UserError, match=r"layout of turncredit 0\.1") as told:
+        refuse_old(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_results_of_this_layout_are_not_refused(tmp_path):
+    (tmp_path / "rollouts" / "sft-t4k4T1.0").mkdir(parents=True)
+    (tmp_path / "sft" / "policy").mkdir(parents=True)
+    refuse_old(tmp_path)

@@ -1,0 +1,302 @@
+"""Where every artifact of an experiment is: its path from what it is, and what it is from its path.
+
+Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
+SQL and MLflow all ask here.
+
+    rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and all that is known of
+                                                  them: labels, hidden states, every method's credit, ground truth
+    runs/{method}/seed{seed}/round{round}/        what a method's run made of a round: policy, updates, evaluation
+
+Artifacts about turns are keyed by *(the policy that sampled, seed, round)*. In round 1 every run samples from the SFT
+policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8, temperature 1) and all methods share
+those turns. From round 2 on it is the name of the run. `credits/{method}` lies beside the turns whichever run they
+belong to: a method's credit in its own run and its credit in an audit of another run are the same artifact with other
+keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from turncredit.config import Experiment, RolloutConfig
+from turncredit.errors import UserError, nearest
+
+#: Name of the SFT policy's run: it has evaluations (of seed 0, whatever the experiment's seeds are) and nothing else.
+SFT = "sft"
+ROLLOUTS = "rollouts/{policy}/seed{seed}/round{round}"
+RUNS = "runs/{method}/seed{seed}"
+RUN = RUNS + "/round{round}"
+
+_SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
+_NAME = r"[A-Za-z][A-Za-z0-9_]*"
+#: What a key may be, as regular expressions.
+KEYS: dict[str, str] = {
+    "policy": rf"{SFT}-{_SAMPLING}|{_NAME}",
+    "method": _NAME,
+    "seed": r"\d+",
+    "round": r"\d\d|[1-9]\d\d",
+    "split": "train|eval",
+    "judge": r"[a-z0-9][a-z0-9.-]*",
+    "ask": "role|progress|score",
+    "read": "sft|current",
+    "point": "observation|action",
+}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A kind of artifact.
+
+    pattern   its path below `results/<experiment>`, keys in braces
+    schema    the schema of its table (`turncredit.tables`); None for what is no table
+    folder    whether it is a folder
+    """
+
+    name: str
+    pattern: str
+    schema: str | None = None
+    folder: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that tell two artifacts of this kind apart."""
+        return tuple(dict.fromkeys(re.findall(r"{(\w+)}", self.pattern)))
+
+
+def _tables(folder: str, **names: str) -> list[Artifact]:
+    """Tables whose schema is `names[artifact]`, each in a file of the artifact's name."""
+    return [Artifact(name, f"{folder}/{name}.parquet", schema) for name, schema in names.items()]
+
+
+#: Every artifact by name, in the order in which the pipeline makes them.
+ARTIFACTS: dict[str, Artifact] = {
+    artifact.name: artifact
+    for artifact in (
+        Artifact("config", "config.json"),
+        Artifact("tasks", "tasks/{split}.parquet", "tasks"),
+        Artifact("demos", "demos/demos.parquet", "demos"),
+        Artifact("base", "sft/base", folder=True),
+        Artifact("sft_policy", "sft/policy", folder=True),
+        Artifact("sft_log", "sft/log.parquet", "sft_log"),
+        Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
+        Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
+        Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
+        Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True),
+        Artifact("values", f"{ROLLOUTS}/values/{{method}}.parquet", "values"),
+        Artifact("credits", f"{ROLLOUTS}/credits/{{method}}.parquet", "credits"),
+        Artifact("policy", f"{RUN}/policy", folder=True),
+        Artifact("updates", f"{RUN}/updates.parquet", "updates"),
+        Artifact("evals", f"{RUN}/evals.parquet", "evals"),
+        Artifact("invariants", f"{RUNS}/invariants.parquet", "invariants"),
+        *_tables(ROLLOUTS, branches="branches", fidelity="fidelity", gradients="gradients", leaks="leaks"),
+        Artifact("fidelity_json", f"{ROLLOUTS}/fidelity.json"),
+        Artifact("rollout_invariants", f"{ROLLOUTS}/invariants.parquet", "invariants"),
+        Artifact("pages", f"{ROLLOUTS}/pages/index.html"),
+        Artifact("report", "report/index.html"),
+        Artifact("summary", "report/summary.parquet", "summary"),
+        Artifact("summary_csv", "report/summary.csv"),
+        Artifact("learning_curves", "report/learning_curves.svg"),
+    )
+}
+
+#: stage -> (folder, name) of what a job leaves beside its artifacts: `folder/metrics/name.json` and `logs/folder/name`
+PLACES: dict[str, tuple[str, str]] = {
+    "config": ("", "config"),
+    "tasks": ("tasks", "tasks-{split}"),
+    "demos": ("demos", "demos"),
+    "base": ("sft", "base"),
+    "sft": ("sft", "sft"),
+    "rollout": (ROLLOUTS, "rollout"),
+    "label": (ROLLOUTS, "label-{judge}-{ask}"),
+    "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
+    "credit_model": (ROLLOUTS, "model-{method}"),
+    "values": (ROLLOUTS, "values-{method}"),
+    "credit": (ROLLOUTS, "credit-{method}"),
+    "update": (RUN, "update"),
+    "eval": (RUN, "eval"),
+    "invariants": (RUNS, "invariants"),
+    "branch": (ROLLOUTS, "branch"),
+    "fidelity": (ROLLOUTS, "fidelity"),
+    "gradients": (ROLLOUTS, "gradients"),
+    "leaks": (ROLLOUTS, "leaks"),
+    "rollout_invariants": (ROLLOUTS, "invariants"),
+    "pages": (ROLLOUTS, "pages"),
+    "report": ("report", "report"),
+    "track": ("", "track"),
+}
+METRICS: dict[str, str] = {
+    stage: "/".join(filter(None, (folder, "metrics", f"{name}.json"))) for stage, (folder, name) in PLACES.items()
+}
+LOGS: dict[str, str] = {
+    stage: "/".join(filter(None, ("logs", folder, f"{name}.log"))) for stage, (folder, name) in PLACES.items()
+}
+#: The folder of a language-model judge's answers, beside the experiments, which share them.
+JUDGE_CACHE = "judge_cache"
+
+Keys = Mapping[str, str | int | None]
+
+
+@dataclass(frozen=True)
+class Located:
+    """An artifact's file: which kind it is, and its keys (`seed` and `round` as numbers)."""
+
+    artifact: str
+    keys: dict[str, str | int]
+    path: Path
+
+
+def artifact(name: str) -> Artifact:
+    """The kind of artifact called `name`. Raises UserError with the nearest name."""
+    if name not in ARTIFACTS:
+        raise UserError(f"unknown artifact '{name}'{nearest(name, ARTIFACTS)}; there are {', '.join(ARTIFACTS)}")
+    return ARTIFACTS[name]
+
+
+def written(key: str, value: str | int | None) -> str:
+    """A key's value as it stands in paths: rounds have at least two digits."""
+    return f"{int(value):02d}" if key == "round" and value is not None else str(value)
+
+
+def fill(pattern: str, keys: Keys) -> str:
+    """`pattern` with its keys filled in. Raises UserError for a key that is missing."""
+
+    def one(match: re.Match[str]) -> str:
+        key = match[1]
+        if keys.get(key) is None:
+            raise UserError(f"{pattern}: the {key} is not given")
+        return written(key, keys[key])
+
+    return re.sub(r"{(\w+)}", one, pattern)
+
+
+def regex(pattern: str) -> str:
+    """A pattern as a regular expression whose groups are named after the keys (each key once)."""
+    seen: set[str] = set()
+    parts = []
+    for text, key in re.findall(r"([^{]*)(?:{(\w+)})?", pattern):
+        parts.append(re.escape(text))
+        if key in seen:
+            parts.append(f"(?P={key})")
+        elif key:
+            seen.add(key)
+            parts.append(f"(?P<{key}>{KEYS[key]})")
+    return "".join(parts)
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    return re.compile(regex(pattern))
+
+
+def keys_in(pattern: str, relative: str) -> dict[str, str | int] | None:
+    """The keys in a path below the experiment's folder that follows `pattern`; None where it does not."""
+    match = _matcher(pattern).fullmatch(relative)
+    if match is None:
+        return None
+    return {key: int(value) if key in ("seed", "round") else value for key, value in match.groupdict().items()}
+
+
+class Layout:
+    """The paths of one experiment, whose folder is `root` (`results/household`)."""
+
+    def __init__(self, root: str | Path):
+        self.root = Path(root)
+
+    def __repr__(self) -> str:
+        return f"Layout({str(self.root)!r})"
+
+    def pattern(self, name: str) -> str:
+        """The path of an artifact with its keys in braces, as Snakemake takes it."""
+        return f"{self.root}/{artifact(name).pattern}"
+
+    def path(self, name: str, keys: Keys | None = None, /, **more: str | int) -> str:
+        """The path of the artifact with these keys (further keys are ignored). Raises UserError for a missing one."""
+        return f"{self.root}/{fill(artifact(name).pattern, {**(keys or {}), **more})}"
+
+    def metrics(self, stage: str) -> str:
+        """The pattern of the file in which a job of `stage` leaves what it measured."""
+        return f"{self.root}/{METRICS[stage]}"
+
+    def log(self, stage: str) -> str:
+        """The pattern of the log of a job of `stage`."""
+        return f"{self.root}/{LOGS[stage]}"
+
+    def locate(self, path: str | Path) -> Located | None:
+        """What the file or folder at `path` is; None where it is no artifact of this experiment."""
+        path = Path(path)
+        try:
+            relative = path.resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return None
+        for name, kind in ARTIFACTS.items():
+            keys = keys_in(kind.pattern, relative)
+            if keys is not None:
+                return Located(name, keys, path)
+        return None
+
+    def find(self, name: str, **wanted: str | int) -> Iterator[Located]:
+        """The artifacts of one kind that are on disk, sorted by path; `wanted` keys restrict them."""
+        kind = artifact(name)
+        for relative, path in self._files(kind.pattern):
+            keys = keys_in(kind.pattern, relative)
+            if keys is not None and all(keys.get(key) == value for key, value in wanted.items()):
+                yield Located(name, keys, path)
+
+    def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
+        """(stage, keys, file) of what jobs measured, sorted by stage and path."""
+        for stage, pattern in METRICS.items():
+            for relative, path in self._files(pattern):
+                keys = keys_in(pattern, relative)
+                if keys is not None:
+                    yield stage, keys, path
+
+    def _files(self, pattern: str) -> list[tuple[str, Path]]:
+        glob = re.sub(r"{\w+}", "*", pattern)
+        return [(path.relative_to(self.root).as_posix(), path) for path in sorted(self.root.glob(glob))]
+
+
+def sampling_name(rollout: RolloutConfig) -> str:
+    """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
+
+    `slots` decides how samples are batched, and so their last bits: it is named where it is not the default.
+    """
+    slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
+    return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
+
+
+def sampled_by(experiment: Experiment, method: str, round: int) -> str:
+    """The key `policy` of the turns that the run of `method` learns from in `round`."""
+    if round > 1:
+        return method
+    section = experiment.section_for(method, "rollout")
+    assert isinstance(section, RolloutConfig)
+    return f"{SFT}-{sampling_name(section)}"
+
+
+def policy_id(method: str, seed: int, round: int) -> str:
+    """The name, in tables, of the policy after `round` updates; before the first it is the shared `sft`."""
+    return SFT if round == 0 else f"{method}/seed{seed}/round{round:02d}"
+
+
+def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout:
+    """The layout of an experiment below the folder `results`."""
+    return Layout(Path(results) / experiment.experiment)
+
+
+#: What only results made before this layout have, below an experiment's folder.
+OLD_PLACES = ("sft/rollouts", "sft/evals", "audit")
+
+
+def refuse_old(root: str | Path) -> None:
+    """Raise UserError for an experiment's folder whose artifacts are where they were before version 0.2."""
+    root = Path(root)
+    for place in OLD_PLACES:
+        if (root / place).is_dir():
+            raise UserError(
+                f"{root}: these results have the layout of turncredit 0.1 ({place}/); move the folder away and run the "
+                "same command again to make them anew"
+            )
