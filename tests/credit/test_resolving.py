@@ -140,3 +140,11 @@ def test_side_tables_are_asked_for_by_name() -> None:
     assert METHODS["turn_value"].needs == ("values",)
     assert METHODS["turn_value"].model == "turn_value"
     assert METHODS["flat_grpo"].needs == ()
+
+
+def test_a_method_names_the_capabilities_that_its_environment_must_have() -> None:
+    assert METHODS["has_progressive"].requires == ("progress",)
+    assert METHODS["oracle_progress"].requires == ("distance",)
+    assert METHODS["flat_grpo"].requires == ()
+    both = resolve({"base": "oracle_progress", "params": {"turn_term": "has_progressive"}})
+    assert both.requires == ("progress",)

@@ -34,6 +34,7 @@ class Part:
 
     needs   side tables it reads; model   which learned credit model makes its side table `values`
     reads   columns of the turn table it reads, beside keys and reward; adds   what a shaper changes
+    requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
     """
 
     name: str
@@ -44,6 +45,7 @@ class Part:
     reads: tuple[str, ...] = ()
     adds: tuple[Bonus, ...] = ()
     model: str | None = None
+    requires: tuple[str, ...] = ()
 
     def settable(self) -> dict[str, Any]:
         """Each parameter that can be set, with the value it has now."""
@@ -87,6 +89,11 @@ class Method:
     def reads(self) -> tuple[str, ...]:
         """Columns of the turn table that the method reads, beside the keys and the reward."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.reads))
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Capabilities that the environment must have, such as `progress` or `distance`."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.requires))
 
     @property
     def model(self) -> str | None:

@@ -48,7 +48,13 @@ ESTIMATORS: dict[str, Part] = {
 }
 
 TURN_TERMS: dict[str, Part] = {
-    "has_progressive": Part("has_progressive", progressive, "turn_term", reads=("progress_before", "progress")),
+    "has_progressive": Part(
+        "has_progressive",
+        progressive,
+        "turn_term",
+        reads=("progress_before", "progress"),
+        requires=("progress",),
+    ),
     "has_judge": Part("has_judge", judged, "turn_term", needs=("labels",)),
     "has_turnrd": Part("has_turnrd", turnrd, "turn_term", needs=("values",), model="turnrd"),
     "has_turnrd_film": Part("has_turnrd_film", turnrd, "turn_term", needs=("values",), model="turnrd_film"),
@@ -57,7 +63,13 @@ TURN_TERMS: dict[str, Part] = {
     "value_baseline": Part("value_baseline", value_baseline, "turn_term", needs=("values",), model="value_head"),
     "empg": Part("empg", empg, "turn_term", reads=("response_logprobs",)),
     "random_credit": Part("random_credit", random_credit, "turn_term"),
-    "oracle_progress": Part("oracle_progress", oracle_progress, "turn_term", reads=("distance_before", "distance")),
+    "oracle_progress": Part(
+        "oracle_progress",
+        oracle_progress,
+        "turn_term",
+        reads=("distance_before", "distance"),
+        requires=("distance",),
+    ),
 }
 
 NORMALISERS: dict[str, Part] = {
