@@ -1,4 +1,4 @@
-"""A tiny world that is made once: games, demonstrations, a base model and a barely trained policy."""
+"""The tiny experiment (tests/tiny.py) made once: games, demonstrations, base and SFT policy, a round of rollouts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,6 @@ hypothesis.settings.register_profile("turncredit", deadline=None)
 hypothesis.settings.load_profile("turncredit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-TINY = {
-    "experiment": "tiny",
-    "rounds": 2,
-    "methods": ["flat_grpo", "has_progressive"],
-    "env": {"settings": {"receptacles": [5, 6], "distractors": [2, 3], "horizon": 6}},
-    "tasks": {"train": 12, "eval": 12},
-    "agent": {"max_response_tokens": 8},
-    "policy": {"scratch": {"hidden": 32, "heads": 2, "kv_heads": 1, "mlp": 64, "vocab": 1024, "max_positions": 512}},
-    "demos": {"count": 24},
-    "sft": {"epochs": 2, "batch": 8},
-    "rollout": {"tasks": 4, "group_size": 4},
-    "eval": {"games": 6},
-    "tracking": {"enabled": False},
-}
 
 
 @dataclass(frozen=True)
@@ -47,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Games, demonstrations, base and SFT policy, and one round of rollouts."""
     import torch
 
-    from turncredit.config import from_mapping
+    from tests import tiny
     from turncredit.policy.base import make_base
     from turncredit.rollouts.demos import make_demos
     from turncredit.rollouts.rollout import rollout
@@ -56,7 +41,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
     torch.set_num_threads(1)
     root = tmp_path_factory.mktemp("world")
-    experiment = from_mapping(TINY)
+    experiment = tiny.experiment()
     at = World(root, experiment)
     for split in ("train", "eval"):
         make_tasks(experiment=experiment, split=split, out=at.path(f"{split}.parquet"))

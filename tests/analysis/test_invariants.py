@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tests.conftest import TINY
+from tests import tiny
 from turncredit import tables
 from turncredit.analysis import check
 from turncredit.analysis import invariants as watched
 from turncredit.analysis import logprobs as stage
 from turncredit.cli.main import app
-from turncredit.config import from_mapping, sampling_slug
+from turncredit.config import sampling_slug
 from turncredit.credit import has
 from turncredit.credit_models.hiddens import hiddens
 from turncredit.credit_models.train import credit_model, values
@@ -35,7 +35,7 @@ from turncredit.stages.credit import credit
 from turncredit.stages.label import label
 from turncredit.training.update import update
 
-EXPERIMENT = from_mapping({**TINY, "methods": ["has_turnrd", "has_judge"], "rounds": 2})
+EXPERIMENT = tiny.experiment(methods=["has_turnrd", "has_judge"])
 SHARED = f"sft/rollouts/{sampling_slug(EXPERIMENT.rollout)}/seed0"
 TURNRD, JUDGE = "runs/has_turnrd/seed0", "runs/has_judge/seed0"
 AUDIT = "audit/has_turnrd/seed0/round01"

@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import TINY
+from tests import tiny
 from turncredit import tables
-from turncredit.config import from_mapping
 from turncredit.credit_models.hiddens import hiddens
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -21,12 +20,9 @@ from turncredit.rollouts.rollout import rollout
 def window_turns(world, tmp_path_factory):
     """Rollouts of the window agent: a fresh prompt for every turn."""
     path = tmp_path_factory.mktemp("window") / "turns.parquet"
-    experiment = from_mapping(
-        {
-            **TINY,
-            "agent": {"name": "window", "max_response_tokens": 4, "history": 1, "show_admissible": False},
-            "rollout": {"tasks": 2, "group_size": 2},
-        }
+    experiment = tiny.experiment(
+        agent={"name": "window", "max_response_tokens": 4, "history": 1, "show_admissible": False},
+        rollout={"tasks": 2, "group_size": 2},
     )
     rollout(
         experiment=experiment,

@@ -139,8 +139,9 @@ def test_draw_at_the_edges_stays_in_the_vocabulary():
 
 def test_a_context_beyond_the_models_positions_is_an_error_that_says_so(world, encoder):
     engine = lockstep(world, encoder)
-    request = Request(0, [5] * 510, True, np.zeros(8))
-    with pytest.raises(UserError, match="512 positions"):
+    positions = world.experiment.policy.scratch.max_positions
+    request = Request(0, [5] * (positions - 2), True, np.zeros(8))
+    with pytest.raises(UserError, match=f"{positions} positions"):
         engine.sample([request], 1.0, 8)
 
 

@@ -20,11 +20,14 @@ def encoder(world):
 
 
 def test_a_word_is_the_same_token_in_goals_observations_and_actions(encoder):
-    goal, seen = encoder.encode(" put a mug in shelf."), encoder.encode(" On the shelf 1, you see a mug 2.")
-    said = encoder.encode(" take mug 2 from shelf 1")
-    mug, shelf = encoder.encode(" mug"), encoder.encode(" shelf")
-    assert len(mug) == len(shelf) == 1
-    assert all(mug[0] in ids and shelf[0] in ids for ids in (goal, seen, said))
+    goal, seen = (
+        encoder.encode(" put a toiletpaper in shelf."),
+        encoder.encode(" On the shelf 1, you see a toiletpaper 2."),
+    )
+    said = encoder.encode(" take toiletpaper 2 from shelf 1")
+    paper, shelf = encoder.encode(" toiletpaper"), encoder.encode(" shelf")
+    assert len(paper) == len(shelf) == 1
+    assert all(paper[0] in ids and shelf[0] in ids for ids in (goal, seen, said))
 
 
 SPECIAL = (tokenizer.PAD, tokenizer.EOS, tokenizer.BOS, *MARKERS)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import TINY
+from tests import tiny
 from turncredit import tables
-from turncredit.config import from_mapping
 from turncredit.rollouts.evaluate import eval_tasks, evaluate
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.rollout import rollout, round_tasks
@@ -18,7 +17,7 @@ from turncredit.seeding import derive_seed
 
 
 def roll(world, out, *, seed=0, round=1, changes=None):
-    experiment = from_mapping({**TINY, **(changes or {})})
+    experiment = tiny.experiment(**(changes or {}))
     rollout(
         experiment=experiment,
         method="sft",
@@ -42,19 +41,19 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(world, tmp
 def test_rollouts_do_not_depend_on_how_many_play_side_by_side(world, tmp_path, slots):
     """Few slots mean refilled ones; each rollout still draws from its own random numbers."""
     wide = roll(world, tmp_path / "wide")
-    narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": slots}})
+    narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"slots": slots}})
     same_turns(narrow, wide)
 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_rollouts_do_not_depend_on_how_many_processes_play_them(world, tmp_path, processes):
     one = roll(world, tmp_path / "one")
-    many = roll(world, tmp_path / "many", changes={"rollout": {"tasks": 4, "group_size": 4, "processes": processes}})
+    many = roll(world, tmp_path / "many", changes={"rollout": {"processes": processes}})
     same_turns(many, one)
 
 
 def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
-    experiment = from_mapping(TINY)
+    experiment = tiny.experiment()
     games = Games(experiment, world.path("train.parquet"))
     starts = [
         Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(row["task_id"], copy))
@@ -93,11 +92,11 @@ def test_every_rollout_is_whole_and_every_group_has_its_size(world):
         assert turns.progress.tolist()[:-1] == turns.progress_before.tolist()[1:]
         assert turns.distance.tolist()[:-1] == turns.distance_before.tolist()[1:]
         assert turns.success.nunique() == 1
-        assert len(turns) == 6 or turns.success.all()
+        assert len(turns) == world.experiment.env.settings["horizon"] or turns.success.all()
 
 
 def test_recorded_actions_replay_to_the_recorded_observations(world):
-    experiment = from_mapping(TINY)
+    experiment = tiny.experiment()
     games = Games(experiment, world.path("train.parquet"))
     rows = {row["task_id"]: row for row in games.rows}
     table = tables.read(world.path("turns.parquet"), "turns").to_pandas()
@@ -122,14 +121,8 @@ def test_no_game_is_played_twice_before_all_have_had_their_turn(games, count, se
 
 
 def test_an_evaluation_counts_each_rollout_once_and_is_paired_by_game(world, tmp_path):
-    experiment = from_mapping(
-        {
-            **TINY,
-            "eval": {
-                "games": 6,
-                "modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}],
-            },
-        }
+    experiment = tiny.experiment(
+        eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]}
     )
     frames = []
     for round in (1, 2):
@@ -144,8 +137,8 @@ def test_an_evaluation_counts_each_rollout_once_and_is_paired_by_game(world, tmp
             out=path,
         )
         frames.append(tables.read(path, "evals").to_pandas())
-    assert [len(frame) for frame in frames] == [12, 12]
-    assert frames[0].groupby("mode").task_id.nunique().tolist() == [6, 6]
+    assert [len(frame) for frame in frames] == [8, 8]
+    assert frames[0].groupby("mode").task_id.nunique().tolist() == [4, 4]
     assert set(frames[0].task_id).isdisjoint(frames[1].task_id), "fresh games every round"
     assert set(frames[0].policy_id) == {"flat_grpo/seed3/round01"}
 
@@ -168,13 +161,13 @@ def test_the_same_policy_evaluated_as_two_methods_gives_the_same_outcomes(world,
 
 
 def test_without_fresh_games_every_round_gets_the_same():
-    experiment = from_mapping({**TINY, "rounds": 9, "eval": {"games": 6, "fresh": False}})
-    assert eval_tasks(experiment, 1) == eval_tasks(experiment, 9) == list(range(6))
+    experiment = tiny.experiment(rounds=9, eval={"fresh": False})
+    assert eval_tasks(experiment, 1) == eval_tasks(experiment, 9) == list(range(4))
 
 
 @pytest.mark.parametrize("engine", ["lockstep", "transformers"])
 def test_the_window_agent_plays_with_fresh_prompts(world, tmp_path, engine):
-    changes = {"agent": {"name": "window", "max_response_tokens": 6}, "policy": {**TINY["policy"], "engine": engine}}
+    changes = {"agent": {"name": "window", "max_response_tokens": 6}, "policy": {"engine": engine}}
     table = roll(world, tmp_path / engine, changes=changes)
     assert all(table.column("context_reset").to_pylist())
     assert all(table.column("admissible").to_pylist())
@@ -184,7 +177,7 @@ def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
     frames = []
     for processes in (1, 2):
         evaluate(
-            experiment=from_mapping({**TINY, "rollout": {**TINY["rollout"], "processes": processes}}),
+            experiment=tiny.experiment(rollout={"processes": processes}),
             method="sft",
             seed=0,
             round=2,

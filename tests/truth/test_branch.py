@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.conftest import TINY
+from tests import tiny
 from turncredit import tables
 from turncredit.agents import Parsed, Prompt
-from turncredit.config import BranchConfig, from_mapping
+from turncredit.config import BranchConfig
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.policy.sampling import Request, Response, sampler
@@ -218,12 +218,12 @@ def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, WINDOW, {"policy": {**TINY["policy"], "engine": "transformers"}}],
+    [{}, WINDOW, {"policy": {"engine": "transformers"}}],
     ids=["transcript", "window", "transformers"],
 )
 def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_rollout(world, tmp_path, changes):
     """So environment, agent, context and engine are where they were, token for token."""
-    experiment = from_mapping({**TINY, **changes})
+    experiment = tiny.experiment(**changes)
     path = tmp_path / "turns"
     arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
     rollout(experiment=experiment, method="sft", seed=0, round=1, out=path, **arguments)
@@ -315,7 +315,7 @@ def test_a_stratum_names_outcome_family_and_third():
 
 
 def branches(world, out, *, turns=None, seed=0, changes=None, **settings):
-    experiment = from_mapping({**TINY, "audit": {"branch": {**SMALL, **settings}}, **(changes or {})})
+    experiment = tiny.experiment(audit={"branch": {**SMALL, **settings}}, **(changes or {}))
     metrics = branch(
         experiment=experiment,
         seed=seed,
@@ -369,7 +369,7 @@ def test_the_same_seed_gives_the_same_ground_truth_whatever_the_slots(world, tmp
 
 def test_the_window_agent_is_branched_too_and_an_expert_need_not_be_asked(world, tmp_path):
     arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
-    rollout(experiment=from_mapping({**TINY, **WINDOW}), method="sft", seed=0, round=1, out=tmp_path / "t", **arguments)
+    rollout(experiment=tiny.experiment(**WINDOW), method="sft", seed=0, round=1, out=tmp_path / "t", **arguments)
     table, _ = branches(world, tmp_path / "b", turns=tmp_path / "t", changes=WINDOW, reference_continuations=0)
     assert all(table.column("replayed").to_pylist())
     assert table.column("advantage_reference").null_count == table.num_rows
@@ -396,12 +396,7 @@ def test_a_tampered_table_is_marked_and_foreign_turns_are_one_clear_line(world, 
 
 
 def test_a_reference_without_noise_reaches_the_goal_as_often_as_the_expert_does(world, tmp_path):
-    table, _ = branches(
-        world,
-        tmp_path / "b",
-        reference_noise=0.0,
-        changes={"env": {"settings": {**TINY["env"]["settings"], "horizon": 6}}},
-    )
+    table, _ = branches(world, tmp_path / "b", reference_noise=0.0)
     frame = table.to_pandas()
     assert set(frame.v_reference) <= {0.0, 1.0}, "the expert decides at random only where it is lost"
     assert frame.groupby("rollout_id").advantage_reference.sum().isin([0.0, 1.0, -1.0]).all()
