@@ -12,12 +12,12 @@ import torch
 
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
-from turncredit.policy.engines import guesses
+from turncredit.policy.engines import guesses, sampler
 from turncredit.policy.engines import lockstep as engine_module
 from turncredit.policy.engines.guesses import Guesses
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
-from turncredit.policy.sampling import Request, draw, sampler
+from turncredit.policy.sampling import Request, draw
 
 TEXTS = [
     "<|task|> put a mug in shelf.<|act|>",

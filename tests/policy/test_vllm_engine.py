@@ -18,7 +18,7 @@ from transformers import AutoConfig, Qwen2ForCausalLM
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
-from turncredit.policy.sampling import sampler
+from turncredit.policy.engines import sampler
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("TURNCREDIT_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))

@@ -15,7 +15,8 @@ from turncredit.agents import Parsed, Prompt
 from turncredit.config import BranchConfig
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
-from turncredit.policy.sampling import Request, Response, sampler
+from turncredit.policy.engines import sampler
+from turncredit.policy.sampling import Request, Response
 from turncredit.rollouts.play import Played, Player, Start, Turn
 from turncredit.rollouts.rollout import rollout
 from turncredit.rollouts.tasks import Games

@@ -1,4 +1,4 @@
-"""What every sampling engine offers, and how one token is drawn.
+"""What every sampling engine offers (`policy/engines/`), and how one token is drawn.
 
 Each rollout draws from random numbers of its own, so a sample depends on its seed and not on what else is in the
 batch: the token is found by inverting the cumulative distribution at a uniform number.
@@ -13,8 +13,6 @@ from typing import Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-
-from turncredit.errors import UserError, nearest
 
 #: Tokens of the vocabulary in a stretch: near its root for the vocabularies that are sampled often.
 STRETCH = 32
@@ -83,27 +81,6 @@ def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, 
     weight = weights.gather(1, at).double()
     below = (target - total.gather(1, at) + weight) / weight
     return at[:, 0], below[:, 0].clamp(0.0, 1.0 - 2.0**-53)
-
-
-def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int) -> Sampler:
-    """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, with `slots` rollouts side by side.
-
-    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the
-    whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.
-    """
-    if engine == "lockstep":
-        from turncredit.policy.engines.lockstep import Lockstep
-
-        return Lockstep(folder, slots=slots, dtype=dtype, eos_id=eos_id)
-    if engine == "transformers":
-        from turncredit.policy.engines.transformers import Generate
-
-        return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id)
-    if engine == "vllm":
-        from turncredit.policy.engines.vllm import Vllm
-
-        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id)
-    raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
 
 
 def device() -> torch.device:

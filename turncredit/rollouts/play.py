@@ -16,7 +16,8 @@ from turncredit.agents import Agent, Prompt, agent_factory
 from turncredit.config import Experiment
 from turncredit.envs.protocol import State
 from turncredit.policy import tokenizer as tokenizers
-from turncredit.policy.sampling import Request, Response, Sampler, sampler
+from turncredit.policy.engines import sampler
+from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
 

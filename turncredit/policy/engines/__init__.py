@@ -1,1 +1,27 @@
-"""Sampling engines: lockstep (ours), transformers' generate, vLLM."""
+"""Sampling engines: lockstep (ours), transformers' generate, vLLM; `sampler` opens one by its name."""
+
+from __future__ import annotations
+
+from turncredit.errors import UserError, nearest
+from turncredit.policy.sampling import Sampler
+
+
+def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int) -> Sampler:
+    """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, with `slots` rollouts side by side.
+
+    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the
+    whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.
+    """
+    if engine == "lockstep":
+        from turncredit.policy.engines.lockstep import Lockstep
+
+        return Lockstep(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+    if engine == "transformers":
+        from turncredit.policy.engines.transformers import Generate
+
+        return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+    if engine == "vllm":
+        from turncredit.policy.engines.vllm import Vllm
+
+        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+    raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
