@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args, overload
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -268,6 +268,9 @@ Stage = Literal[
 ]  # fmt: skip
 
 
+#: sections that a method may override
+_Section = Literal["rollout", "update"]
+
 #: methods that belong to every comparison: the baseline, the lower rail and the upper one
 RAILS = ("flat_grpo", "random_credit", "oracle_progress")
 
@@ -340,7 +343,7 @@ class Experiment(_Closed):
     def audited(self) -> list[tuple[int, int]]:
         """Every (seed, round) of the run `audit.run` that is audited."""
         seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
-        return [(seed, round) for seed in seeds for round in self.audit.rounds]
+        return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
 
     def audit_methods(self) -> tuple[str, ...]:
         """The methods whose credit is compared on the audited rollouts, each once."""
@@ -355,7 +358,7 @@ class Experiment(_Closed):
 
     def resource(self, stage: str) -> ResourceConfig:
         """What a job of `stage` asks for."""
-        return self.resources.get(stage, ResourceConfig())  # type: ignore[call-overload]
+        return self.resources.get(cast(Stage, stage), ResourceConfig())
 
     def runs(self) -> list[tuple[str, int]]:
         """Every (method, seed); `sft` among the methods means its evaluation, which is always made, and no run."""
@@ -366,9 +369,14 @@ class Experiment(_Closed):
         entry = self.define.get(method)
         return entry.model_dump(include={"base", "credit", "params"}) if entry else method
 
-    def section_for(self, method: str, section: str) -> BaseModel:
+    @overload
+    def section_for(self, method: str, section: Literal["rollout"]) -> RolloutConfig: ...
+    @overload
+    def section_for(self, method: str, section: Literal["update"]) -> UpdateConfig: ...
+
+    def section_for(self, method: str, section: _Section) -> RolloutConfig | UpdateConfig:
         """`rollout` or `update` as `method` runs it: the experiment's, with the method's own overrides."""
-        base = getattr(self, section)
+        base: RolloutConfig | UpdateConfig = getattr(self, section)
         entry = self.define.get(method)
         changes = getattr(entry, section) if entry else {}
         return base.model_validate({**base.model_dump(), **changes}) if changes else base
@@ -383,7 +391,7 @@ def sampling_slug(rollout: RolloutConfig) -> str:
     return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
 
 
-def merge(base: Mapping, *others: Mapping) -> dict:
+def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings merged key by key; later ones win, lists are replaced whole."""
     out = dict(base)
     for other in others:
@@ -393,14 +401,14 @@ def merge(base: Mapping, *others: Mapping) -> dict:
     return out
 
 
-def from_mapping(data: Mapping, where: str = "config") -> Experiment:
+def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
     """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
     try:
         experiment = Experiment.model_validate(dict(data))
         for name, entry in experiment.define.items():
             if not name.replace("_", "").isalnum():
                 raise UserError(f"{where}: define.{name}: a method's name has letters, digits and underscores only")
-            for section in ("rollout", "update"):
+            for section in get_args(_Section):
                 if getattr(entry, section):
                     _checked_override(experiment, name, section, where)
     except ValidationError as error:
@@ -411,7 +419,7 @@ def from_mapping(data: Mapping, where: str = "config") -> Experiment:
 def load(paths: Iterable[str | Path]) -> Experiment:
     """Read YAML files, later ones overriding earlier ones, into an `Experiment`."""
     paths = list(paths)
-    data: dict = {}
+    data: dict[str, Any] = {}
     for path in paths:
         try:
             text = Path(path).read_text()
@@ -427,7 +435,7 @@ def load(paths: Iterable[str | Path]) -> Experiment:
     return from_mapping(data, ", ".join(str(path) for path in paths))
 
 
-def _checked_override(experiment: Experiment, name: str, section: str, where: str) -> None:
+def _checked_override(experiment: Experiment, name: str, section: _Section, where: str) -> None:
     try:
         experiment.section_for(name, section)
     except ValidationError as error:

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -259,10 +260,10 @@ def file_hash(path: str | Path) -> str:
 def provenance(
     stage: str,
     *,
-    config: Mapping | None = None,
+    config: Mapping[str, Any] | None = None,
     inputs: Mapping[str, str | Path] | None = None,
     seed: int | None = None,
-) -> dict:
+) -> dict[str, Any]:
     """What a file's metadata say of its making; nothing in it depends on the time or the machine.
 
     `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
@@ -304,7 +305,8 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise TableError(f"{where}: column '{field.name}' is not {field.type}: {error}") from None
         if not field.nullable and column.null_count:
-            raise TableError(f"{where}: column '{field.name}' has {column.null_count} null values; none may be")
+            count = column.null_count
+            raise TableError(f"{where}: column '{field.name}' has {count} null values; it must not contain nulls")
         columns.append(column)
         fields.append(field)
     rest = [column for column in table.column_names if column not in wanted.names]
@@ -316,7 +318,7 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping) -> None:
+def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> None:
     """Write `table` as a `name` artifact: temporary name, validated, renamed. `made_by` is from `provenance`."""
     path = Path(path)
     table = conform(table, name, str(path))
@@ -334,7 +336,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping) -> Non
         part.unlink(missing_ok=True)
 
 
-def metadata(path: str | Path) -> dict:
+def metadata(path: str | Path) -> dict[str, Any]:
     """What the file's metadata say of its schema and its making; empty for a table made by others."""
     raw = _open(Path(path)).schema_arrow.metadata or {}
     return json.loads(raw.get(META, b"{}"))

@@ -366,19 +366,19 @@ class SideTable:
     def _match(self) -> np.ndarray:
         """The side table's row of each turn, by key; ids are compared as text (a side table has text ids)."""
         turns, mine = self.turns.table, self.table
-        code, there_code = 0, 0
+        code_N, code_M = np.zeros(turns.num_rows, np.int64), np.zeros(mine.num_rows, np.int64)
         for key in ("group_id", "rollout_id"):
             both = pa.chunked_array(
                 [*turns.column(key).cast(pa.string()).chunks, *mine.column(key).cast(pa.string()).chunks]
             )
             codes, values = factorise(both)
-            code = code * len(values) + codes[: turns.num_rows]
-            there_code = there_code * len(values) + codes[turns.num_rows :]
+            code_N = code_N * len(values) + codes[: turns.num_rows]
+            code_M = code_M * len(values) + codes[turns.num_rows :]
         there_turn = _to_numpy(_cast(mine.column("turn"), pa.int64(), self.name, "turn"))
         here_turn = _to_numpy(turns.column("turn").cast(pa.int64()))
         width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
-        wanted_N = (code * width + here_turn)[self.turns.order_N]
-        have = there_code * width + there_turn
+        wanted_N = (code_N * width + here_turn)[self.turns.order_N]
+        have = code_M * width + there_turn
         order = np.argsort(have, kind="stable")
         have = have[order]
         twice = np.flatnonzero(np.diff(have) == 0)
