@@ -1,6 +1,8 @@
 # make demo     the default experiment on this machine's CPU, and its report
 # make setup    the environment alone: .venv/bin/turncredit, .venv/bin/snakemake
-# make test     the tests (compiles the reference engine once); make lint: style
+# make test     the tests (compiles the reference engine once)
+# make lint     style, types, and what may import what
+# make docs     the documentation as a site, in site/; make docs-serve: the same, built again at each change
 # make test-vllm  the judge against a real vLLM server on the CPU (an environment of its own, 3.5 GB)
 # make rails    the experiment that shows whether a comparison can be trusted
 # make bench    the measurements in benchmarks/; make report: the newest results' page again
@@ -14,7 +16,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-vllm test-environment lint bench report mlflow lock clean
+.PHONY: setup demo rails test test-vllm test-environment lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -24,6 +26,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile
 READY := .venv/.ready
 LINT_READY := .venv/.ready-lint
+DOCS_READY := .venv/.ready-docs
 TEST_READY := .venv/.ready-test
 COMPILERS := g++ cmake make libffi-dev python3-dev
 
@@ -47,6 +50,10 @@ rails: setup
 
 $(LINT_READY): $(READY) requirements-test.lock
 	$(PIP) --no-deps -r requirements-test.lock
+	touch $@
+
+$(DOCS_READY): $(READY) requirements-docs.lock
+	$(PIP) --no-deps -r requirements-docs.lock
 	touch $@
 
 test-environment: $(TEST_READY)
@@ -76,7 +83,16 @@ lint: $(LINT_READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/snakemake --lint
+
+docs: $(DOCS_READY)
+	$(BIN)/mkdocs build --strict --quiet
+	echo "site/index.html"
+
+docs-serve: $(DOCS_READY)
+	$(BIN)/mkdocs serve --strict
 
 # Those of branching and SQL look at the newest results, and are left out where there are none.
 bench: $(TEST_READY)
@@ -116,8 +132,9 @@ lock:
 	print("\n".join(line for line in requires("torch") if "extra ==" not in line and "nvidia" not in line))')
 	compile pyproject.toml <(echo "$$torch") -o requirements.lock
 	compile pyproject.toml <(echo "$$torch") --extra test | grep -vxFf requirements.lock > requirements-test.lock
+	compile pyproject.toml <(echo "$$torch") --extra docs | grep -vxFf requirements.lock > requirements-docs.lock
 	compile pyproject.toml <(echo "$$torch") --extra reference | grep -vxFf requirements.lock \
 	    > requirements-reference.lock
 
 clean:
-	rm -rf .venv .snakemake results/*/ .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
