@@ -27,6 +27,11 @@ ROOT = Path(__file__).parent.parent
             {"rollout": {"group_size": 0}},
             "config: rollout.group_size: input should be greater than or equal to 1, got 0",
         ),
+        (
+            {"agent": {"history": 2}},
+            "config: agent: history is now a setting of the window agent: write",
+        ),
+        ({"agent": {"show_admissible": False}}, "config: agent: show_admissible is now a setting of the window agent"),
         ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
         ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient go together"),
         ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, overload
+from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class _Closed(BaseModel):
@@ -43,10 +45,17 @@ class TasksConfig(_Closed):
 class AgentConfig(_Closed):
     """What the model sees and how its text becomes an action."""
 
-    name: Literal["transcript", "window"] = "transcript"
-    history: int = Field(2, ge=0, description="turns shown by the window agent")
-    show_admissible: bool = Field(True, description="whether the window agent lists the admissible actions")
+    name: str = Field("transcript", min_length=1, description="transcript, window, an installed one, or path.py")
     max_response_tokens: int = Field(16, ge=2)
+    settings: dict[str, Any] = Field(default_factory=dict, description="the agent's own, checked by the agent")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_old_keys(cls, data: Any) -> Any:
+        for key in ("history", "show_admissible"):
+            if isinstance(data, Mapping) and key in data:
+                raise ValueError(f"{key} is now a setting of the window agent: write agent.settings.{key}")
+        return data
 
 
 class LoraConfig(_Closed):
@@ -435,6 +444,14 @@ def load(paths: Iterable[str | Path]) -> Experiment:
     return from_mapping(data, ", ".join(str(path) for path in paths))
 
 
+def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:
+    """`data`, which stands at `key` of the configuration, as a `model`. Raises UserError with one line."""
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise UserError(_one_line(error, model, where, prefix=f"{key}.")) from None
+
+
 def _checked_override(experiment: Experiment, name: str, section: _Section, where: str) -> None:
     try:
         experiment.section_for(name, section)
@@ -446,14 +463,14 @@ def _checked_override(experiment: Experiment, name: str, section: _Section, wher
 def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
-    key = prefix + ".".join(path)
+    key = (prefix + ".".join(path)).rstrip(".")
     more = error.error_count() - 1
     tail = f" (and {more} more)" if more else ""
     if first["type"] == "extra_forbidden":
         return f"{where}: unknown key '{key}'{nearest(path[-1], _keys_at(model, path[:-1]))}{tail}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if not path:
+    if not key:
         return f"{where}: {message}{tail}"
     if isinstance(first["input"], (dict, BaseModel)):
         return f"{where}: {key}: {message}{tail}"

@@ -61,14 +61,16 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # One row per turn. `prompt_ids` are the tokens that entered the context since the last response (all of it
     # where `context_reset`), so a context is the concatenation of prompts and responses since the last reset and
     # no token is stored twice. `progress*` and `distance*` describe the state before and after the action.
+    # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
+    # What the agent writes of its own (`AgentSpec.turn_columns`) follows.
     "turns": (
-        1,
+        2,
         pa.schema(
             [
                 *_key_fields,
                 *_fields(env=_s, split=_s, task_id=_s, family=_s, goal=_s, observation=_s),
                 *_fields(context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
-                *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b),
+                *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b, well_formed=_b),
                 *_optional(admissible=pa.list_(_s)),
                 *_fields(next_observation=_s, reward=_f64),
                 *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32),

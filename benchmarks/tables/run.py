@@ -102,6 +102,7 @@ def made_up_turns(turns: int) -> pa.Table:
         "response_text": pc.binary_join_element_wise(" ", action, ""),
         "action": action,
         "valid": pa.array(rng.random(n) < 0.9),
+        "well_formed": same(True, pa.bool_()),
         "admissible": pa.nulls(n, pa.list_(pa.string())),
         "next_observation": seen.take(pa.array(rng.integers(len(seen), size=n))),
         "reward": pa.array(10.0 * (won_N & (turn_N == LENGTH - 1))),

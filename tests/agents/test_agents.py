@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from turncredit.agents import agent_factory
+from turncredit import agents
+from turncredit.agents import Parsed
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import tokenizer
@@ -42,14 +43,22 @@ class Chat:
         return f"{said}<|im_start|>assistant\n"
 
 
-def agent(name, encoder, history=2, show_admissible=True):
-    return agent_factory(name, encoder, WORDS, history=history, show_admissible=show_admissible)()
+def maker(name, encoder, words=WORDS, **settings):
+    return agents.agent_factory(agents.load(name), encoder, settings, words)
+
+
+def agent(name, encoder, **settings):
+    return maker(name, encoder, **settings)()
+
+
+def acted(action):
+    return Parsed(action, well_formed=True)
 
 
 def test_a_transcript_grows_and_is_never_read_again(encoder):
     it = agent("transcript", encoder)
     first = it.open("put a mug in shelf.", "You see nothing.", ADMISSIBLE)
-    after = it.follow([*encoder.encode(" look"), encoder.eos_id], "look", "You see a mug 1.", ADMISSIBLE)
+    after = it.follow([*encoder.encode(" look"), encoder.eos_id], acted("look"), "You see a mug 1.", ADMISSIBLE)
     assert (first.reset, after.reset) == (True, False)
     assert first.ids == encoder.encode("<|task|> put a mug in shelf.<|obs|> You see nothing.<|act|>")
     assert after.ids == encoder.encode("<|obs|> You see a mug 1.<|act|>")
@@ -58,13 +67,13 @@ def test_a_transcript_grows_and_is_never_read_again(encoder):
 def test_a_response_that_was_cut_off_is_closed_before_the_next_observation(encoder):
     it = agent("transcript", encoder)
     it.open("look.", "You see nothing.", ADMISSIBLE)
-    assert it.follow(encoder.encode(" go to"), "go to", "Nothing happens.", ADMISSIBLE).ids[0] == encoder.eos_id
+    assert it.follow(encoder.encode(" go to"), acted("go to"), "Nothing happens.", ADMISSIBLE).ids[0] == encoder.eos_id
 
 
 def test_a_demonstrated_action_reads_back_as_itself(encoder):
     for name in ("transcript", "window"):
         it = agent(name, encoder)
-        parsed = it.parse(encoder.decode(encoder.encode(it.target("take mug 1 from shelf 2"))))
+        parsed = it.parse(encoder.decode(encoder.encode(it.target({"action": "take mug 1 from shelf 2"}))))
         assert (parsed.action, parsed.well_formed) == ("take mug 1 from shelf 2", True)
 
 
@@ -74,7 +83,7 @@ def test_a_chat_models_transcript_is_the_conversation_its_template_would_render(
     it = agent("transcript", chat)
     context = it.open("find a mug.", "You see a shelf 1.", ADMISSIBLE).ids
     reply = [*chat.encode("go to shelf 1"), chat.eos_id]
-    context = context + reply + it.follow(reply, "go to shelf 1", "On it, a mug 1.", ADMISSIBLE).ids
+    context = context + reply + it.follow(reply, acted("go to shelf 1"), "On it, a mug 1.", ADMISSIBLE).ids
     opening = chat.decode(it.open("find a mug.", "You see a shelf 1.", ADMISSIBLE).ids)
     user = opening.split("user\n")[1].split("<|im_end|>")[0]
     assert "Task: find a mug.\nYou see a shelf 1." in user
@@ -89,8 +98,8 @@ def test_a_chat_models_transcript_is_the_conversation_its_template_would_render(
 def test_the_window_shows_the_last_turns_and_the_admissible_actions(encoder):
     it = agent("window", encoder, history=1)
     it.open("put a mug in shelf.", "obs zero", ADMISSIBLE)
-    it.follow([], "act zero", "obs one", ADMISSIBLE)
-    prompt = it.follow([], "act one", "obs two", ["open drawer 1"])
+    it.follow([], acted("act zero"), "obs one", ADMISSIBLE)
+    prompt = it.follow([], acted("act one"), "obs two", ["open drawer 1"])
     text = encoder.decode(prompt.ids)
     assert prompt.reset
     assert "put a mug in shelf." in text
@@ -119,11 +128,11 @@ def test_the_window_reads_the_last_action_and_knows_broken_form(encoder, text, a
 
 
 def test_two_rollouts_do_not_share_a_window(encoder):
-    make = agent_factory("window", encoder, WORDS, history=2, show_admissible=False)
+    make = maker("window", encoder, show_admissible=False)
     one, two = make(), make()
     one.open("first goal", "a", [])
     two.open("second goal", "b", [])
-    assert "first goal" in encoder.decode(one.follow([], "x", "c", []).ids)
+    assert "first goal" in encoder.decode(one.follow([], acted("x"), "c", []).ids)
 
 
 def test_an_unknown_agent_names_the_nearest(encoder):
@@ -140,5 +149,5 @@ def test_prompts_say_what_the_environment_told_them_to(encoder):
     ) in Chat().decode(opening.ids)
     window = encoder.decode(agent("window", encoder).open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
     assert "You play a household text game. Your task is to find a mug." in window
-    other = agent_factory("window", encoder, Words(game="a game of words"), history=2, show_admissible=False)()
+    other = maker("window", encoder, Words(game="a game of words"), show_admissible=False)()
     assert "household" not in encoder.decode(other.open("find a mug.", "You see nothing.", ADMISSIBLE).ids)

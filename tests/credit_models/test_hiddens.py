@@ -21,7 +21,7 @@ def window_turns(world, tmp_path_factory):
     """Rollouts of the window agent: a fresh prompt for every turn."""
     path = tmp_path_factory.mktemp("window") / "turns.parquet"
     experiment = tiny.experiment(
-        agent={"name": "window", "max_response_tokens": 4, "history": 1, "show_admissible": False},
+        agent={"name": "window", "max_response_tokens": 4, "settings": {"history": 1, "show_admissible": False}},
         rollout={"tasks": 2, "group_size": 2},
     )
     rollout(

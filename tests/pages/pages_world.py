@@ -114,6 +114,7 @@ def _rollout(group: int, copy: int, longest: int) -> list[dict]:
                 "response_text": f"go to {place}",
                 "action": EVIL if evil and turn == 2 else f"go to {place}",
                 "valid": valid,
+                "well_formed": True,
                 "admissible": ["look", f"go to {place}"],
                 "next_observation": got,
                 "reward": float(won and turn == length - 1),

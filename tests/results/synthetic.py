@@ -141,6 +141,7 @@ def _turns(path: Path, config: Experiment, method: str, seed: int, round_: int) 
                         "response_text": f"go to shelf {turn + 1}",
                         "action": f"go to shelf {turn + 1}",
                         "valid": bool(rng.random() < 0.7),
+                        "well_formed": True,
                         "admissible": ["look", f"go to shelf {turn + 1}"],
                         "next_observation": f"You arrive at shelf {turn + 1}.",
                         "reward": float(won and last),

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from tests import tiny
 from turncredit import tables
-from turncredit.agents import agent_factory
+from turncredit.config import AgentConfig
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -23,6 +23,7 @@ from turncredit.training.sequences import batches, stack, token_logprobs
 from turncredit.training.sft import demonstrations, learning_rate, minibatches, sft
 
 LONG = {"settings": {"horizon": 40}}
+TRANSCRIPT = AgentConfig()
 
 
 def demos(world, out, **settings):
@@ -73,8 +74,7 @@ def test_the_same_seed_gives_the_same_demonstrations(world, tmp_path):
 def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world, tmp_path):
     table, _ = demos(world, tmp_path / "d.parquet", noise=0.3)
     encoder = tokenizer.load(world.path("base"))
-    factory = agent_factory("transcript", encoder, WORDS, history=0, show_admissible=False)
-    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, factory)
+    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, TRANSCRIPT, WORDS)
     said = [
         encoder.decode(sequence.ids[sequence.turn == row]).strip()
         for sequence in sequences
@@ -116,8 +116,7 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
     assert log.loss.iloc[0] > 4
     assert log.loss.iloc[-10:].mean() < 0.3
     encoder = tokenizer.load(tmp_path / "policy")
-    factory = agent_factory("transcript", encoder, WORDS, history=0, show_admissible=False)
-    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, factory)
+    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, TRANSCRIPT, WORDS)
     model = models.load_model(tmp_path / "policy", dtype="float32").eval()
     for part in batches(sequences, 4096):
         ids, turn, _ = stack(part, torch.device("cpu"))
@@ -149,8 +148,7 @@ def test_asking_for_more_games_than_there_are_names_the_key(world):
 
 def test_a_fraction_of_a_pass_is_a_fraction_of_its_steps(world):
     encoder = tokenizer.load(world.path("base"))
-    factory = agent_factory("transcript", encoder, WORDS, history=0, show_admissible=False)
-    sequences = demonstrations(tables.read(world.path("demos.parquet"), "demos"), encoder, factory)
+    sequences = demonstrations(tables.read(world.path("demos.parquet"), "demos"), encoder, TRANSCRIPT, WORDS)
     for epochs, steps in ((0.5, 0.5), (1.0, 1.0), (2.5, 2.5)):
         made = list(minibatches(sequences, 4, epochs, generator(0, "x")))
         assert len(made) == round(steps * len(sequences) / 4)

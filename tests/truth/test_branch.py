@@ -66,7 +66,7 @@ class Words:
     def open(self, goal, observation, _admissible):
         return Prompt([ord(c) for c in f"{goal} {observation}"], True)
 
-    def follow(self, _ids, _action, observation, _admissible):
+    def follow(self, _ids, _parsed, observation, _admissible):
         return Prompt([ord(c) for c in observation], False)
 
     def parse(self, text):
@@ -102,7 +102,7 @@ def walked(actions: list[str]) -> list[dict]:
                 "family": "walk",
             }
         )  # fmt: skip
-        prompt, seen = agent.follow([1], action, step.observation, ()), step.observation
+        prompt, seen = agent.follow([1], agent.parse(action), step.observation, ()), step.observation
     return rows
 
 

@@ -1,20 +1,30 @@
 """Agents: what the model sees of an episode, and how its text becomes an action.
 
-An agent is made once per rollout. `open` gives the first prompt, `follow` the next one after a turn, `parse` the
-action in a response. A prompt either extends the context (the model keeps what it has read) or replaces it.
+An agent is described by an `AgentSpec` (`AGENT` in its module): its settings, the columns it writes, and how to make
+one. It is made once per rollout: `open` gives the first prompt, `parse` the action in a response, `follow` the next
+prompt. A prompt either extends the context (the model keeps what it has read) or replaces it, at any turn; an engine
+reads a replaced context only from where it begins to differ from the last one. docs/agents.md shows how to add one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from turncredit import plugins, tables
 from turncredit.errors import UserError, nearest
 from turncredit.words import Words
 
-AGENTS = {"transcript": "turncredit.agents.transcript", "window": "turncredit.agents.window"}
+#: The entry points that other packages bring agents by: name = "package.module:AGENT".
+GROUP = "turncredit.agents"
+BUILT_IN = {
+    "transcript": "turncredit.agents.transcript:AGENT",
+    "window": "turncredit.agents.window:AGENT",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +37,14 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The action found in a response; `well_formed` is false where the agent's own format was broken."""
+    """What a response says: the action, whether the agent's own format was kept, and the agent's columns of the turn.
+
+    `columns` has a value (or None) for each of the agent's `turn_columns`.
+    """
 
     action: str
     well_formed: bool
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Encoder(Protocol):
@@ -50,27 +64,95 @@ class Agent(Protocol):
     """One rollout's view of an episode."""
 
     def open(self, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
-        """The first prompt."""
-
-    def follow(self, response_ids: Sequence[int], action: str, observation: str, admissible: Sequence[str]) -> Prompt:
-        """The prompt after a turn: what the model wrote, what was done, what was seen."""
+        """The first prompt, all of the context (`reset`)."""
 
     def parse(self, text: str) -> Parsed:
-        """The action in a response's text."""
+        """The action in a response's text. Changes nothing: what it says is handed to `follow`."""
 
-    def target(self, action: str) -> str:
-        """The response text that stands for `action` in a demonstration."""
+    def follow(
+        self, response_ids: Sequence[int], parsed: Parsed, observation: str, admissible: Sequence[str]
+    ) -> Prompt:
+        """The prompt after a turn: what the model wrote, what it said (`parse`), what was seen then."""
+
+    def target(self, turn: Mapping[str, Any]) -> str:
+        """The response that a demonstrated turn teaches, such that `parse` finds the same action in it.
+
+        `turn` is a row of the demonstrations: `action`, the agent's `demo_columns`, and the rest.
+        """
 
     def fork(self) -> Agent:
         """An agent that has seen the same so far and goes on by itself."""
 
 
-def agent_factory(
-    name: str, encoder: Encoder, words: Words, *, history: int, show_admissible: bool
-) -> Callable[[], Agent]:
-    """A function that makes a fresh agent for each rollout; `words` are the environment's. Raises UserError for an
-    unknown name.
+class AgentSettings(BaseModel):
+    """The settings of an agent, for agents without any; others inherit from it. A key that is not there is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """An agent as the pipeline knows it.
+
+    name              as written in the column `agent` of the turns
+    make              (encoder, settings, words) to a function that makes a fresh agent for each rollout
+    Settings          `agent.settings` of the configuration
+    turn_columns      columns, beyond the table's own, that it writes for each turn: name to Arrow type
+    demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
+                      expert must write them
+    shows_admissible  whether its prompts may list the admissible actions, which are then kept in the turns
     """
-    if name not in AGENTS:
-        raise UserError(f"unknown agent '{name}'{nearest(name, AGENTS)}; there are: {', '.join(AGENTS)}")
-    return import_module(AGENTS[name]).factory(encoder, words, history=history, show_admissible=show_admissible)
+
+    name: str
+    make: Callable[[Encoder, Any, Words], Callable[[], Agent]]
+    Settings: type[AgentSettings] = AgentSettings
+    turn_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
+    demo_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
+    shows_admissible: bool = False
+
+    def check(self, parsed: Parsed, where: str) -> None:
+        """Raise UserError, naming `where`, unless `parsed` has the columns that the agent says it writes."""
+        if parsed.columns.keys() == self.turn_columns.keys():
+            return
+        for column in parsed.columns:
+            if column not in self.turn_columns:
+                hint = nearest(column, self.turn_columns)
+                raise UserError(f"{where}: agent '{self.name}' wrote '{column}', not one of its turn_columns{hint}")
+        missing = next(column for column in self.turn_columns if column not in parsed.columns)
+        raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; give None where there is nothing to say")
+
+    def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
+        """The first prompt of a rollout. Raises UserError where it is not all of the context."""
+        prompt = agent.open(goal, observation, admissible)
+        if not prompt.reset:
+            raise UserError(f"agent '{self.name}': open must give all of the context: Prompt(ids, reset=True)")
+        return prompt
+
+
+def load(name: str) -> AgentSpec:
+    """The agent called `name`: built in, of an installed package, or `AGENT` of a file of one's own (`path.py`).
+
+    Raises UserError for an unknown name, with the nearest, and for a description that can't work.
+    """
+    if not name.endswith(".py"):
+        return _checked(plugins.load("agent", GROUP, BUILT_IN, name), f"agent '{name}'")
+    module = plugins.from_file("an agent", name)
+    if not hasattr(module, "AGENT"):
+        raise UserError(f"{name}: has no AGENT; describe the agent by AGENT = AgentSpec(...)")
+    return _checked(module.AGENT, name)
+
+
+def agent_factory(spec: AgentSpec, encoder: Encoder, settings: Mapping[str, Any], words: Words) -> Callable[[], Agent]:
+    """A function that makes a fresh agent for each rollout; `settings` as configured, `words` the environment's."""
+    return spec.make(encoder, spec.Settings.model_validate(settings), words)
+
+
+def _checked(spec: Any, where: str) -> AgentSpec:
+    if not isinstance(spec, AgentSpec):
+        raise UserError(f"{where}: is described by a {type(spec).__name__}, not by an AgentSpec")
+    if not (isinstance(spec.Settings, type) and issubclass(spec.Settings, AgentSettings)):
+        raise UserError(f"{where}: its Settings must inherit from turncredit.agents.AgentSettings")
+    taken = [column for column in spec.turn_columns if column in tables.schema("turns").names]
+    if taken:
+        raise UserError(f"{where}: turn_columns: the turns have a column '{taken[0]}' already; give it another name")
+    return spec

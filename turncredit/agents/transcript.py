@@ -6,9 +6,10 @@ model sees a conversation instead, observations as the user's messages and actio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from turncredit.agents import Encoder, Parsed, Prompt
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt
 from turncredit.markers import ACTION, OBSERVATION, TASK
 from turncredit.words import Words
 
@@ -29,7 +30,9 @@ class Transcript:
         """The goal and the first observation, as the whole context."""
         return Prompt(self._encoder.encode(self._first(goal, observation)), reset=True)
 
-    def follow(self, response_ids: Sequence[int], _action: str, observation: str, _admissible: Sequence[str]) -> Prompt:
+    def follow(
+        self, response_ids: Sequence[int], _parsed: Parsed, observation: str, _admissible: Sequence[str]
+    ) -> Prompt:
         """The observation. A response that was cut off before its end-of-turn token is closed first."""
         closing = [] if response_ids and response_ids[-1] == self._encoder.eos_id else [self._encoder.eos_id]
         return Prompt(closing + self._encoder.encode(self._later(observation)), reset=False)
@@ -39,18 +42,17 @@ class Transcript:
         action = text.strip()
         return Parsed(action, well_formed=bool(action) and "\n" not in action)
 
-    def target(self, action: str) -> str:
+    def target(self, turn: Mapping[str, Any]) -> str:
         """A leading space keeps entity tokens the same in actions and in observations."""
-        return action if self._encoder.has_chat_template else f" {action}"
+        return turn["action"] if self._encoder.has_chat_template else f" {turn['action']}"
 
     def fork(self) -> Transcript:
         """Itself: what has been seen is in the model's context, not here."""
         return self
 
 
-def factory(encoder: Encoder, words: Words, *, history: int, show_admissible: bool) -> Callable[[], Transcript]:
-    """Transcript agents for this tokenizer. `history` and `show_admissible` are the window agent's settings."""
-    del history, show_admissible
+def make(encoder: Encoder, _settings: AgentSettings, words: Words) -> Callable[[], Transcript]:
+    """Transcript agents for this tokenizer."""
     if encoder.has_chat_template:
         first, later = _chat_markup(encoder, instruction(words))
     else:
@@ -84,3 +86,6 @@ def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str]
         return f"{between}{observation}{end}"
 
     return first, later
+
+
+AGENT = AgentSpec("transcript", make)

@@ -7,19 +7,29 @@ inside `<think>` tags and acts inside `<action>` tags; the wording is ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from turncredit.agents import Encoder, Parsed, Prompt
+from pydantic import Field
+
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt
 from turncredit.words import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 
 
+class Settings(AgentSettings):
+    """What the prompt shows."""
+
+    history: int = Field(2, ge=0, description="turns shown")
+    show_admissible: bool = Field(True, description="whether the admissible actions are listed")
+
+
 class Window:
     """A context made anew each turn from the goal and the last `history` turns."""
 
-    def __init__(self, encoder: Encoder, words: Words, history: int, show_admissible: bool):
-        self._encoder, self._words, self._history, self._show = encoder, words, history, show_admissible
+    def __init__(self, encoder: Encoder, settings: Settings, words: Words):
+        self._encoder, self._settings, self._words = encoder, settings, words
         self._goal, self._seen = "", ""
         self._turns: list[tuple[str, str]] = []
 
@@ -28,9 +38,11 @@ class Window:
         self._goal, self._seen, self._turns = goal, observation, []
         return self._prompt(admissible)
 
-    def follow(self, _response_ids: Sequence[int], action: str, observation: str, admissible: Sequence[str]) -> Prompt:
+    def follow(
+        self, _response_ids: Sequence[int], parsed: Parsed, observation: str, admissible: Sequence[str]
+    ) -> Prompt:
         """The whole prompt again, one turn later."""
-        self._turns.append((self._seen, action))
+        self._turns.append((self._seen, parsed.action))
         self._seen = observation
         return self._prompt(admissible)
 
@@ -43,13 +55,13 @@ class Window:
         lines = text.strip().splitlines()
         return Parsed(lines[-1].strip() if lines else "", well_formed=False)
 
-    def target(self, action: str) -> str:
+    def target(self, turn: Mapping[str, Any]) -> str:
         """Demonstrations act without thinking aloud."""
-        return f"<action>{action}</action>"
+        return f"<action>{turn['action']}</action>"
 
     def fork(self) -> Window:
         """Another window on the same goal and the same turns so far."""
-        other = Window(self._encoder, self._words, self._history, self._show)
+        other = Window(self._encoder, self._settings, self._words)
         other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
         return other
 
@@ -59,7 +71,8 @@ class Window:
             f"You play {self._words.game}. Your task is to {self._goal}",
             "Think inside <think> </think>, then give one action inside <action> </action>.",
         ]
-        shown = self._turns[-self._history :] if self._history else []
+        history = self._settings.history
+        shown = self._turns[-history:] if history else []
         if shown:
             lines.append("Your last steps, oldest first:")
             first = len(self._turns) - len(shown)
@@ -68,7 +81,7 @@ class Window:
         lines.append(f"[Step {len(self._turns) + 1}] observation: {self._seen}")
         if self._turns:
             lines.append(f"You have taken {len(self._turns)} steps so far.")
-        if self._show:
+        if self._settings.show_admissible:
             lines.append(f"Admissible actions: {', '.join(admissible)}.")
         text = "\n".join(lines)
         if self._encoder.has_chat_template:
@@ -78,6 +91,9 @@ class Window:
         return Prompt(self._encoder.encode(text), reset=True)
 
 
-def factory(encoder: Encoder, words: Words, *, history: int, show_admissible: bool) -> Callable[[], Window]:
-    """Window agents for this tokenizer that show the last `history` turns."""
-    return lambda: Window(encoder, words, history, show_admissible)
+def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Window]:
+    """Window agents for this tokenizer."""
+    return lambda: Window(encoder, settings, words)
+
+
+AGENT = AgentSpec("window", make, Settings, shows_admissible=True)

@@ -5,14 +5,16 @@ With several processes each plays a part of the rollouts with an engine of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from turncredit.agents import Agent, Prompt, agent_factory
+from turncredit import agents
+from turncredit.agents import Agent, Prompt
 from turncredit.config import Experiment
 from turncredit.envs.protocol import State
 from turncredit.policy import tokenizer as tokenizers
@@ -50,7 +52,7 @@ class Start:
 
 @dataclass(slots=True)
 class Turn:
-    """What happened in one turn. `distance` is None where it was not asked for."""
+    """What happened in one turn. `distance` is None where it was not asked for; `columns` are the agent's own."""
 
     observation: str
     admissible: list[str] | None
@@ -63,6 +65,8 @@ class Turn:
     reward: float
     done: bool
     success: bool
+    well_formed: bool = True
+    columns: Mapping[str, Any] = field(default_factory=dict)
     progress_before: float = 0.0
     progress: float = 0.0
     distance_before: int | None = None
@@ -95,10 +99,11 @@ class ActiveRollout:
         self.played = Played(start)
         self.env = player.games.open(start.task)
         self.rng = np.random.Generator(np.random.Philox(start.seed))
+        self.spec = player.agent
         if start.checkpoint is None:
             self.agent = player.new_agent()
             self.observation = self.env.reset()
-            self.prompt = self.agent.open(self.env.goal, self.observation, self.env.admissible())
+            self.prompt = self.spec.opened(self.agent, self.env.goal, self.observation, self.env.admissible())
         else:
             self._continue_from(start.checkpoint)
         self.state = self._measured()
@@ -118,11 +123,12 @@ class ActiveRollout:
         """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
         return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
 
-    def act(self, response: Response, decode: Callable[[list[int]], str], keep_admissible: bool) -> bool:
+    def act(self, response: Response, decode: Callable[[list[int]], str]) -> bool:
         """Play the sampled response; true when the episode has ended."""
         text = decode(response.ids)
         parsed = self.agent.parse(text)
-        admissible = list(self.env.admissible()) if keep_admissible else None
+        self.spec.check(parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
+        admissible = list(self.env.admissible()) if self.spec.shows_admissible else None
         step = self.env.step(parsed.action)
         before, self.state = self.state, self._measured()
         self.played.turns.append(
@@ -138,6 +144,8 @@ class ActiveRollout:
                 step.reward,
                 step.done,
                 step.success,
+                parsed.well_formed,
+                parsed.columns,
                 before[0],
                 self.state[0],
                 before[1],
@@ -147,7 +155,7 @@ class ActiveRollout:
         self.observation = step.observation
         if not step.done:
             shown = self.env.admissible()
-            self.prompt = self.agent.follow(response.ids, parsed.action, step.observation, shown)
+            self.prompt = self.agent.follow(response.ids, parsed, step.observation, shown)
         return step.done
 
 
@@ -156,20 +164,13 @@ class Player:
 
     def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int, *, processes: int = 1):
         """`slots` rollouts side by side, shared out over `processes`; only a single process loads the policy here."""
-        agent = experiment.agent
+        self.agent = agents.load(experiment.agent.name)
         self.games = games
         self._experiment, self._policy = experiment, str(policy)
         self._slots, self._processes = slots, processes
         self._tokenizer = tokenizers.load(policy)
-        self.new_agent = agent_factory(
-            agent.name,
-            self._tokenizer,
-            games.env.WORDS,
-            history=agent.history,
-            show_admissible=agent.show_admissible,
-        )
-        self.max_new = agent.max_response_tokens
-        self._keep_admissible = agent.name == "window"
+        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, experiment.agent.settings, games.env.WORDS)
+        self.max_new = experiment.agent.max_response_tokens
         self._sampler = self._engine(slots) if processes == 1 else None
 
     def _engine(self, slots: int) -> Sampler:
@@ -234,7 +235,7 @@ class Player:
             responses = engine.sample(requests, temperature, self.max_new)
             going = []
             for (number, rollout), response in zip(active, responses, strict=True):
-                if rollout.act(response, self._tokenizer.decode, self._keep_admissible):
+                if rollout.act(response, self._tokenizer.decode):
                     free.append(rollout.slot)
                     yield number, rollout
                 else:

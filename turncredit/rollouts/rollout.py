@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from turncredit import tables
 from turncredit.config import Experiment
+from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.rollouts.tasks import Games
@@ -55,7 +56,7 @@ def rollout(
     common = {
         "env": experiment.env.name,
         "policy_id": policy_id(method, seed, round - 1),
-        "agent": agent.name,
+        "agent": player.agent.name,
         "seed": seed,
         "temperature": settings.temperature,
     }
@@ -65,7 +66,7 @@ def rollout(
         inputs={"policy": policy, "tasks": tasks},
         seed=seed,
     )
-    tables.write(turn_table(played, common), out, "turns", made_by)
+    tables.write(turn_table(played, common, player.agent.turn_columns), out, "turns", made_by)
     return summary(played)
 
 
@@ -84,8 +85,14 @@ def round_tasks(games: int, count: int, seed: int, round: int) -> list[int]:
     return [int(number) for number in order[at * count : (at + 1) * count]]
 
 
-def turn_table(played: Sequence[Played], common: dict) -> pa.Table:
-    """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row."""
+def turn_table(
+    played: Sequence[Played], common: dict, own_columns: Mapping[str, pa.DataType] | None = None
+) -> pa.Table:
+    """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row.
+
+    `own_columns` are the agent's, with their types; they follow the table's own. Raises UserError for a value that is
+    of another type.
+    """
     pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
     schema = tables.schema("turns")
     made: dict[str, list] = {
@@ -105,13 +112,22 @@ def turn_table(played: Sequence[Played], common: dict) -> pa.Table:
         "score": [float(sum(turn.reward for turn in rollout.turns)) for rollout, _, _ in pairs],
         "created_by": [tables.code_version()] * len(pairs),
     }
-    for name in ("observation", "admissible", "action", "valid", "next_observation", "reward", "done"):
+    for name in ("observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done"):
         made[name] = [getattr(turn, name) for _, _, turn in pairs]
     for name in ("progress_before", "progress", "distance_before", "distance"):
         made[name] = [getattr(turn, name) for _, _, turn in pairs]
     for name, value in common.items():
         made[name] = [value] * len(pairs)
-    return pa.table({field.name: pa.array(made[field.name], field.type) for field in schema}, schema=schema)
+    table = pa.table({field.name: pa.array(made[field.name], field.type) for field in schema}, schema=schema)
+    for name, kind in (own_columns or {}).items():
+        try:
+            values = pa.array([turn.columns[name] for _, _, turn in pairs], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UserError(
+                f"turns: the agent's column '{name}' is not {kind}, as it says in turn_columns: {error}"
+            ) from None
+        table = table.append_column(name, values)
+    return table
 
 
 def summary(played: Sequence[Played]) -> dict[str, float]:

@@ -8,29 +8,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
-from turncredit import envs, tables
-from turncredit.config import Experiment
+from turncredit import agents, envs, tables
+from turncredit.config import Experiment, validated
 from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings
-from turncredit.errors import UserError, nearest
+from turncredit.errors import UserError
 from turncredit.judges.config import decides
 from turncredit.judges.rule import GRAMMARS
 
 
 def check(experiment: Experiment) -> None:
-    """Raise UserError, one line, for what would only fail in a job: environment, its settings, methods."""
+    """Raise UserError, one line, for what would only fail in a job: environment, agent, their settings, methods."""
     environment = envs.load(experiment.env.name)
-    try:
-        settings = environment.Settings.model_validate(experiment.env.settings)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            hint = nearest(str(first["loc"][-1]), environment.Settings.model_fields)
-            raise UserError(f"config: unknown key 'env.settings.{key}'{hint}") from None
-        raise UserError(f"config: env.settings.{key}: {first['msg']}, got {first['input']!r}") from None
+    settings = validated(environment.Settings, experiment.env.settings, "env.settings")
+    _check_agent(experiment)
     for name, entry in experiment.define.items():
         if "values" in configured_method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
@@ -62,15 +53,35 @@ def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]
 
 def _check_columns(experiment: Experiment, name: str) -> None:
     """Raise UserError where a method reads columns of the turns that the stage rollout does not write."""
-    missing = [
-        column for column in configured_method(experiment, name).reads if column not in tables.schema("turns").names
-    ]
+    agent = agents.load(experiment.agent.name)
+    written = {*tables.schema("turns").names, *agent.turn_columns}
+    missing = [column for column in configured_method(experiment, name).reads if column not in written]
     if missing:
         where = "methods" if name in experiment.methods else "audit.methods"
         raise UserError(
-            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, and no agent here writes "
-            "them; credit a table that has them with `turncredit credit`, or take another method"
+            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
+            f"'{agent.name}' does not write; take an agent that does (agent.name), or another method"
         )
+
+
+def _check_agent(experiment: Experiment) -> None:
+    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that can't teach it."""
+    agent = agents.load(experiment.agent.name)
+    validated(agent.Settings, experiment.agent.settings, "agent.settings")
+    written = {*tables.schema("demos").names, *getattr(envs.load(experiment.env.name), "EXPERT_COLUMNS", {})}
+    missing = [column for column in agent.demo_columns if column not in written]
+    if missing and experiment.sft.epochs:
+        raise UserError(
+            f"config: agent: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
+            f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
+            "warm start (sft.epochs: 0)"
+        )
+
+
+def _agent(experiment: Experiment) -> dict[str, Any]:
+    """What of the configuration decides how the agent acts: its entry, and the content of a file of one's own."""
+    entry = experiment.agent.model_dump(mode="json")
+    return {**entry, "file": tables.file_hash(entry["name"])} if entry["name"].endswith(".py") else entry
 
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
@@ -103,7 +114,7 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
     """
     whole = experiment.model_dump(mode="json")
     policy, evaluation = whole["policy"], whole["eval"]
-    playing = {"env": whole["env"], "agent": whole["agent"], "engine": policy["engine"], "dtype": policy["dtype"]}
+    playing = {"env": whole["env"], "agent": _agent(experiment), "engine": policy["engine"], "dtype": policy["dtype"]}
     if stage == "tasks":
         keys = (split, f"{split}_split", "seed")
         return {"env": whole["env"], **{key: whole["tasks"][key] for key in keys}}
@@ -113,7 +124,7 @@ def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = 
         return {key: policy[key] for key in ("source", "revision", "scratch", "dtype")}
     if stage == "sft":
         shared = {"tokens_per_pass": whole["update"]["tokens_per_pass"], "dtype": policy["dtype"]}
-        return {"agent": whole["agent"], "sft": whole["sft"], "lora": policy["lora"], **shared}
+        return {"agent": _agent(experiment), "sft": whole["sft"], "lora": policy["lora"], **shared}
     if stage == "rollout":
         return {**playing, "rollout": experiment.section_for(method, "rollout").model_dump(mode="json")}
     if stage == "credit":

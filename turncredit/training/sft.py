@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit import envs, tables
-from turncredit.agents import Agent, agent_factory
-from turncredit.config import Experiment
+from turncredit import agents, envs, tables
+from turncredit.agents import Parsed
+from turncredit.config import AgentConfig, Experiment
 from turncredit.errors import UserError
 from turncredit.files import new_folder
 from turncredit.heartbeat import progress
@@ -21,6 +22,7 @@ from turncredit.seeding import derive_seed, generator
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.training.shards import cut_into_shards, together
+from turncredit.words import Words
 
 
 def sft(
@@ -39,17 +41,11 @@ def sft(
     """
     settings = experiment.sft
     encoder = tokenizer.load(base)
-    factory = agent_factory(
-        experiment.agent.name,
-        encoder,
-        envs.load(experiment.env.name).WORDS,
-        history=experiment.agent.history,
-        show_admissible=experiment.agent.show_admissible,
-    )
+    words = envs.load(experiment.env.name).WORDS
     table = tables.read(demos, "demos")
     if settings.successful_only:
         table = table.filter(table.column("success"))
-    sequences = demonstrations(table, encoder, factory) if settings.epochs else []
+    sequences = demonstrations(table, encoder, experiment.agent, words, str(demos)) if settings.epochs else []
     if settings.epochs and not sequences:
         raise UserError(f"{demos}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon")
     model = models.load_model(base, dtype=experiment.policy.dtype)
@@ -107,24 +103,46 @@ def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt:
     return total
 
 
-def demonstrations(table: pa.Table, encoder: tokenizer.Tokenizer, factory) -> list[TokenSequence]:
-    """Demonstrations as the agent would have seen and said them, in tokens; noise is read but not learnt."""
+def demonstrations(
+    table: pa.Table, encoder: tokenizer.Tokenizer, config: AgentConfig, words: Words, where: str = "demos"
+) -> list[TokenSequence]:
+    """Demonstrations as the configured agent would have seen and said them, in tokens; noise is read but not learnt.
+
+    Raises UserError, naming `where`, for a table without the columns that the agent reads, and for an agent whose
+    response to an imitated turn reads back as another action.
+    """
+    spec = agents.load(config.name)
+    missing = [column for column in spec.demo_columns if column not in table.column_names]
+    if missing:
+        raise UserError(
+            f"{where}: agent '{spec.name}' reads the column '{missing[0]}' of the demonstrations, which this "
+            "environment's expert does not write; take another agent or environment, or no warm start (sft.epochs: 0)"
+        )
+    new_agent = agents.agent_factory(spec, encoder, config.settings, words)
     rollout_N, reset_N, prompts_N, responses_N, learn_N = [], [], [], [], []
-    agent: Agent | None = None
-    last_response: list[int] = []
-    number, last_action = -1, ""
+    agent = new_agent()
+    response: list[int] = []
+    parsed = Parsed("", well_formed=True)
+    number = -1
     for row in table.to_pylist():
         if row["turn"] == 0:
-            agent, number = factory(), number + 1
-            prompt = agent.open(row["goal"], row["observation"], row["admissible"])
+            agent, number = new_agent(), number + 1
+            prompt = spec.opened(agent, row["goal"], row["observation"], row["admissible"])
         else:
-            prompt = agent.follow(last_response, last_action, row["observation"], row["admissible"])
-        last_action = row["action"]
-        last_response = [*encoder.encode(agent.target(row["action"])), encoder.eos_id]
+            prompt = agent.follow(response, parsed, row["observation"], row["admissible"])
+        text = agent.target(row)
+        parsed = agent.parse(text)
+        if row["imitate"] and parsed.action != row["action"]:
+            raise UserError(
+                f"{where}: {row['rollout_id']}, turn {row['turn']}: agent '{spec.name}' teaches {text!r} for "
+                f"{row['action']!r}, but reads {parsed.action!r} from it; its target and parse must agree"
+            )
+        parsed = replace(parsed, action=row["action"])
+        response = [*encoder.encode(text), encoder.eos_id]
         rollout_N.append(number)
         reset_N.append(prompt.reset)
         prompts_N.append(np.array(prompt.ids))
-        responses_N.append(np.array(last_response))
+        responses_N.append(np.array(response))
         learn_N.append(row["imitate"])
     logprobs_N = [np.zeros(len(response), dtype=np.float32) for response in responses_N]
     sequences = cut(rollout_N, reset_N, prompts_N, responses_N, logprobs_N, learn_N)

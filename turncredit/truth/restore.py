@@ -7,6 +7,7 @@ what comes out is compared with what was recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -53,7 +54,8 @@ def restore(
         context = [*([] if turn["context_reset"] else context), *turn["prompt_ids"]]
         checkpoints.append(Checkpoint(number, seen, env.snapshot(), agent.fork(), context))
         as_before.append(same)
-        same = same and agent.parse(turn["response_text"]).action == turn["action"]
+        parsed = agent.parse(turn["response_text"])
+        same = same and parsed.action == turn["action"]
         step = env.step(turn["action"])
         if step.done != (number == len(turns) - 1):
             raise UserError(
@@ -64,7 +66,7 @@ def restore(
         seen = step.observation
         context = [*context, *turn["response_ids"]]
         if not step.done:
-            prompt = agent.follow(turn["response_ids"], turn["action"], seen, env.admissible())
+            prompt = agent.follow(turn["response_ids"], replace(parsed, action=turn["action"]), seen, env.admissible())
     env = open_env()
     onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
     return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
