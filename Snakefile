@@ -3,9 +3,6 @@ configfile: "config.yaml"
 
 include: "rules/planning.smk"
 include: "rules/common.smk"
-include: "rules/models.smk"
-include: "rules/audited.smk"
-include: "rules/checked.smk"
 include: "rules/config.smk"
 include: "rules/tasks.smk"
 include: "rules/demos.smk"
@@ -19,11 +16,11 @@ include: "rules/values.smk"
 include: "rules/credit.smk"
 include: "rules/update.smk"
 include: "rules/eval.smk"
-include: "rules/audit.smk"
 include: "rules/branch.smk"
 include: "rules/fidelity.smk"
 include: "rules/gradients.smk"
 include: "rules/leaks.smk"
+include: "rules/rollout_invariants.smk"
 include: "rules/pages.smk"
 include: "rules/invariants.smk"
 include: "rules/report.smk"
@@ -33,7 +30,7 @@ include: "rules/track.smk"
 localrules:
     all,
     audit,
-    resolved_config,
+    config,
     report,
     track,
 
@@ -41,13 +38,13 @@ localrules:
 rule all:
     default_target: True
     input:
-        f"{RESULTS}/config.json",
-        f"{RESULTS}/report/index.html",
-        f"{RESULTS}/metrics/track.json" if EXPERIMENT.tracking.enabled else [],
-        all_invariants(),
-        audit_outputs(),
+        PLAN.layout.path("config"),
+        PLAN.layout.path("report"),
+        PLAN.layout.metrics("track") if EXPERIMENT.tracking.enabled else [],
+        [PLAN.layout.path("invariants", method=m, seed=s) for m, s in EXPERIMENT.runs()],
+        [path for at in PLAN.audited for path in PLAN.audit_outputs(at)],
 
 
 rule audit:
     input:
-        audit_outputs(),
+        [path for at in PLAN.audited for path in PLAN.audit_outputs(at)],

@@ -1,19 +1,17 @@
 rule base:
     input:
-        demos=f"{RESULTS}/demos/demos.parquet",
+        unpack(reads("base")),
     output:
-        model=directory(f"{RESULTS}/sft/base"),
-        metrics=f"{RESULTS}/sft/metrics/base.json",
+        **makes("base"),
     log:
-        f"{LOGS}/base.log",
+        PLAN.layout.log("base"),
     conda:
         CORE
-    threads: EXPERIMENT.resource("base").threads
+    threads: threads("base")
     resources:
         **ask("base"),
     params:
-        stage="base",
-        reads=reads("base"),
+        config=part("base"),
     message:
         "Tokenizer and untrained policy"
     script:

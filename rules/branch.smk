@@ -1,28 +1,22 @@
-# Ground truth for the credit of sampled turns. It needs the policy that played, on the machine that can play.
-
-AUDIT_RESULTS.append(f"{AUDIT}/branches.parquet")
+# Ground truth for the credit of sampled turns. It needs the policy that sampled, on a machine that can play.
 
 
 rule branch:
     input:
-        policy=audited_policy,
-        tasks=f"{RESULTS}/tasks/train.parquet",
-        turns=audited_turns,
+        unpack(reads("branch")),
     output:
-        branches=f"{AUDIT}/branches.parquet",
-        metrics=f"{AUDIT}/metrics/branch.json",
+        **makes("branch"),
     log:
-        f"{LOGS}/audit/{{run}}-seed{{seed}}-round{{round}}-branch.log",
+        PLAN.layout.log("branch"),
     priority: evaluation_later
     conda:
         PLAYING
-    threads: EXPERIMENT.resource("branch").threads
+    threads: threads("branch")
     resources:
         **ask("branch"),
     params:
-        stage="branch",
-        reads=reads("branch"),
+        config=part("branch"),
     message:
-        "Audit: ground truth for {wildcards.run}'s turns, seed {wildcards.seed}, round {wildcards.round}"
+        "Ground truth for the rollouts of {wildcards.policy}, seed {wildcards.seed}, round {wildcards.round}"
     script:
         "../workflow_scripts/branch.py"

@@ -1,14 +1,13 @@
-rule resolved_config:
+rule config:
     output:
-        config=f"{RESULTS}/config.json",
+        **makes("config"),
     log:
-        f"{LOGS}/config.log",
+        PLAN.layout.log("config"),
     conda:
         CORE
     params:
-        stage="config",
-        reads=EXPERIMENT.model_dump(mode="json"),
+        config=part("config"),
     message:
         "Resolved configuration"
     script:
-        "../workflow_scripts/resolved_config.py"
+        "../workflow_scripts/config.py"

@@ -1,23 +1,22 @@
+# A method's credit on a round's rollouts, whichever run they belong to: its own, or one that an audit looks at.
+
+
 rule credit:
     input:
-        unpack(side_tables),
-        turns=turns_of,
-        method=method_file_of,
+        unpack(reads("credit")),
     output:
-        credits=f"{RUN}/credits.parquet",
-        metrics=f"{RUN}/metrics/credit.json",
+        **makes("credit"),
     log:
-        f"{LOGS}/credit/{{method}}-seed{{seed}}-round{{round}}.log",
+        PLAN.layout.log("credit"),
     priority: earlier_first
     conda:
         CORE
-    threads: EXPERIMENT.resource("credit").threads
+    threads: threads("credit")
     resources:
         **ask("credit"),
     params:
-        stage="credit",
-        reads=reads("credit"),
+        config=part("credit"),
     message:
-        "Credit by {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"
+        "Credit by {wildcards.method} on the rollouts of {wildcards.policy}, seed {wildcards.seed}, round {wildcards.round}"
     script:
         "../workflow_scripts/credit.py"

@@ -4,25 +4,20 @@
 
 rule credit_model:
     input:
-        turns=lambda wildcards: [turns_of(at) for at in rounds_before(wildcards)],
-        hiddens=hiddens_before,
-        credits=credits_before,
-        previous=model_before,
+        unpack(reads("credit_model")),
     output:
-        model=directory(f"{RUN}/credit_model"),
-        metrics=f"{RUN}/metrics/credit_model.json",
+        **makes("credit_model"),
     log:
-        f"{LOGS}/credit_model/{{method}}-seed{{seed}}-round{{round}}.log",
+        PLAN.layout.log("credit_model"),
     priority: earlier_first
     conda:
         CORE
-    threads: EXPERIMENT.resource("credit_model").threads
+    threads: threads("credit_model")
     resources:
         **ask("credit_model"),
     params:
-        stage="credit_model",
-        reads=reads("credit_model"),
+        config=part("credit_model"),
     message:
-        "Credit model of {wildcards.method}, seed {wildcards.seed}, for round {wildcards.round}"
+        "Credit model of {wildcards.method} on the rollouts of {wildcards.policy}, seed {wildcards.seed}, for round {wildcards.round}"
     script:
         "../workflow_scripts/credit_model.py"

@@ -1,19 +1,17 @@
 rule demos:
     input:
-        tasks=f"{RESULTS}/tasks/train.parquet",
+        unpack(reads("demos")),
     output:
-        demos=f"{RESULTS}/demos/demos.parquet",
-        metrics=f"{RESULTS}/demos/metrics/demos.json",
+        **makes("demos"),
     log:
-        f"{LOGS}/demos.log",
+        PLAN.layout.log("demos"),
     conda:
         CORE
-    threads: EXPERIMENT.resource("demos").threads
+    threads: threads("demos")
     resources:
         **ask("demos"),
     params:
-        stage="demos",
-        reads=reads("demos"),
+        config=part("demos"),
     message:
         "Demonstrations of the expert"
     script:

@@ -1,29 +1,19 @@
-# Signal and noise of the policy gradient that each method's advantages give on the same rollouts.
-
-AUDIT_RESULTS.append(f"{AUDIT}/gradients.parquet")
-
-
 rule gradients:
     input:
-        policy=audited_policy,
-        turns=audited_turns,
-        credits=audit_credits,
+        unpack(reads("gradients")),
     output:
-        gradients=f"{AUDIT}/gradients.parquet",
-        metrics=f"{AUDIT}/metrics/gradients.json",
+        **makes("gradients"),
     log:
-        f"{LOGS}/audit/{{run}}-seed{{seed}}-round{{round}}-gradients.log",
+        PLAN.layout.log("gradients"),
     priority: evaluation_later
     conda:
         CORE
-    threads: EXPERIMENT.resource("gradients").threads
+    threads: threads("gradients")
     resources:
         **ask("gradients"),
     params:
-        stage="gradients",
-        reads=reads("gradients"),
-        methods=audit_methods(),
+        config=part("gradients"),
     message:
-        "Audit: gradients of all methods on {wildcards.run}'s rollouts, seed {wildcards.seed}, round {wildcards.round}"
+        "Gradients of all methods on the rollouts of {wildcards.policy}, seed {wildcards.seed}, round {wildcards.round}"
     script:
         "../workflow_scripts/gradients.py"

@@ -4,51 +4,22 @@
 LABEL = "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.judge.serve else CORE
 
 
-rule label_sft:
-    input:
-        turns=f"{SHARED_ROLLOUTS}/turns.parquet",
-    output:
-        labels=f"{SHARED_ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet",
-        metrics=f"{SHARED_ROLLOUTS}/metrics/label-{{judge}}-{{ask}}.json",
-    log:
-        f"{LOGS}/label/sft-{{sampling}}-seed{{seed}}-{{judge}}-{{ask}}.log",
-    priority: earlier_first
-    conda:
-        LABEL
-    threads: EXPERIMENT.resource("label").threads
-    resources:
-        **ask("label"),
-    params:
-        stage="label",
-        cache="results/judge_cache",
-        reads=reads("label"),
-    message:
-        "Labels ({wildcards.ask}) of the SFT policy's rollouts, seed {wildcards.seed}, by {wildcards.judge}"
-    script:
-        "../workflow_scripts/label.py"
-
-
 rule label:
     input:
-        turns=f"{RUN}/rollouts/turns.parquet",
+        unpack(reads("label")),
     output:
-        labels=f"{RUN}/rollouts/labels/{{judge}}-{{ask}}.parquet",
-        metrics=f"{RUN}/metrics/label-{{judge}}-{{ask}}.json",
+        **makes("label"),
     log:
-        f"{LOGS}/label/{{method}}-seed{{seed}}-round{{round}}-{{judge}}-{{ask}}.log",
-    wildcard_constraints:
-        round=r"0[2-9]|[1-9]\d\d?",
+        PLAN.layout.log("label"),
     priority: earlier_first
     conda:
         LABEL
-    threads: EXPERIMENT.resource("label").threads
+    threads: threads("label")
     resources:
         **ask("label"),
     params:
-        stage="label",
-        cache="results/judge_cache",
-        reads=reads("label"),
+        config=part("label"),
     message:
-        "Labels ({wildcards.ask}) for {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}, by {wildcards.judge}"
+        "Labels ({wildcards.ask}) of the rollouts of {wildcards.policy}, seed {wildcards.seed}, round {wildcards.round}, by {wildcards.judge}"
     script:
         "../workflow_scripts/label.py"

@@ -4,48 +4,35 @@
 report: "captions/workflow.rst"
 
 
+def shown(caption, what):
+    """Flag of an output that `snakemake --report` shows."""
+    return lambda path: report(
+        path,
+        caption=f"captions/{caption}.rst",
+        category="Report",
+        labels={"what": what},
+    )
+
+
 rule report:
     input:
-        config=f"{RESULTS}/config.json",
-        evals=all_evaluations(),
-        updates=all_updates(),
-        invariants=all_invariants(),
-        audit=audit_outputs(),
+        unpack(reads("report")),
     output:
-        page=report(
-            f"{RESULTS}/report/index.html",
-            caption="captions/page.rst",
-            category="Report",
-            labels={"what": "the whole report"},
-        ),
-        summary=report(
-            f"{RESULTS}/report/summary.csv",
-            caption="captions/summary.rst",
-            category="Report",
-            labels={"what": "all numbers"},
-        ),
-        table=f"{RESULTS}/report/summary.parquet",
-        curves=(
-            report(
-                f"{RESULTS}/report/learning_curves.svg",
-                caption="captions/curves.rst",
-                category="Report",
-                labels={"what": "learning curves"},
-            )
-            if EXPERIMENT.runs()
-            else []
+        **makes(
+            "report",
+            page=shown("page", "the whole report"),
+            summary=shown("summary", "all numbers"),
+            curves=shown("curves", "learning curves"),
         ),
     log:
-        f"{LOGS}/report.log",
+        PLAN.layout.log("report"),
     conda:
         CORE
-    threads: EXPERIMENT.resource("report").threads
+    threads: threads("report")
     resources:
         **ask("report"),
     params:
-        stage="report",
-        results=lambda wildcards, input: str(Path(input.config).parent),
-        reads=reads("report"),
+        config=part("report"),
     message:
         "Report"
     script:

@@ -1,21 +1,17 @@
 rule sft:
     input:
-        base=f"{RESULTS}/sft/base",
-        demos=f"{RESULTS}/demos/demos.parquet",
+        unpack(reads("sft")),
     output:
-        policy=directory(f"{RESULTS}/sft/policy"),
-        log=f"{RESULTS}/sft/log.parquet",
-        metrics=f"{RESULTS}/sft/metrics/sft.json",
+        **makes("sft"),
     log:
-        f"{LOGS}/sft.log",
+        PLAN.layout.log("sft"),
     conda:
         CORE
-    threads: EXPERIMENT.resource("sft").threads
+    threads: threads("sft")
     resources:
         **ask("sft"),
     params:
-        stage="sft",
-        reads=reads("sft"),
+        config=part("sft"),
     message:
         "Supervised warm start"
     script:

@@ -1,17 +1,17 @@
 rule tasks:
+    input:
+        unpack(reads("tasks")),
     output:
-        tasks=f"{RESULTS}/tasks/{{split}}.parquet",
-        metrics=f"{RESULTS}/tasks/metrics/tasks_{{split}}.json",
+        **makes("tasks"),
     log:
-        f"{LOGS}/tasks/{{split}}.log",
+        PLAN.layout.log("tasks"),
     conda:
         CORE
-    threads: EXPERIMENT.resource("tasks").threads
+    threads: threads("tasks")
     resources:
         **ask("tasks"),
     params:
-        stage="tasks",
-        reads=reads("tasks"),
+        config=part("tasks"),
     message:
         "Games of the {wildcards.split} split"
     script:

@@ -1,18 +1,14 @@
 rule track:
     input:
-        config=f"{RESULTS}/config.json",
-        evals=all_evaluations(),
-        updates=all_updates(),
+        unpack(reads("track")),
     output:
-        metrics=f"{RESULTS}/metrics/track.json",
+        **makes("track"),
     log:
-        f"{LOGS}/track.log",
+        PLAN.layout.log("track"),
     conda:
         CORE
     params:
-        stage="track",
-        results=lambda wildcards, input: str(Path(input.config).parent),
-        reads=EXPERIMENT.tracking.model_dump(mode="json"),
+        config=part("track"),
     message:
         "MLflow: metrics, parameters and links of all stages"
     script:

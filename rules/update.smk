@@ -1,59 +1,49 @@
 # With `keep_policies: last` a round's policy is deleted once the next round and its evaluation have read it; the last
 # one is kept, and so are those that sampled the rounds that are audited.
-policy_of_a_round = temp if EXPERIMENT.keep_policies == "last" else lambda path: path
+LAST_ONLY = EXPERIMENT.keep_policies == "last"
 
 
 rule update:
     input:
-        policy=policy_before,
-        reference=f"{RESULTS}/sft/policy",
-        turns=turns_of,
-        credits=f"{RUN}/credits.parquet",
+        unpack(reads("update")),
     output:
-        policy=policy_of_a_round(directory(f"{RUN}/policy")),
-        updates=f"{RUN}/updates.parquet",
-        metrics=f"{RUN}/metrics/update.json",
+        **makes("update", **({"policy": temp} if LAST_ONLY else {})),
     log:
-        f"{LOGS}/update/{{method}}-seed{{seed}}-round{{round}}.log",
+        PLAN.layout.log("update"),
     priority: earlier_first
     conda:
         CORE
-    threads: EXPERIMENT.resource("update").threads
+    threads: threads("update")
     resources:
         **ask("update"),
     params:
-        stage="update",
-        reads=reads("update"),
+        config=part("update"),
     message:
         "Policy update of {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"
     script:
         "../workflow_scripts/update.py"
 
 
-if EXPERIMENT.keep_policies == "last":
+if LAST_ONLY:
 
     use rule update as update_last with:
         output:
-            policy=directory(f"{RUN}/policy"),
-            updates=f"{RUN}/updates.parquet",
-            metrics=f"{RUN}/metrics/update.json",
+            **makes("update"),
         wildcard_constraints:
             round=f"{EXPERIMENT.rounds:02d}",
 
     ruleorder: update_last > update
 
-    # The policy of round r-1 plays round r.
-    AUDITED_POLICIES = {round - 1 for _, round in EXPERIMENT.audited()} - {0}
-    if AUDITED_POLICIES:
+    # The policy of round r-1 samples round r.
+    SAMPLED_AUDITS = {round - 1 for _, round in EXPERIMENT.audited()} - {0}
+    if SAMPLED_AUDITS:
 
         use rule update as update_audited with:
             output:
-                policy=directory(f"{RUN}/policy"),
-                updates=f"{RUN}/updates.parquet",
-                metrics=f"{RUN}/metrics/update.json",
+                **makes("update"),
             wildcard_constraints:
-                method=re.escape(EXPERIMENT.audit.run),
+                method=EXPERIMENT.audit.run,
                 seed="|".join(sorted({str(seed) for seed, _ in EXPERIMENT.audited()})),
-                round="|".join(f"{round:02d}" for round in sorted(AUDITED_POLICIES)),
+                round="|".join(f"{round:02d}" for round in sorted(SAMPLED_AUDITS)),
 
         ruleorder: update_audited > update

@@ -1,23 +1,19 @@
 rule values:
     input:
-        model=f"{RUN}/credit_model",
-        turns=turns_of,
-        hiddens=hiddens_of,
+        unpack(reads("values")),
     output:
-        values=f"{RUN}/values.parquet",
-        metrics=f"{RUN}/metrics/values.json",
+        **makes("values"),
     log:
-        f"{LOGS}/values/{{method}}-seed{{seed}}-round{{round}}.log",
+        PLAN.layout.log("values"),
     priority: earlier_first
     conda:
         CORE
-    threads: EXPERIMENT.resource("values").threads
+    threads: threads("values")
     resources:
         **ask("values"),
     params:
-        stage="values",
-        reads=reads("values"),
+        config=part("values"),
     message:
-        "Values by the credit model of {wildcards.method}, seed {wildcards.seed}, round {wildcards.round}"
+        "Values by {wildcards.method} on the rollouts of {wildcards.policy}, seed {wildcards.seed}, round {wildcards.round}"
     script:
         "../workflow_scripts/values.py"

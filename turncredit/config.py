@@ -140,7 +140,17 @@ class RolloutConfig(_Closed):
     )
 
 
-class UpdateConfig(_Closed):
+class LossConfig(_Closed):
+    """What decides the policy gradient that a round's advantages give at the policy that sampled."""
+
+    minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
+    kl: Literal["none", "k1", "k2", "k3"] = "none"
+    loss_aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
+    advantage_scale: Literal["none", "rms"] = "rms"
+    skip_dead_groups: bool = True
+
+
+class UpdateConfig(LossConfig):
     """The clipped policy-gradient update that every method shares."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -149,18 +159,13 @@ class UpdateConfig(_Closed):
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
     final_lr: float = Field(1.0, ge=0, le=1, description="share of the rate in the last round; linear decay to it")
     epochs: int = Field(1, ge=1)
-    minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
     tokens_per_pass: int = Field(
         16384, ge=1, description="padded tokens a forward pass takes; a minibatch of more accumulates gradients"
     )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
-    kl: Literal["none", "k1", "k2", "k3"] = "none"
     kl_coefficient: float = Field(0.0, ge=0)
     kl_target: float | None = Field(None, gt=0, description="adapts the coefficient towards this KL, if given")
-    loss_aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
-    advantage_scale: Literal["none", "rms"] = "rms"
-    skip_dead_groups: bool = True
     weight_decay: float = Field(0.0, ge=0)
     betas: tuple[float, float] = (0.9, 0.95)
     max_grad_norm: float = Field(1.0, gt=0)
@@ -389,15 +394,6 @@ class Experiment(_Closed):
         entry = self.define.get(method)
         changes = getattr(entry, section) if entry else {}
         return base.model_validate({**base.model_dump(), **changes}) if changes else base
-
-
-def sampling_slug(rollout: RolloutConfig) -> str:
-    """The folder name of what is sampled with these settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
-
-    `slots` decides how samples are batched, and so their last bits: it is named where it is not the default.
-    """
-    slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
-    return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
 
 
 def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]:

@@ -163,14 +163,10 @@ def written(key: str, value: str | int | None) -> str:
 
 def fill(pattern: str, keys: Keys) -> str:
     """`pattern` with its keys filled in. Raises UserError for a key that is missing."""
-
-    def one(match: re.Match[str]) -> str:
-        key = match[1]
-        if keys.get(key) is None:
-            raise UserError(f"{pattern}: the {key} is not given")
-        return written(key, keys[key])
-
-    return re.sub(r"{(\w+)}", one, pattern)
+    try:
+        return pattern.format_map({key: written(key, value) for key, value in keys.items() if value is not None})
+    except KeyError as missing:
+        raise UserError(f"{pattern}: the {missing.args[0]} is not given") from None
 
 
 def regex(pattern: str) -> str:

@@ -264,20 +264,22 @@ def provenance(
     *,
     config: Mapping[str, Any] | None = None,
     inputs: Mapping[str, str | Path] | None = None,
+    hashes: Mapping[str, str] | None = None,
     seed: int | None = None,
 ) -> dict[str, Any]:
     """What a file's metadata say of its making; nothing in it depends on the time or the machine.
 
     `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
-    files and folders it read (their content hashes are kept).
+    files and folders it read (their content hashes are kept), `hashes` the same where they are known.
     """
     text = json.dumps(config or {}, sort_keys=True, default=str)
+    known = {**{name: file_hash(path) for name, path in (inputs or {}).items()}, **(hashes or {})}
     return {
         "stage": stage,
         "code": code_version(),
         "config": json.loads(text),
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
-        "inputs": {name: file_hash(path) for name, path in sorted((inputs or {}).items())},
+        "inputs": dict(sorted(known.items())),
         "seed": seed,
     }
 
@@ -320,8 +322,11 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> None:
-    """Write `table` as a `name` artifact: temporary name, validated, renamed. `made_by` is from `provenance`."""
+def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> pa.Table:
+    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns it as it was written.
+
+    `made_by` is from `provenance`.
+    """
     path = Path(path)
     table = conform(table, name, str(path))
     meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
@@ -336,6 +341,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+    return table
 
 
 def metadata(path: str | Path) -> dict[str, Any]:

@@ -2,21 +2,5 @@
 
 from turncredit.workflow import job
 
-
-def main(job: job.Job) -> dict[str, float]:
-    """Hand the job's files to the library."""
-    from turncredit.truth.branch import branch
-
-    return branch(
-        experiment=job.experiment,
-        seed=int(job.wildcards["seed"]),
-        round=int(job.wildcards["round"]),
-        policy=job.input["policy"],
-        tasks=job.input["tasks"],
-        turns=job.input["turns"],
-        out=job.output["branches"],
-    )
-
-
 if __name__ == "__main__":
-    job.run(main, globals().get("snakemake"))
+    job.run("branch", globals().get("snakemake"))

@@ -1,4 +1,4 @@
-"""Stage `gradients`: signal and noise of the policy gradient that each method's advantages give on the same rollouts.
+"""Signal and noise of the policy gradient that each method's advantages give on the same rollouts.
 
 The gradient of the update's loss at the policy that sampled the rollouts (every ratio is 1) is linear in the
 advantages: g_i = sum over the turns t of rollout i of c_t J_t, where J_t is the gradient of the log-probability of the
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +27,13 @@ import torch
 from scipy.special import stdtrit
 
 from turncredit import tables
-from turncredit.config import Experiment, UpdateConfig
+from turncredit.config import LossConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy import models
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
+from turncredit.training import update as training
 from turncredit.training.losses import token_weights
 from turncredit.training.sequences import TokenSequence, batches, stack, token_logprobs
 from turncredit.training.update import rollout_numbers, sequences_of, training_set
@@ -70,50 +71,41 @@ class GroupSums:
     minibatch: int
 
 
-def gradients(
-    *,
-    experiment: Experiment,
-    seed: int,
-    round: int,
-    policy: str | Path,
-    turns: str | Path,
-    credits: Mapping[str, str | Path],
-    out: str | Path,
-) -> dict[str, float]:
-    """Write signal, noise and cosines of each method's policy gradient at `policy`, which sampled `turns`.
+#: the columns of the turns that are read
+COLUMNS = training.COLUMNS
 
-    `credits` names each method's credits table. Each method's loss is that of its own update (aggregation, scale of the
+
+def gradients(
+    policy: OpenPolicy,
+    turns: pa.Table,
+    credits: Mapping[str, pa.Table],
+    losses: Mapping[str, LossConfig],
+    *,
+    tokens_per_pass: int,
+) -> tuple[pa.Table, dict[str, float]]:
+    """A `gradients` table: signal, noise and cosines of each method's gradient at `policy`, which sampled `turns`.
+
+    `credits` holds each method's credits table, `losses` what its own update makes of them (aggregation, scale of the
     advantages, dead groups, minibatch). No KL penalty: it is the same for all, and has no credit.
     """
-    columns = ["rollout_id", "group_id", "context_reset", "prompt_ids", "response_ids", "response_logprobs"]
-    table = tables.read(turns, columns=[*columns, "temperature"])
-    rollout_N = np.array(rollout_numbers(table))
-    sequences = sequences_of(table, rollout_N.tolist())
-    methods = {}
-    for method, path in credits.items():
-        settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
-        methods[method] = coefficients(turns, path, rollout_N, settings)
-    group_R = _groups(table, rollout_N)
-    model = models.load_model(policy, dtype=experiment.policy.dtype, trainable=True).to(device()).eval()
-    temperature = table.column("temperature")[0].as_py()
-    sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, experiment.update.tokens_per_pass)
+    rollout_N = np.array(rollout_numbers(turns))
+    sequences = sequences_of(turns, rollout_N.tolist())
+    methods = {name: coefficients(turns, table, rollout_N, losses[name], name) for name, table in credits.items()}
+    group_R = _groups(turns, rollout_N)
+    model = policy.model(trainable=True).eval()
+    temperature = turns.column("temperature")[0].as_py()
+    sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, tokens_per_pass)
     rows = []
     for method in methods:
         for measure, numbers in measures(sums, method).items():
-            told = [float(number) if np.isfinite(number) else None for number in numbers]
+            known = [float(number) if np.isfinite(number) else None for number in numbers]
             rows.append(
-                {"method": method, "measure": measure, **dict(zip(("value", "low", "high"), told, strict=True))}
+                {"method": method, "measure": measure, **dict(zip(("value", "low", "high"), known, strict=True))}
             )
-    made_by = tables.provenance(
-        "gradients",
-        config={"round": round, "methods": sorted(methods)},
-        inputs={"policy": policy, "turns": turns, **{f"credits of {name}": path for name, path in credits.items()}},
-        seed=seed,
-    )
-    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("gradients")), out, "gradients", made_by)
     metrics = {"rollouts": float(len(group_R)), "groups": float(group_R.max() + 1)}
     ratios = [row["value"] for row in rows if row["measure"] == "snr" and row["value"] is not None]
-    return {**metrics, "best_snr": max(ratios)} if ratios else metrics
+    table = pa.Table.from_pylist(rows, schema=tables.schema("gradients"))
+    return table, {**metrics, "best_snr": max(ratios)} if ratios else metrics
 
 
 def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
@@ -128,16 +120,17 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
 
 
 def coefficients(
-    turns: str | Path,
-    credits: str | Path,
+    turns: pa.Table,
+    credit: pa.Table,
     rollout_N: np.ndarray,
-    settings: UpdateConfig,
+    settings: LossConfig,
+    method: str,
 ) -> Coefficients:
     """A method's factor for each turn: its advantage as the update scales it, times the weight of the turn's tokens.
 
     Turns of rollouts that the method's update leaves out have the factor 0, and the rollouts do not count.
     """
-    learned, advantage_N, _ = training_set(turns, credits, settings)
+    learned, advantage_N, _ = training_set(turns, credit, settings, f"credits of {method}")
     live_R = np.zeros(int(rollout_N.max()) + 1, dtype=bool)
     live_R[[sequence.rollout for sequence in learned]] = True
     weight_N = np.zeros(len(rollout_N))

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +31,13 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from turncredit import tables
-from turncredit.config import Experiment
-from turncredit.credit import Method, compute
+from turncredit.credit import Method, compute, resolve
 from turncredit.credit.compose import credit_columns
-from turncredit.credit.configured import ask_of, configured_method
+from turncredit.credit.configured import ask_of
 from turncredit.errors import UserError
-from turncredit.judges.config import Ask, judge_name, labels_name
+from turncredit.judges.config import Ask, JudgeConfig, judge_name, labels_name
 from turncredit.judges.label import prompt_hashes
+from turncredit.layout import policy_id
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
 from turncredit.turns import Turns
@@ -50,6 +50,24 @@ LOGPROB = {"float32": 1e-4, "bfloat16": 0.25}
 LABELLED = 16
 #: columns of turns that tell how a rollout went, which a judge must not see
 OUTCOME = ("success", "score", "reward", "progress_before", "progress", "distance_before", "distance", "done")
+
+
+class CheckSettings(BaseModel):
+    """What of the configuration the checks read.
+
+    methods       what decides each method's credit, by name (built-in methods need no entry)
+    judge         the judge whose labels are checked
+    temperature   that the turns were sampled at
+    dtype, dropout, tokens_per_pass   of the policy whose log-probabilities are computed again
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    methods: dict[str, dict[str, Any] | str]
+    judge: JudgeConfig
+    temperature: float
+    dtype: str
+    dropout: float
+    tokens_per_pass: int
 
 
 class RoundFiles(BaseModel):
@@ -97,8 +115,8 @@ class Finding(NamedTuple):
 class Round:
     """A round's tables, each read once."""
 
-    def __init__(self, experiment: Experiment, files: RoundFiles):
-        self.experiment, self.files = experiment, files
+    def __init__(self, settings: CheckSettings, files: RoundFiles):
+        self.settings, self.files = settings, files
 
     @cached_property
     def table(self) -> pa.Table:
@@ -116,11 +134,11 @@ class Round:
 
     def method(self, name: str) -> Method:
         """The method that the configuration calls `name`."""
-        return configured_method(self.experiment, name)
+        return resolve(self.settings.methods.get(name, name), name)
 
     def with_side(self, name: str) -> Turns | None:
         """The turns with the side tables that the method reads; None where one is not there."""
-        labels = labels_name(self.experiment.judge, ask_of(self.method(name)))
+        labels = labels_name(self.settings.judge, ask_of(self.method(name)))
         there = {
             "values": self.files.values.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
@@ -136,12 +154,12 @@ class Round:
         return derive_seed(self.files.seed, "credit", self.files.round)
 
 
-def check(experiment: Experiment, files: RoundFiles) -> list[dict]:
+def check(settings: CheckSettings, files: RoundFiles) -> list[dict]:
     """One row of the table `invariants` for each check that had something to look at.
 
     A table that can't be read makes the checks that need it fail with the reason; nothing is raised for it.
     """
-    at = Round(experiment, files)
+    at = Round(settings, files)
     found: dict[str, Finding | None] = {}
     for name, look in CHECKS.items():
         if name in NEED_TURNS and not found["keys"].holds:  # type: ignore[union-attr]
@@ -230,12 +248,9 @@ def success(at: Round) -> Finding:
 
 def sampled_by(at: Round) -> Finding:
     """Policy, seed and temperature of the turns."""
-    from turncredit.rollouts.rollout import policy_id  # which imports torch, to sample
-
     files = at.files
     before = policy_id(files.run, files.seed, files.round - 1)
-    temperature = at.experiment.section_for(files.run, "rollout").temperature  # type: ignore[attr-defined]
-    wanted = {"policy_id": before, "seed": files.seed, "temperature": temperature}
+    wanted = {"policy_id": before, "seed": files.seed, "temperature": at.settings.temperature}
     broken = []
     for name, value in wanted.items():
         other = sorted(set(at.table.column(name).to_pylist()) - {value})
@@ -341,8 +356,7 @@ def first_ratio(at: Round) -> Finding | None:
 
     Not checked with dropout in the adapters, which changes what a policy in training says.
     """
-    policy = at.experiment.policy
-    if at.files.updates is None or (policy.lora is not None and policy.lora.dropout):
+    if at.files.updates is None or at.settings.dropout:
         return None
     steps = tables.read(at.files.updates, "updates", ["step", "ratio_max"])
     if not steps.num_rows:
@@ -350,7 +364,7 @@ def first_ratio(at: Round) -> Finding | None:
     first = int(np.argmin(steps.column("step").to_numpy()))
     excess = steps.column("ratio_max")[first].as_py() - 1.0
     # A ratio is the exponential of a difference of log-probabilities, and these can be ten times 1 and more.
-    allowed = float(np.expm1(10 * LOGPROB[policy.dtype]))
+    allowed = float(np.expm1(10 * LOGPROB[at.settings.dtype]))
     line = f"{at.files.updates}: on the first minibatch a token was {1 + excess:.5f} times as likely as when sampled"
     return Finding(excess <= allowed, excess, "" if excess <= allowed else line, 1)
 
@@ -363,12 +377,12 @@ def blind_labels(at: Round) -> Finding | None:
     broken, checked = [], 0
     for path in at.files.labels:
         judge, _, ask = path.stem.rpartition("-")
-        if judge != judge_name(at.experiment.judge):
+        if judge != judge_name(at.settings.judge):
             continue  # another configuration's judge, whose settings are not known here
         rows = _sampled_rows(at.turns, LABELLED, at.files)
         sample = _changed_outcomes(at.table.take(pa.array(rows)))
         wanted: Ask = ask  # type: ignore[assignment]
-        shown = prompt_hashes(sample, at.experiment.judge, wanted)
+        shown = prompt_hashes(sample, at.settings.judge, wanted)
         stored = tables.read(path, "labels", ["prompt_hash"]).column("prompt_hash").take(pa.array(rows)).to_pylist()
         checked += len(rows)
         differ = [row for row, one, two in zip(rows, shown, stored, strict=True) if one != two]

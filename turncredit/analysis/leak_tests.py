@@ -1,4 +1,4 @@
-"""Stage `leaks`: does a learned credit model know how a rollout ended from its length or its last turn?
+"""Does a learned credit model know how a rollout ended from its length or its last turn?
 
 Each model of the round is shown the round's rollouts in the views of `turncredit.analysis.leak_measures.VIEWS`, in
 which their length, their last turn or both are hidden. We measure how well its prediction then tells successes from
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -23,13 +22,11 @@ import torch
 from turncredit import tables
 from turncredit.analysis import leak_measures as measures
 from turncredit.analysis.leak_measures import Measured, correlation, measured, outcome_auc
-from turncredit.config import Experiment
-from turncredit.credit import Method, compute, resolve
+from turncredit.credit import Method, compute
 from turncredit.credit_models import replay
 from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.train import CreditModel, apply, load
+from turncredit.credit_models.train import CreditModel, apply, check_width
 from turncredit.credit_models.turnrd import TurnRD
-from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats.bootstrap import Resamples
@@ -66,57 +63,46 @@ class Audited(NamedTuple):
     side: Mapping[str, pa.Table]
 
 
+class Learned(NamedTuple):
+    """A learned method on one round's turns: its credit model, the hidden states that it reads, other side tables."""
+
+    method: Method
+    model: CreditModel
+    hiddens: pa.Table
+    side: Mapping[str, pa.Table]
+
+
 def leaks(
+    turns: pa.Table,
+    learned: Sequence[Learned],
+    branches: pa.Table | None,
     *,
-    experiment: Experiment,
     seed: int,
     round: int,
-    turns: str | Path,
-    models: Mapping[str, str | Path],
-    hiddens: Mapping[str, str | Path],
-    side: Mapping[str, Mapping[str, str | Path]],
-    branches: str | Path | None,
-    out: str | Path,
-) -> dict[str, float]:
-    """Write the `leaks` table of the learned methods' models on one round's turns, and print the verdicts.
+    where: str = "turns",
+) -> list[dict]:
+    """The rows of a `leaks` table: the learned methods' models on one round's turns.
 
-    models, hiddens   each method's credit model of the round, and the hidden states that it reads
-    side              the side tables that a method reads beside `values`, by method and name
-    branches          the turns' true advantages, where they are known
-
-    Raises UserError for a model that reads other hidden states than it was given.
+    `branches` are the turns' true advantages, where they are known. Raises UserError for a model that reads other
+    hidden states than it was given.
     """
     rows: list[dict] = []
-    for number, (name, model) in enumerate(models.items()):
-        method = resolve(experiment.definition(name), name)
-        loaded = load(model)
-        view, rollouts = replay.load(turns, hiddens[name])
-        if rollouts.hidden.shape[-1] != loaded.width:
-            raise UserError(
-                f"{hiddens[name]}: {rollouts.hidden.shape[-1]} numbers a turn, but {model} reads {loaded.width}"
-            )
-        beside = {what: tables.read(path, what) for what, path in side.get(name, {}).items() if what != "values"}
-        audited = read_audited(turns, view, beside, branches)
-        rows += measure(loaded, method, rollouts, audited, seed=seed, round=round)
-        progress(number + 1, len(models))
-    made = pa.Table.from_pylist(rows, schema=tables.schema("leaks"))
-    inputs = {"turns": turns, **{f"model_{name}": path for name, path in models.items()}}
-    inputs |= {f"hiddens_{name}": path for name, path in hiddens.items()}
-    inputs |= {"branches": branches} if branches is not None else {}
-    made_by = tables.provenance("leaks", config={"round": round}, inputs=inputs, seed=seed)
-    tables.write(made, out, "leaks", made_by)
-    print(measures.text(rows))
-    return {"methods": float(len(models)), "rows": float(len(rows))}
+    for number, (method, model, hiddens, side) in enumerate(learned):
+        view, rollouts = replay.load(turns, hiddens, where=where)
+        check_width(model, rollouts, f"hidden states of {method.name}")
+        rows += measure(model, method, rollouts, audited(turns, view, side, branches), seed=seed, round=round)
+        progress(number + 1, len(learned))
+    return rows
 
 
-def read_audited(turns: str | Path, view: Turns, side: Mapping[str, pa.Table], branches: str | Path | None) -> Audited:
+def audited(turns: pa.Table, view: Turns, side: Mapping[str, pa.Table], branches: pa.Table | None) -> Audited:
     """The round's turns with their outcomes, sorted as `view` is."""
-    table = tables.read(turns).take(pa.array(view.order_N))
+    table = turns.take(pa.array(view.order_N))
     won_N = table.column("success").to_numpy(zero_copy_only=False).astype(bool)
     true_N = np.full(view.n, np.nan)
     if branches is not None:
-        truth = tables.read(branches, columns=[*tables.KEYS, "advantage_true"])
         keys = table.select(tables.KEYS).append_column("row", pa.array(np.arange(view.n)))
+        truth = branches.select([*tables.KEYS, "advantage_true"])
         found = truth.join(keys, list(tables.KEYS), join_type="inner")
         true_N[found.column("row").to_numpy()] = found.column("advantage_true").to_numpy()
     return Audited(view, table, won_N[view.first_R], true_N, side)

@@ -1,12 +1,9 @@
-"""Stage `invariants`: what must hold of every round of a run, and of an audit of it, as a table.
+"""The check that needs the policy: stored log-probabilities against the policy's own.
 
-The checks that only read are in `turncredit.analysis.invariants`; here is the one that needs the policy.
+The checks that only read are in `turncredit.analysis.invariants`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +11,8 @@ import pyarrow.compute as pc
 import torch
 
 from turncredit import tables
-from turncredit.analysis.invariants import LOGPROB, Finding, RoundFiles, as_row, check, table
-from turncredit.config import Experiment
+from turncredit.analysis.invariants import LOGPROB, CheckSettings, Finding, RoundFiles, as_row, check
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import generator
@@ -28,30 +23,12 @@ SAMPLE = 4
 TOKENS = ("context_reset", "prompt_ids", "response_ids", "response_logprobs", "temperature")
 
 
-def invariants(*, experiment: Experiment, rounds: Sequence[RoundFiles], out: str | Path) -> dict[str, float]:
-    """Check every round, print what does not hold, and write the table `invariants`.
-
-    What does not hold is written down and is no error: the report says it in its first line.
-    """
-    rows = []
-    for number, files in enumerate(rounds):
-        rows += check_all(experiment, files)
-        progress(number + 1, len(rounds))
-    broken = [found for found in rows if not found["holds"]]
-    for found in broken:
-        print(f"{found['name']}, round {found['round']}: {found['detail']}")
-    inputs = {str(path): path for files in rounds for _, path in files.all() if path.exists()}
-    made_by = tables.provenance("invariants", config={"rounds": [f.round for f in rounds]}, inputs=inputs)
-    tables.write(table(rows), out, "invariants", made_by)
-    return {"checked": float(len(rows)), "broken": float(len(broken))}
-
-
-def check_all(experiment: Experiment, files: RoundFiles) -> list[dict]:
+def check_all(settings: CheckSettings, files: RoundFiles) -> list[dict]:
     """The rows of a round: the checks that only read, and the log-probabilities where the policy is still there."""
-    rows = check(experiment, files)
+    rows = check(settings, files)
     if files.policy is not None and all(found["holds"] for found in rows if found["name"] in {"schemas", "keys"}):
         try:
-            finding = logprobs(experiment, files)
+            finding = logprobs(settings, files)
         except UserError as error:
             finding = Finding(False, None, str(error), 1)
         rows.append(as_row(files, "logprobs", finding))
@@ -59,7 +36,7 @@ def check_all(experiment: Experiment, files: RoundFiles) -> list[dict]:
 
 
 @torch.no_grad()
-def logprobs(experiment: Experiment, files: RoundFiles) -> Finding:
+def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
     """Stored log-probabilities of some rollouts against the policy's, computed as the update computes them.
 
     The deviation is |stored - recomputed|, divided by |recomputed| where that is above 1. `LOGPROB` is what rounding
@@ -77,9 +54,9 @@ def logprobs(experiment: Experiment, files: RoundFiles) -> Finding:
         responses,
         stored,
     )
-    model = models.load_model(files.policy, dtype=experiment.policy.dtype).to(device()).eval()
-    allowed, worst, checked, where = LOGPROB[experiment.policy.dtype], 0.0, 0, ""
-    for batch in batches(sequences, experiment.update.tokens_per_pass):
+    model = models.load_model(files.policy, dtype=settings.dtype).to(device()).eval()
+    allowed, worst, checked, where = LOGPROB[settings.dtype], 0.0, 0, ""
+    for batch in batches(sequences, settings.tokens_per_pass):
         ids, turn, was = stack(batch, device())
         now = token_logprobs(model, ids, turn >= 0, sample.column("temperature")[0].as_py())
         at = (turn >= 0)[:, 1:]

@@ -82,7 +82,7 @@ def check(
     results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
 ) -> None:
     """Check the invariants of every round (docs/invariants.md). Exit code 1 where one does not hold."""
-    from turncredit.analysis import check as module
+    from turncredit.cli import check as module
 
     if module.run(results):
         raise typer.Exit(1)

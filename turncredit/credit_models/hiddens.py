@@ -1,4 +1,4 @@
-"""Stage `hiddens`: the policy's last hidden state at each turn, and a vector for each rollout's goal.
+"""The policy's last hidden state at each turn, and a vector for each rollout's goal.
 
 These are what a learned credit model reads. One forward pass per context: a whole append-only rollout, or one turn's
 prompt where the agent writes a fresh one.
@@ -7,7 +7,6 @@ prompt where the agent writes a fresh one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,27 +14,26 @@ import pyarrow as pa
 import torch
 
 from turncredit import tables
-from turncredit.config import Experiment
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
-from turncredit.policy import models, tokenizer
+from turncredit.policy import tokenizer
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.policy.states import states_at
 from turncredit.training.sequences import TokenSequence, batches, cut, list_column, stack
 
+Read = Literal["sft", "current"]
 Point = Literal["observation", "action"]
 
 
+#: the columns of the turns that are read
+COLUMNS = (*tables.KEYS, "goal", "context_reset", "prompt_ids", "response_ids", "policy_id")
+
+
 def hiddens(
-    *,
-    experiment: Experiment,
-    policy: str | Path,
-    turns: str | Path,
-    out: str | Path,
-    read: Literal["sft", "current"],
-    point: Point,
-) -> dict[str, float]:
-    """Write a `hiddens` table, one row for each turn in the order of `turns`.
+    policy: OpenPolicy, turns: pa.Table, *, read: Read, point: Point, tokens_per_pass: int, where: str = "turns"
+) -> pa.Table:
+    """A `hiddens` table, one row for each turn in the order of `turns`.
 
     hidden   (D) float16: the last layer's state (after the final norm) of `policy` at the prompt's last token, when
              all of the observation has been read and nothing of the action (`point` "observation"); or at the
@@ -48,34 +46,20 @@ def hiddens(
 
     Raises UserError for turns without a response and for states that float16 can't hold.
     """
-    columns = [*tables.KEYS, "goal", "context_reset", "prompt_ids", "response_ids", "policy_id"]
-    table = tables.read(turns, columns=columns)
-    model = models.load_model(policy, dtype=experiment.policy.dtype).to(device()).eval()
-    sequences = _sequences(table, str(turns))
-    hidden_ND = hidden_states(model, sequences, table.num_rows, point, experiment.update.tokens_per_pass)
+    model = policy.model().eval()
+    hidden_ND = hidden_states(model, contexts(turns, where), turns.num_rows, point, tokens_per_pass)
     if not np.isfinite(hidden_ND).all():
-        raise UserError(f"{policy}: hidden states that float16 can't hold; a credit model can't read this policy")
-    first_N = table.column("turn").to_numpy() == 0
-    goals = goal_vectors(model, tokenizer.load(policy), table.column("goal").filter(pa.array(first_N)).to_pylist())
-    made = pa.table(
+        raise UserError(f"{policy.folder}: hidden states that float16 can't hold; no credit model can read them")
+    first_N = turns.column("turn").to_numpy() == 0
+    goals = goal_vectors(model, policy.tokenizer, turns.column("goal").filter(pa.array(first_N)).to_pylist())
+    return pa.table(
         {
-            **{key: table.column(key) for key in tables.KEYS},
-            "policy_id": pa.repeat("sft", table.num_rows) if read == "sft" else table.column("policy_id"),
+            **{key: turns.column(key) for key in tables.KEYS},
+            "policy_id": pa.repeat("sft", turns.num_rows) if read == "sft" else turns.column("policy_id"),
             "hidden": _lists(hidden_ND, np.ones(len(hidden_ND), dtype=bool)),
             "goal": _lists(goals, first_N),
         }
     )
-    made_by = tables.provenance(
-        "hiddens", config={"read": read, "point": point}, inputs={"policy": policy, "turns": turns}
-    )
-    tables.write(made, out, "hiddens", made_by)
-    return {
-        "turns": float(table.num_rows),
-        "contexts": float(len(sequences)),
-        "tokens": float(sum(len(sequence.ids) for sequence in sequences)),
-        "width": float(hidden_ND.shape[1]),
-        "rms": float(np.sqrt(np.mean(hidden_ND.astype(np.float32) ** 2))),
-    }
 
 
 def read_positions(sequence: TokenSequence, point: Point) -> tuple[np.ndarray, np.ndarray]:
@@ -122,7 +106,8 @@ def goal_vectors(model: torch.nn.Module, encoder: tokenizer.Tokenizer, goals: Se
     return np.stack([means[goal] for goal in goals]).astype(np.float16)
 
 
-def _sequences(table: pa.Table, where: str) -> list[TokenSequence]:
+def contexts(table: pa.Table, where: str) -> list[TokenSequence]:
+    """The token sequences of a table of turns. Raises UserError for a turn without a response."""
     responses = list_column(table, "response_ids")
     empty = [row for row, response in enumerate(responses) if len(response) == 0]
     if empty:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,8 @@ from turncredit.errors import UserError
 from turncredit.turns import SideTable, Turns
 
 PROGRESS = ("progress_before", "progress")
+#: the columns of the turns that are read
+COLUMNS = (*tables.KEYS, "reward", *PROGRESS)
 
 
 @dataclass(frozen=True)
@@ -90,24 +91,26 @@ class Rollouts:
         return replace(self, **{**shorter, "reward": reward})
 
 
-def load(turns: str | Path, hiddens: str | Path, credits: str | Path | None = None) -> tuple[Turns, Rollouts]:
+def load(
+    turns: pa.Table, hiddens: pa.Table, credits: pa.Table | None = None, where: str = "turns"
+) -> tuple[Turns, Rollouts]:
     """The rollouts of one round: its turns (sorted by group, rollout, turn, as `Rollouts` are) and their tensors.
 
     `credits` is the round's credits table, for a critic: its columns `value` and `value_target` become `old` and
-    `target`. Raises UserError, naming the file, where a table lacks a column or a turn.
+    `target`. Raises UserError, naming `where`, where a table lacks a column or a turn.
     """
-    table = tables.read(turns, columns=[*tables.KEYS, "reward", *PROGRESS])
-    side = {str(hiddens): tables.read(hiddens, "hiddens")}
+    table = turns.select(COLUMNS)
+    side = {"hiddens": hiddens}
     if credits is not None:
-        side[str(credits)] = tables.read(credits, "credits")
-    view = Turns(table, side, where=str(turns))
-    states = view.side[str(hiddens)]
+        side["credits"] = credits
+    view = Turns(table, side, where=where)
+    states = view.side["hiddens"]
     hidden_ND = _vectors(states.table, "hidden")[states.row_N]
     flat = {"reward": view.reward_N}
     if not any(table.column(name).null_count for name in PROGRESS):
         flat["gain"] = view.numbers("progress", "a credit model") - view.numbers("progress_before", "a credit model")
     if credits is not None:
-        judged = view.side[str(credits)]
+        judged = view.side["credits"]
         flat["old"] = judged.numbers("value", "a critic")
         flat["target"] = judged.numbers("value_target", "a critic")
     shape = (view.rollouts, int(view.length_R.max()))

@@ -1,4 +1,4 @@
-"""Stages `credit_model` and `values`: a learned credit model is trained on earlier rounds and applied to this one.
+"""A learned credit model is trained on earlier rounds and applied to this one.
 
 The model of round r is trained on rounds before r, starting from the model of round r-1, and is frozen while it shapes
 round r; the model of round 1 is untrained. So training it needs nothing of round r and runs beside the policy's update.
@@ -8,7 +8,7 @@ A model is a folder: `model.safetensors`, `optimizer.safetensors` (the moments, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turncredit import tables
-from turncredit.config import Experiment
 from turncredit.credit.turnrd import v_projection
 from turncredit.credit_models import replay, turnrd, value
 from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.settings import KINDS, LAST_ROUND_ONLY, ModelSettings, model_settings, replay_rounds
+from turncredit.credit_models.settings import KINDS, LAST_ROUND_ONLY, ModelSettings, replay_rounds
 from turncredit.errors import UserError
-from turncredit.files import new_folder
 from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
@@ -82,93 +80,56 @@ class CreditModel:
         return self.kind != "value_head" or self.steps >= self.settings.warmup_steps
 
 
-def credit_model(
+def next_model(
+    kind: str,
+    settings: ModelSettings,
     *,
-    experiment: Experiment,
-    method: str,
+    previous: CreditModel | None,
+    rounds: Sequence[Rollouts],
+    width: int,
     seed: int,
     round: int,
-    turns: Sequence[str | Path],
-    hiddens: Sequence[str | Path],
-    credits: Sequence[str | Path],
-    previous: str | Path | None,
-    out: str | Path,
-) -> dict[str, float]:
-    """Train the method's credit model for `round` and write it to the folder `out`.
+) -> tuple[CreditModel, dict[str, float]]:
+    """The credit model of `round`, and metrics of its training.
 
-    turns, hiddens   of the rounds that it learns from (`replay_rounds`), oldest first; in round 1 no turns, and the
-                     hiddens of round 1, of which only the width is read
-    credits          the same rounds' credits, for a critic; otherwise empty
-    previous         the model of the round before; None in round 1
+    previous   the model of the round before; None in round 1, whose model is untrained
+    rounds     the rollouts that it learns from (`replay_rounds`), oldest first; none in round 1
+    width      the size of the hidden states (D)
 
     Weights and the order of minibatches depend on the seed and the round only, so that two settings of a model start
-    alike. Returns the parts of the loss over the last fifth of the steps, and the size of the replay.
+    alike. The metrics are the parts of the loss over the last fifth of the steps, and the size of the replay.
     """
-    kind, settings = model_settings(experiment, method)
-    rounds = replay_rounds(kind, round)
-    if len(turns) != len(rounds) or (previous is None) != (round == 1):
-        raise UserError(f"the {kind} model of round {round} learns from rounds {rounds}, but {len(turns)} were given")
+    wanted = replay_rounds(kind, round)
+    if len(rounds) != len(wanted) or (previous is None) != (round == 1):
+        raise UserError(f"the {kind} model of round {round} learns from rounds {wanted}, but {len(rounds)} were given")
     if previous is None:
-        model, metrics = fresh(kind, settings, _width(hiddens[0]), seed), {}
-    else:
-        model = load(previous)
-        _check_settings(model, settings, previous)
-        given = credits if kind == "critic" else [None] * len(rounds)
-        parts = [replay.load(*paths)[1] for paths in zip(turns, hiddens, given, strict=True)]
-        metrics = train(model, parts, seed=seed, round=round)
-    read = {"turns": turns, "hiddens": hiddens, "credits": credits, "previous": [previous] if previous else []}
-    inputs = {f"{name}_{number}": path for name, paths in read.items() for number, path in enumerate(paths)}
-    made_by = tables.provenance(
-        "credit_model", config={"model": settings.model_dump(), "round": round}, inputs=inputs, seed=seed
-    )
-    with new_folder(out) as folder:
-        save(model, folder, made_by)
-    return {"steps_total": float(model.steps), **metrics}
+        return fresh(kind, settings, width, seed), {}
+    return previous, train(previous, rounds, seed=seed, round=round)
 
 
-def values(
-    *,
-    experiment: Experiment,
-    method: str,
-    seed: int,
-    round: int,
-    model: str | Path,
-    turns: str | Path,
-    hiddens: str | Path,
-    out: str | Path,
-) -> dict[str, float]:
-    """Apply a round's model to the round's hiddens; write a `values` table in the order of `turns`.
+def values_table(
+    model: CreditModel, view: Turns, rollouts: Rollouts, *, seed: int, round: int
+) -> tuple[pa.Table, dict[str, float]]:
+    """A `values` table in the order of the turns of `view`, and `measures` of the model on them.
 
     model    the name of the model
     value    V_t (null where the model has nothing to say yet)
     weight   the attention's weight w_t, for TurnRD; null for models without one
-
-    Returns measures of the model on rollouts that it has not seen: see `measures`.
     """
-    kind, settings = model_settings(experiment, method)
-    loaded = load(model)
-    _check_settings(loaded, settings, model)
-    view, rollouts = replay.load(turns, hiddens)
-    _check_width(loaded, rollouts, hiddens)
     metrics: dict[str, float] = {}
     value_N = weight_N = np.full(view.n, np.nan)
-    if loaded.trained:
-        value_N, weight_N = apply(loaded, rollouts)
-        metrics = measures(loaded, view, rollouts, value_N, weight_N, seed=seed, round=round)
+    if model.trained:
+        value_N, weight_N = apply(model, rollouts)
+        metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
     made = pa.table(
         {
             **{key: view.table.column(key) for key in tables.KEYS},
-            "model": pa.repeat(kind, view.n),
+            "model": pa.repeat(model.kind, view.n),
             "value": pa.array(view.restore(value_N), from_pandas=True),
             "weight": pa.array(view.restore(weight_N), from_pandas=True),
         }
     )
-    inputs = {"model": model, "turns": turns, "hiddens": hiddens}
-    made_by = tables.provenance(
-        "values", config={"model": settings.model_dump(), "round": round}, inputs=inputs, seed=seed
-    )
-    tables.write(made, out, "values", made_by)
-    return {"trained": float(loaded.trained), **metrics}
+    return made, {"trained": float(model.trained), **metrics}
 
 
 def fresh(kind: str, settings: ModelSettings, width: int, seed: int) -> CreditModel:
@@ -283,7 +244,7 @@ def measures(
     return found
 
 
-def save(model: CreditModel, folder: Path, made_by: Mapping) -> None:
+def save(model: CreditModel, folder: Path) -> None:
     """Write the model's three files to `folder`, which exists."""
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.network.state_dict().items()}
     save_file(weights, folder / WEIGHTS)
@@ -294,7 +255,6 @@ def save(model: CreditModel, folder: Path, made_by: Mapping) -> None:
         "settings": model.settings.model_dump(),
         "width": model.width,
         "steps": model.steps,
-        "made_by": dict(made_by),
     }
     (folder / RECORD).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
 
@@ -355,19 +315,16 @@ def _trained(network: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
 
 
-def _width(hiddens: str | Path) -> int:
-    column = tables.read(hiddens, columns=["hidden"]).column("hidden")
-    return len(column[0])
-
-
-def _check_settings(model: CreditModel, settings: ModelSettings, folder: str | Path) -> None:
+def check_settings(model: CreditModel, settings: ModelSettings, folder: str | Path) -> None:
+    """Raise UserError where the model in `folder` was made with other settings."""
     if model.settings != settings:
         mine, wanted = model.settings.model_dump(), settings.model_dump()
         names = sorted(name for name in wanted if mine.get(name) != wanted[name])
         raise UserError(f"{folder}: made with other settings ({', '.join(names)}); delete it and run again")
 
 
-def _check_width(model: CreditModel, rollouts: Rollouts, hiddens: str | Path) -> None:
+def check_width(model: CreditModel, rollouts: Rollouts, hiddens: str | Path) -> None:
+    """Raise UserError, naming `hiddens`, where these are not of the size that the model reads."""
     if rollouts.hidden.shape[-1] != model.width:
         raise UserError(
             f"{hiddens}: {rollouts.hidden.shape[-1]} numbers a turn, but the credit model reads {model.width}; "

@@ -1,4 +1,4 @@
-"""Stage `pages`: the pages of one audited round, and single pages of any tables."""
+"""The pages of one audited round, and single pages of any tables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from turncredit import tables
-from turncredit.config import RAILS, Experiment
+from turncredit.config import RAILS
 from turncredit.credit import METHODS, Method
-from turncredit.credit.configured import configured_method
-from turncredit.files import new_folder
 from turncredit.pages import context, draw
 from turncredit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
 from turncredit.pages.choose import choose
 from turncredit.pages.choose import pairs as chosen_pairs
-from turncredit.pages.data import Book, read_book
+from turncredit.pages.data import Book
 from turncredit.pages.method_details import PROBES, gate_words, model_strips, walk
 from turncredit.stats.ranks import FEWEST
 
@@ -53,50 +51,24 @@ class Pages:
     pair_files: dict[tuple[int, int], str]
 
 
-def pages(
-    *,
-    experiment: Experiment,
-    run: str,
-    seed: int,
-    round: int,
-    turns: str | Path,
-    branches: str | Path | None,
-    credits: Mapping[str, str | Path],
-    values: Mapping[str, str | Path],
-    labels: Mapping[str, str | Path],
-    probes: Mapping[str, str | Path],
-    out: str | Path,
-) -> dict[str, float]:
-    """Write the folder `out`: `index.html`, a page for each of `experiment.audit.pages` rollouts, for each of their
+def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str | None, title: str) -> dict[str, str]:
+    """The pages of one audited round by file name: `index.html`, a page for each of `count` rollouts, for each of their
     groups, and for each failed one beside a sibling that succeeded.
 
-    credits, values, probes   by the methods' names (probes: the metrics of the stage `values`)
-    labels                    by judge and question
-
-    Returns how many pages there are and the size of the largest in bytes.
+    `methods` are those whose credit the book has; `first` is shown first, if it is among them.
     """
-    book = read_book(turns=turns, credits=credits, branches=branches, labels=labels, values=values, probes=probes)
-    chosen = choose(book, experiment.audit.pages)
+    chosen = choose(book, count)
     apart_R = disagreement_R(book)
     chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
-    made_by = {name: configured_method(experiment, name) for name in credits}
-    pages = gather(book, chosen, made_by, first=run)
-    title = f"{experiment.experiment}: {run}, seed {seed}, round {round}"
-    with new_folder(out) as folder:
-        made = {"index.html": render_index(pages, chosen, title)}
-        for place, rollout in enumerate(chosen):
-            made[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
-        for place, group in enumerate(pages.group_files):
-            made[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
-        for place, pair in enumerate(pages.pair_files):
-            made[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
-        for name, text in made.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    return {
-        "rollouts": float(len(chosen)),
-        "pages": float(len(made)),
-        "largest_bytes": float(max(len(text.encode()) for text in made.values())),
-    }
+    pages = gather(book, chosen, methods, first=first)
+    made = {"index.html": render_index(pages, chosen, title)}
+    for place, rollout in enumerate(chosen):
+        made[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
+    for place, group in enumerate(pages.group_files):
+        made[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
+    for place, pair in enumerate(pages.pair_files):
+        made[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
+    return made
 
 
 def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Stage `demos`: an expert plays, with noise; what was noise is marked, and never imitated.
+"""Demonstrations: an expert plays, with noise; what was noise is marked, and never imitated.
 
 The expert uses only what it has been shown, so that a policy which sees the same can imitate it. Noise makes the
 demonstrations pass through states that a learner's own mistakes lead to.
@@ -7,14 +7,12 @@ demonstrations pass through states that a learner's own mistakes lead to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turncredit import tables
-from turncredit.config import DemosConfig, Experiment
+from turncredit.config import DemosConfig
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import generator
@@ -23,13 +21,11 @@ from turncredit.seeding import generator
 _BLOCK = 250
 
 
-def make_demos(*, experiment: Experiment, tasks: str | Path, out: str | Path, processes: int = 1) -> dict[str, float]:
-    """Write `demos.count` demonstrations on the training games, in turn. Returns success and length.
+def make_demos(games: Games, settings: DemosConfig, *, processes: int = 1) -> pa.Table:
+    """`demos.count` demonstrations on the training games, in turn, as a `demos` table.
 
     Each demonstration has a generator of its own, so the number of `processes` changes nothing.
     """
-    settings = experiment.demos
-    games = Games(experiment, tasks)
     starts = range(0, settings.count, _BLOCK)
 
     def played(process: int) -> Iterator[tuple[int, pa.Table]]:
@@ -37,20 +33,7 @@ def make_demos(*, experiment: Experiment, tasks: str | Path, out: str | Path, pr
             yield start, _block(games, range(start, min(start + _BLOCK, settings.count)), settings)
 
     blocks = dict(played(0) if processes == 1 else gathered(played, processes))
-    table = pa.concat_tables([blocks[start] for start in starts]).combine_chunks()
-    made_by = tables.provenance(
-        "demos",
-        config={"demos": settings.model_dump(), "env": experiment.env.model_dump()},
-        inputs={"tasks": tasks},
-        seed=settings.seed,
-    )
-    tables.write(table, out, "demos", made_by)
-    won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
-    return {
-        "demonstrations": float(settings.count),
-        "success": won / settings.count,
-        "turns": len(table) / settings.count,
-    }
+    return pa.concat_tables([blocks[start] for start in starts]).combine_chunks()
 
 
 def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Table:

@@ -1,66 +1,40 @@
-"""Stage `eval`: a policy on held-out games. Success is counted once for each rollout."""
+"""A policy on held-out games. Success is counted once for each rollout."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.config import Experiment
+from turncredit.config import EvalMode
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.rollout import policy_id
-from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
 
 
-def evaluate(
-    *,
-    experiment: Experiment,
-    method: str,
-    seed: int,
-    round: int,
-    policy: str | Path,
-    tasks: str | Path,
-    out: str | Path,
-) -> dict[str, float]:
-    """Play the round's held-out games in every mode; write one row for each rollout.
+def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], common: Mapping[str, Any]) -> pa.Table:
+    """Play the games `rows` (numbers of the player's games) in every mode: an `evals` table, a row for each rollout.
 
-    The games and the random numbers are the same for every method and seed: differences between policies are
-    paired by game. `method` is `sft` for the policy before any update.
+    The games and the random numbers are the same for every method and seed: differences between policies are paired
+    by game. `common` are the columns that are the same in every row: `policy_id`, `method`, `seed`, `round`.
     """
-    settings = experiment.eval
-    games = Games(experiment, tasks)
-    rows = eval_tasks(experiment, round)
-    sampling = experiment.rollout
-    player = Player(experiment, policy, games, min(sampling.slots, len(rows)), processes=sampling.processes)
-    results, metrics = [], {}
-    for position, mode in enumerate(settings.modes):
+    results = []
+    for position, mode in enumerate(modes):
         done_before = position * len(rows)
-        starts = [
-            Start(
-                games.rows[number]["task_id"],
-                games.rows[number]["task_id"],
-                games.rows[number],
-                derive_seed("eval", mode.name, games.rows[number]["task_id"]),
-            )
-            for number in rows
-        ]
+        games = [player.games.rows[number] for number in rows]
+        starts = [Start(game["task_id"], game["task_id"], game, _seed(mode, game)) for game in games]
         played = player.play(
             starts,
             temperature=mode.temperature,
-            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(settings.modes)),
+            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(modes)),
         )
         for rollout in played:
             task = rollout.start.task
             results.append(
                 {
-                    "policy_id": policy_id(method, seed, 0 if method == "sft" else round),
-                    "method": method,
-                    "seed": seed,
-                    "round": round,
+                    **common,
                     "mode": mode.name,
                     "split": task["split"],
                     "task_id": task["task_id"],
@@ -73,19 +47,8 @@ def evaluate(
                     "tokens": rollout.tokens,
                 }
             )
-        metrics[f"success_{mode.name}"] = float(np.mean([rollout.success for rollout in played]))
-    made_by = tables.provenance(
-        "eval",
-        config={"eval": settings.model_dump(), "agent": experiment.agent.model_dump(), "round": round},
-        inputs={"policy": policy, "tasks": tasks},
-        seed=seed,
-    )
-    tables.write(pa.Table.from_pylist(results, schema=tables.schema("evals")), out, "evals", made_by)
-    return metrics
+    return pa.Table.from_pylist(results, schema=tables.schema("evals"))
 
 
-def eval_tasks(experiment: Experiment, round: int) -> list[int]:
-    """The rows of the eval tasks that `round` is evaluated on: its own slice where `eval.fresh`."""
-    slices = experiment.eval_rounds()
-    at = slices.index(round) if experiment.eval.fresh else 0
-    return list(range(at * experiment.eval.games, (at + 1) * experiment.eval.games))
+def _seed(mode: EvalMode, game: Mapping[str, Any]) -> int:
+    return derive_seed("eval", mode.name, game["task_id"])

@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from turncredit import agents
 from turncredit.agents import Agent, Prompt
-from turncredit.config import Experiment
+from turncredit.config import AgentConfig
 from turncredit.envs.protocol import State
-from turncredit.policy import tokenizer as tokenizers
-from turncredit.policy.engines import sampler
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
@@ -160,22 +158,17 @@ class ActiveRollout:
 
 
 class Player:
-    """A policy at the games of a table: tokenizer, agents and sampling engine as the experiment configures them."""
+    """A policy at the games of a table, through agents of one kind."""
 
-    def __init__(self, experiment: Experiment, policy: str | Path, games: Games, slots: int, *, processes: int = 1):
+    def __init__(self, policy: OpenPolicy, agent: AgentConfig, games: Games, slots: int, *, processes: int = 1):
         """`slots` rollouts side by side, shared out over `processes`; only a single process loads the policy here."""
-        self.agent = agents.load(experiment.agent.name)
-        self.games = games
-        self._experiment, self._policy = experiment, str(policy)
+        self.agent = agents.load(agent.name)
+        self.games, self._policy = games, policy
         self._slots, self._processes = slots, processes
-        self._tokenizer = tokenizers.load(policy)
-        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, experiment.agent.settings, games.env.WORDS)
-        self.max_new = experiment.agent.max_response_tokens
-        self._sampler = self._engine(slots) if processes == 1 else None
-
-    def _engine(self, slots: int) -> Sampler:
-        policy = self._experiment.policy
-        return sampler(policy.engine, self._policy, slots=slots, dtype=policy.dtype, eos_id=self._tokenizer.eos_id)
+        self._tokenizer = policy.tokenizer
+        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, agent.settings, games.env.WORDS)
+        self.max_new = agent.max_response_tokens
+        self._sampler = policy.sampler(slots) if processes == 1 else None
 
     def play(
         self,
@@ -213,7 +206,9 @@ class Player:
 
         def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
             chosen = [(number, starts[number]) for number in parts[part]]
-            for number, rollout in self._lockstep(self._engine(min(slots, len(chosen))), chosen, temperature, measure):
+            for number, rollout in self._lockstep(
+                self._policy.sampler(min(slots, len(chosen))), chosen, temperature, measure
+            ):
                 yield number, rollout.played.turns
 
         for number, turns in gathered(work, len(parts)):

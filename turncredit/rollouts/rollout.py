@@ -1,40 +1,27 @@
-"""Stage `rollout`: groups of rollouts of one policy, as a table of turns."""
+"""Groups of rollouts of one policy, as a table of turns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.config import Experiment
+from turncredit.config import RolloutConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
-from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 
 
-def rollout(
-    *,
-    experiment: Experiment,
-    method: str,
-    seed: int,
-    round: int,
-    policy: str | Path,
-    tasks: str | Path,
-    out: str | Path,
-) -> dict[str, float]:
-    """Sample `rollout.tasks` groups of `rollout.group_size` rollouts; write their turns.
+def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
+    """`settings.tasks` groups of `settings.group_size` rollouts of the player's policy.
 
     Games and random numbers depend on the seed and the round only, so that two methods are compared on the same
-    games with the same luck. `method` decides the sampling settings and is `sft` in round 1.
+    games with the same luck.
     """
-    settings = experiment.section_for(method, "rollout")
-    games = Games(experiment, tasks)
-    chosen = round_tasks(len(games), settings.tasks, seed, round)
+    games = player.games
     starts = [
         Start(
             group_id=games.rows[number]["task_id"],
@@ -42,37 +29,15 @@ def rollout(
             task=games.rows[number],
             seed=derive_seed(seed, "rollout", round, games.rows[number]["task_id"], copy),
         )
-        for number in chosen
+        for number in round_tasks(len(games), settings.tasks, seed, round)
         for copy in range(settings.group_size)
     ]
-    player = Player(experiment, policy, games, min(settings.slots, len(starts)), processes=settings.processes)
-    played = player.play(
+    return player.play(
         starts,
         temperature=settings.temperature,
         measure=True,
         on_done=lambda done: progress(done, len(starts)),
     )
-    agent = experiment.agent
-    common = {
-        "env": experiment.env.name,
-        "policy_id": policy_id(method, seed, round - 1),
-        "agent": player.agent.name,
-        "seed": seed,
-        "temperature": settings.temperature,
-    }
-    made_by = tables.provenance(
-        "rollout",
-        config={"rollout": settings.model_dump(), "agent": agent.model_dump(), "round": round},
-        inputs={"policy": policy, "tasks": tasks},
-        seed=seed,
-    )
-    tables.write(turn_table(played, common, player.agent.turn_columns), out, "turns", made_by)
-    return summary(played)
-
-
-def policy_id(method: str, seed: int, round: int) -> str:
-    """The name of the policy after `round` updates; before the first it is the shared `sft`."""
-    return "sft" if round == 0 else f"{method}/seed{seed}/round{round:02d}"
 
 
 def round_tasks(games: int, count: int, seed: int, round: int) -> list[int]:

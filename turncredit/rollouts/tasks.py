@@ -1,49 +1,35 @@
-"""Stage `tasks`: the games of one split."""
+"""The games of an environment: made or taken as a table, opened on demand."""
 
 from __future__ import annotations
-
-from collections import Counter
-from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 
 from turncredit import envs, tables
-from turncredit.config import Experiment
+from turncredit.config import EnvConfig
 from turncredit.errors import UserError
 
 
-def make_tasks(*, experiment: Experiment, split: Literal["train", "eval"], out: str | Path) -> dict[str, float]:
-    """Write the games of `split`. Returns how many there are, and of each family."""
-    settings = experiment.tasks
-    env = envs.load(experiment.env.name)
-    count = settings.train if split == "train" else settings.eval
-    name = settings.train_split if split == "train" else settings.eval_split
-    rows = env.make_tasks(name, count, settings.seed, env.Settings.model_validate(experiment.env.settings))
+def make_tasks(config: EnvConfig, split: str, count: int, seed: int, *, key: str) -> pa.Table:
+    """`count` games of the environment's split, as a `tasks` table.
+
+    Raises UserError, naming the configuration's `key`, for a split that has fewer.
+    """
+    env = envs.load(config.name)
+    rows = env.make_tasks(split, count, seed, env.Settings.model_validate(config.settings))
     if len(rows) < count:
-        raise UserError(
-            f"tasks.{split} asks for {count} games, but the split '{name}' has only {len(rows)}; lower tasks.{split}"
-        )
-    made_by = tables.provenance(
-        "tasks",
-        config={"env": experiment.env.model_dump(), "split": name, "count": count},
-        seed=settings.seed,
-    )
-    table = pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
-    tables.write(table, out, "tasks", made_by)
-    families = Counter(row["family"] for row in rows)
-    return {"games": float(len(rows)), **{f"games_{family}": float(n) for family, n in sorted(families.items())}}
+        raise UserError(f"{key} asks for {count} games, but the split '{split}' has only {len(rows)}; lower {key}")
+    return pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
 
 
 class Games:
     """The games of a tasks table, opened on demand."""
 
-    def __init__(self, experiment: Experiment, path: str | Path):
-        self._env = envs.load(experiment.env.name)
-        self._settings = self._env.Settings.model_validate(experiment.env.settings)
-        self.rows = tables.read(path, "tasks").to_pylist()
+    def __init__(self, env: EnvConfig, tasks: pa.Table, where: str = "tasks"):
+        self._env = envs.load(env.name)
+        self._settings = self._env.Settings.model_validate(env.settings)
+        self.rows = tasks.to_pylist()
         if not self.rows:
-            raise UserError(f"{path}: no games in this table; make it again with tasks.train and tasks.eval above 0")
+            raise UserError(f"{where}: no games in this table; make it again with tasks.train and tasks.eval above 0")
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from turncredit import tables
-from turncredit.config import Experiment
 from turncredit.credit import compute, resolve
 from turncredit.seeding import derive_seed
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
 from turncredit.turns import Turns
 
 
-def credit(
-    *,
-    experiment: Experiment,
-    method: str,
-    seed: int,
-    round: int,
-    turns: str | Path,
-    side: Mapping[str, str | Path],
-    out: str | Path,
-) -> dict[str, float]:
-    """Write the credits of `turns` by `method`. `side` names the side tables that the method reads."""
-    entry = experiment.define.get(method)
-    resolved = resolve(experiment.definition(method), method)
-    view = Turns(
-        tables.read(turns, "turns"), {name: tables.read(path, name) for name, path in side.items()}, where=str(turns)
-    )
-    table = compute(view, resolved, seed=derive_seed(seed, "credit", round))
-    made_by = tables.provenance(
-        "credit",
-        config={"method": method, "define": entry.model_dump() if entry else None, "round": round},
-        inputs={"turns": turns, **side},
-        seed=seed,
-    )
-    tables.write(table, out, "credits", made_by)
+class Config(Slice):
+    """What decides the method's credit: its entry in the configuration, or a built-in method's name."""
+
+    method: dict[str, Any] | str
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The method's definition."""
+    return Config(method=plan.experiment.definition(at.method))
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The turns, the side tables that the method reads, and the user's own file where it is one's own."""
+    path = plan.layout.path
+    files: Inputs = {"turns": path("turns", at.keys)}
+    for name in plan.method(at.method).needs:
+        keys = plan.labels_at(at, at.method) if name == "labels" else at
+        files[name] = path(name, keys.keys)
+    own = plan.own_file(at.method)
+    return {**files, "method": own} if own else files
+
+
+OUTPUTS = {"credits": "credits"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the credits; returns the advantages' size and how many are zero."""
+    config, at = job.config, job.at
+    method = resolve(config.method, at.method)
+    side = {name: job.table(name, name) for name in method.needs}
+    view = Turns(job.table("turns", "turns"), side, where=job.path("turns"))
+    table = compute(view, method, seed=derive_seed(at.seed, "credit", at.round))
+    job.write("credits", table)
     advantage_N = table.column("advantage").to_numpy()
     return {
         "advantage_rms": float(np.sqrt(np.mean(advantage_N**2))),

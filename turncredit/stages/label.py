@@ -3,43 +3,66 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from pathlib import Path
+from typing import Any, NamedTuple
 
-from turncredit import tables
-from turncredit.config import Experiment
 from turncredit.heartbeat import progress
-from turncredit.judges.config import Ask, decides
+from turncredit.judges.config import JudgeConfig, decides
 from turncredit.judges.label import costs, label_turns
+from turncredit.layout import JUDGE_CACHE
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
 
 
-def label(
-    *,
-    experiment: Experiment,
-    ask: Ask,
-    turns: str | Path,
-    cache: str | Path,
-    out: str | Path,
-) -> dict[str, float]:
-    """Write the labels that the experiment's judge gives `turns`; returns what they cost.
+class Config(Slice):
+    """What of the judge decides its labels."""
 
-    `cache` is the folder of the language model's answers, shared by all experiments. With `judge.serve` the model's
-    server runs on this node for as long as this takes.
+    judge: dict[str, Any]
+
+
+class Operation(NamedTuple):
+    """The whole judge (its address, how many requests at once, ...), and the folder of a model's answers."""
+
+    judge: JudgeConfig
+    cache: str
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The judge's name is among the keys; this is the rest of what decides."""
+    return Config(judge=decides(plan.experiment.judge))
+
+
+def operation(plan: Plan, at: At) -> Operation:
+    """All experiments share one cache."""
+    return Operation(plan.experiment.judge, str(plan.results / JUDGE_CACHE))
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The turns."""
+    return {"turns": plan.layout.path("turns", at.keys)}
+
+
+OUTPUTS = {"labels": "labels"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the labels; returns what they cost.
+
+    With `judge.serve` the model's server runs on this node for as long as this takes.
     """
-    config = experiment.judge
-    table = tables.read(turns, "turns")
+    turns = job.table("turns", "turns")
+    judge, cache = job.operation
     with ExitStack() as stack:
-        if config.serve is not None:
+        if judge.serve is not None:
             from turncredit.judges.serve import serving
 
-            config = stack.enter_context(serving(config))
+            judge = stack.enter_context(serving(judge))
         labels = label_turns(
-            table,
-            config,
-            ask=ask,
+            turns,
+            judge,
+            ask=job.at.ask,  # type: ignore[arg-type]
             cache=cache,
-            where=str(turns),
-            progress=lambda done: progress(done, table.num_rows),
+            where=job.path("turns"),
+            progress=lambda done: progress(done, turns.num_rows),
         )
-    made_by = tables.provenance("label", config={"judge": decides(config), "ask": ask}, inputs={"turns": turns})
-    tables.write(labels, out, "labels", made_by)
+    job.write("labels", labels)
     return costs(labels)

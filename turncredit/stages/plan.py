@@ -1,179 +1,213 @@
-"""What the pipeline must know before a job runs: whether the configuration can work, and what each stage reads of it.
+"""What every job of an experiment reads and makes: the configuration and the layout, put together.
 
-`reads` is the part of the configuration that decides a job's result. Snakemake keeps it with the job's output and
-runs the job again when it has changed, and only then.
+Rules, jobs of several stages, and `turncredit where` ask here, so that they cannot disagree. Nothing here imports
+torch: planning tens of thousands of jobs takes seconds.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from turncredit import agents, envs, tables
-from turncredit.config import Experiment, validated
-from turncredit.credit.configured import configured_method
-from turncredit.credit_models.settings import ModelSettings, model_settings
-from turncredit.errors import UserError
-from turncredit.judges.config import decides
-from turncredit.judges.rule import GRAMMARS
+from turncredit.config import Experiment, RolloutConfig
+from turncredit.credit import Method
+from turncredit.credit.configured import ask_of, configured_method
+from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
+from turncredit.errors import UserError, nearest
+from turncredit.judges.config import judge_name
+from turncredit.layout import METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
+from turncredit.stages.job import At, Inputs, Job, Slice
+
+#: The stages, in the order in which a round runs them.
+STAGES = (
+    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit",
+    "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages", "invariants",
+    "report", "track",
+)  # fmt: skip
+
+#: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
+VARIES_BY = ("policy", "method", "split")
 
 
-def check(experiment: Experiment) -> None:
-    """Raise UserError, one line, for what would only fail in a job: environment, agent, their settings, methods."""
-    environment = envs.load(experiment.env.name)
-    settings = validated(environment.Settings, experiment.env.settings, "env.settings")
-    _check_agent(experiment)
-    for name, entry in experiment.define.items():
-        if "values" in configured_method(experiment, name).needs or entry.model:
-            credit_model(experiment, name)
-    for name in _credited(experiment):
-        _check_columns(experiment, name)
-        by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
-        if by_rule and experiment.env.name not in GRAMMARS:
+class Plan:
+    """The plan of an experiment below the folder `results`."""
+
+    def __init__(self, experiment: Experiment, results: str | Path = "results"):
+        self.experiment = experiment
+        self.results = Path(results)
+        self.layout: Layout = layout_of(experiment, results)
+        self._methods: dict[str, Method] = {}
+        self._models: dict[str, tuple[str, ModelSettings]] = {}
+        self._slices: dict[tuple[str, At], Slice] = {}
+
+    # Methods ------------------------------------------------------------------------------------------------------
+
+    def method(self, name: str) -> Method:
+        """The method that the configuration calls `name`."""
+        if name not in self._methods:
+            self._methods[name] = configured_method(self.experiment, name)
+        return self._methods[name]
+
+    def model(self, name: str) -> tuple[str, ModelSettings]:
+        """The learned credit model behind the method `name`, and its settings."""
+        if name not in self._models:
+            try:
+                self._models[name] = model_settings(self.experiment, name)
+            except UserError as error:
+                raise UserError(f"config: {error}") from None
+        return self._models[name]
+
+    def learns(self, name: str) -> bool:
+        """Whether a learned credit model is behind the method `name`."""
+        return "values" in self.method(name).needs
+
+    def own_file(self, name: str) -> str | None:
+        """The user's own file that defines the method, if it is one's own."""
+        entry = self.experiment.define.get(name)
+        return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
+
+    @cached_property
+    def agent_file(self) -> dict[str, str]:
+        """The user's own file that defines the agent as the input `agent`, if it is one's own."""
+        name = self.experiment.agent.name
+        return {"agent": name.partition(".py")[0] + ".py"} if ".py" in name else {}
+
+    def labels_at(self, at: At, name: str) -> At:
+        """The keys of the labels, on the turns of `at`, that the method `name` reads."""
+        judge, ask = judge_name(self.experiment.judge), ask_of(self.method(name))
+        return At(policy=at.policy, seed=at.seed, round=at.round, judge=judge, ask=ask)
+
+    def hiddens_at(self, at: At, name: str) -> At:
+        """The keys of the hidden states, of the turns of `at`, that the method's credit model reads."""
+        _, model = self.model(name)
+        # In round 1 the SFT policy is the current one.
+        read = SFT if at.round == 1 else model.read
+        return At(policy=at.policy, seed=at.seed, round=at.round, read=read, point=model.point)
+
+    # Policies -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def samplings(self) -> dict[str, RolloutConfig]:
+        """The sampling settings behind each `sft-<sampling>`: the experiment's, and those that methods override."""
+        sections = [self.experiment.section_for(name, "rollout") for name in (SFT, *self.experiment.define)]
+        return {f"{SFT}-{sampling_name(section)}": section for section in sections}  # type: ignore[arg-type,misc]
+
+    def sampling(self, policy: str) -> RolloutConfig:
+        """The settings that the turns with the key `policy` are sampled with."""
+        if not policy.startswith(f"{SFT}-"):
+            return self.experiment.section_for(policy, "rollout")  # type: ignore[return-value]
+        if policy not in self.samplings:
             raise UserError(
-                f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
-                f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
+                f"no method samples as '{policy}' says{nearest(policy, self.samplings)}; there are "
+                f"{', '.join(self.samplings)}"
             )
-        if "values" in configured_method(experiment, name).needs:
-            _check_turns(experiment, name, getattr(settings, "horizon", None))
+        return self.samplings[policy]
 
+    def turns_at(self, method: str, seed: int, round: int) -> At:
+        """The keys of the turns that the run of `method` learns from in `round`."""
+        return At(policy=sampled_by(self.experiment, method, round), seed=seed, round=round)
 
-def _credited(experiment: Experiment) -> list[str]:
-    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
-    compared = experiment.audit_methods() if experiment.audit.rounds else ()
-    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
+    def policy_before(self, method: str, seed: int, round: int) -> str:
+        """The policy that a run's round starts from: the SFT policy in round 1, the previous round's after that."""
+        if round == 1:
+            return self.layout.path("sft_policy")
+        return self.layout.path("policy", method=method, seed=seed, round=round - 1)
 
+    def sampler(self, at: At) -> str:
+        """The policy that sampled the turns of `at`. Raises UserError for turns that no run has."""
+        shared = at.policy.startswith(f"{SFT}-")
+        if shared != (at.round == 1):
+            should = sampled_by(self.experiment, SFT if shared else at.policy, 1)
+            raise UserError(
+                f"rollouts/{at.policy}/.../round{at.round:02d}: round 1 is sampled by the SFT policy ({should}), and "
+                "later rounds by the run of a method"
+            )
+        return self.policy_before(at.policy, at.seed, at.round)
 
-def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]:
-    """The learned credit model behind the method `name`, and its settings."""
-    try:
-        return model_settings(experiment, name)
-    except UserError as error:
-        raise UserError(f"config: {error}") from None
+    def rounds_before(self, at: At) -> list[At]:
+        """The keys of the rounds that the credit model of `at.method` learns from on these turns, oldest first."""
+        kind, _ = self.model(at.method)
+        return [self._round_of(at, round) for round in replay_rounds(kind, at.round)]
 
+    def round_before(self, at: At) -> At | None:
+        """The keys of the round before, on the same run's turns; None in round 1."""
+        return None if at.round == 1 else self._round_of(at, at.round - 1)
 
-def _check_columns(experiment: Experiment, name: str) -> None:
-    """Raise UserError where a method reads columns of the turns that the stage rollout does not write."""
-    agent = agents.load(experiment.agent.name)
-    written = {*tables.schema("turns").names, *agent.turn_columns}
-    missing = [column for column in configured_method(experiment, name).reads if column not in written]
-    if missing:
-        where = "methods" if name in experiment.methods else "audit.methods"
-        raise UserError(
-            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
-            f"'{agent.name}' does not write; take an agent that does (agent.name), or another method"
+    def _round_of(self, at: At, round: int) -> At:
+        policy = sampled_by(self.experiment, at.policy, round)
+        return At(policy=policy, method=at.method, seed=at.seed, round=round)
+
+    # Audits -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def audited(self) -> list[At]:
+        """The keys of the turns that the audit looks at."""
+        run = self.experiment.audit.run
+        return [self.turns_at(run, seed, round) for seed, round in self.experiment.audited()] if run else []
+
+    @cached_property
+    def audit_methods(self) -> list[str]:
+        """The methods whose credit the audit compares, in the order of its tables."""
+        return list(self.experiment.audit_methods())
+
+    @cached_property
+    def audit_learned(self) -> list[str]:
+        """Those of them that have a learned credit model."""
+        return [name for name in self.audit_methods if self.learns(name)]
+
+    def audit_outputs(self, at: At) -> list[str]:
+        """What the audit makes of the turns `at`."""
+        names = ["branches", "fidelity", "gradients"]
+        names += ["leaks"] if self.audit_learned else []
+        names += ["pages"] if self.experiment.audit.pages else []
+        credits = [self.layout.path("credits", at.keys, method=name) for name in self.audit_methods]
+        return [*credits, *(self.layout.path(name, at.keys) for name in (*names, "rollout_invariants"))]
+
+    # Jobs ---------------------------------------------------------------------------------------------------------
+
+    def slice(self, stage: str, at: At) -> Slice:
+        """The part of the configuration that decides what a job makes."""
+        keys = getattr(load(stage), "VARIES_BY", VARIES_BY)
+        which = stage, At(**{key: value for key, value in at.keys.items() if key in keys})
+        if which not in self._slices:
+            self._slices[which] = load(stage).config(self, at)
+        return self._slices[which]
+
+    def inputs(self, stage: str, at: At) -> Inputs:
+        """The files and folders that a job reads, by name."""
+        return load(stage).inputs(self, at)
+
+    def outputs(self, stage: str, at: At) -> dict[str, str]:
+        """The files and folders that a job makes, by name."""
+        return {name: self.layout.path(kind, at.keys) for name, kind in load(stage).OUTPUTS.items()}
+
+    def metrics(self, stage: str, at: At) -> str:
+        """The file in which a job leaves what it measured."""
+        return f"{self.layout.root}/{fill(METRICS[stage], at.keys)}"
+
+    def operation(self, stage: str, at: At) -> Any:
+        """What a job needs of the configuration that cannot change what it makes; None for most stages."""
+        find = getattr(load(stage), "operation", None)
+        return find(self, at) if find else None
+
+    def job(self, stage: str, at: At, **more: Any) -> Job:
+        """The job of `stage` with the keys `at`."""
+        return Job(
+            stage=stage,
+            at=at,
+            config=self.slice(stage, at),
+            input=self.inputs(stage, at),
+            output=self.outputs(stage, at),
+            outputs=load(stage).OUTPUTS,
+            operation=self.operation(stage, at),
+            **more,
         )
 
 
-def _check_agent(experiment: Experiment) -> None:
-    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that can't teach it."""
-    agent = agents.load(experiment.agent.name)
-    validated(agent.Settings, experiment.agent.settings, "agent.settings")
-    written = {*tables.schema("demos").names, *getattr(envs.load(experiment.env.name), "EXPERT_COLUMNS", {})}
-    missing = [column for column in agent.demo_columns if column not in written]
-    if missing and experiment.sft.epochs:
-        raise UserError(
-            f"config: agent: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
-            f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
-            "warm start (sft.epochs: 0)"
-        )
-
-
-def _agent(experiment: Experiment) -> dict[str, Any]:
-    """What of the configuration decides how the agent acts: its entry, and the content of a file of one's own."""
-    entry = experiment.agent.model_dump(mode="json")
-    return {**entry, "file": tables.file_hash(entry["name"])} if entry["name"].endswith(".py") else entry
-
-
-def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
-    """Raise UserError where a rollout can be longer than what the method's credit model reads."""
-    kind, settings = credit_model(experiment, name)
-    longest = getattr(settings, "max_turns", None)
-    if longest is not None and horizon is not None and longest < horizon:
-        raise UserError(
-            f"config: methods: '{name}' reads at most {longest} turns (max_turns of its model {kind}), but "
-            f"env.settings.horizon is {horizon}; set define.{name}.model.max_turns"
-        )
-
-
-def method_file(experiment: Experiment, name: str) -> str | None:
-    """The user's own file that defines the method, if it is one's own."""
-    entry = experiment.define.get(name)
-    return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
-
-
-def learned(experiment: Experiment) -> list[str]:
-    """The methods of the audit that have a learned credit model."""
-    return [name for name in experiment.audit_methods() if "values" in configured_method(experiment, name).needs]
-
-
-def reads(experiment: Experiment, stage: str, *, split: str = "", method: str = "", round: int = 0) -> dict[str, Any]:
-    """The part of the configuration that a job of `stage` reads, as plain data.
-
-    `split` is for tasks, `method` for rollout, credit_model, values, credit and update, `round` for eval. Raises
-    KeyError for a stage that is not one of the pipeline's.
-    """
-    whole = experiment.model_dump(mode="json")
-    policy, evaluation = whole["policy"], whole["eval"]
-    playing = {"env": whole["env"], "agent": _agent(experiment), "engine": policy["engine"], "dtype": policy["dtype"]}
-    if stage == "tasks":
-        keys = (split, f"{split}_split", "seed")
-        return {"env": whole["env"], **{key: whole["tasks"][key] for key in keys}}
-    if stage == "demos":
-        return {"env": whole["env"], "demos": whole["demos"]}
-    if stage == "base":
-        return {key: policy[key] for key in ("source", "revision", "scratch", "dtype")}
-    if stage == "sft":
-        shared = {"tokens_per_pass": whole["update"]["tokens_per_pass"], "dtype": policy["dtype"]}
-        return {"agent": _agent(experiment), "sft": whole["sft"], "lora": policy["lora"], **shared}
-    if stage == "rollout":
-        return {**playing, "rollout": experiment.section_for(method, "rollout").model_dump(mode="json")}
-    if stage == "credit":
-        return {"method": experiment.definition(method)}
-    if stage == "hiddens":
-        return {"dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
-    if stage in {"credit_model", "values"}:
-        kind, settings = credit_model(experiment, method)
-        return {"model": kind, "settings": settings.model_dump()}
-    if stage == "invariants":
-        return {"judge": decides(experiment.judge), "dtype": policy["dtype"]}
-    if stage == "leaks":
-        parts = ("credit", "credit_model")
-        return {name: {part: reads(experiment, part, method=name) for part in parts} for name in learned(experiment)}
-    if stage == "label":
-        return decides(experiment.judge)
-    if stage == "update":
-        section = experiment.section_for(method, "update").model_dump(mode="json")
-        # A learning rate that decays over the rounds depends on how many there are; a constant one does not.
-        rounds = {"rounds": whole["rounds"]} if section["final_lr"] < 1 else {}
-        return {"update": section, "lora": policy["lora"], "dtype": policy["dtype"], **rounds}
-    if stage == "eval":
-        # Which slice of the held-out games is the round's, not how many rounds there are: more rounds change nothing.
-        rounds = experiment.eval_rounds()
-        if round not in rounds:
-            raise UserError(f"round {round} is not evaluated; eval.every and rounds make it {rounds}")
-        at = rounds.index(round) if evaluation["fresh"] else 0
-        kept = {key: evaluation[key] for key in ("games", "modes")}
-        return {**playing, **kept, "slice": at, "slots": whole["rollout"]["slots"]}
-    if stage == "branch":
-        return {**playing, "branch": whole["audit"]["branch"], "slots": whole["rollout"]["slots"]}
-    if stage == "fidelity":
-        return {"methods": list(experiment.audit_methods())}
-    if stage == "gradients":
-        updates = {name: _of_loss(experiment, name) for name in experiment.audit_methods()}
-        return {"methods": updates, "dtype": policy["dtype"], "tokens_per_pass": whole["update"]["tokens_per_pass"]}
-    if stage == "pages":
-        names = experiment.audit_methods()
-        return {
-            "pages": experiment.audit.pages,
-            "methods": {name: reads(experiment, "credit", method=name) for name in names},
-        }
-    if stage == "report":
-        return {key: whole[key] for key in ("methods", "seeds", "rounds", "eval")}
-    raise KeyError(stage)
-
-
-def _of_loss(experiment: Experiment, name: str) -> dict[str, Any]:
-    """What of a method's update settings decides its gradient at the policy that sampled."""
-    settings = experiment.section_for(name, "update").model_dump(mode="json")
-    keys = ("minibatch", "loss_aggregation", "advantage_scale", "skip_dead_groups", "kl")
-    return {key: settings[key] for key in keys}
+def load(stage: str) -> Any:
+    """The module of a stage. Raises UserError with the nearest name."""
+    if stage not in STAGES:
+        raise UserError(f"unknown stage '{stage}'{nearest(stage, STAGES)}; there are {', '.join(STAGES)}")
+    return import_module(f"turncredit.stages.{stage}")

@@ -1,20 +1,18 @@
-"""Stage `sft`: the supervised warm start on demonstrations, loss on the expert's own actions only."""
+"""The supervised warm start on demonstrations, loss on the expert's own actions only."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit import agents, envs, tables
+from turncredit import agents
 from turncredit.agents import Parsed
-from turncredit.config import AgentConfig, Experiment
+from turncredit.config import AgentConfig, SftConfig
 from turncredit.errors import UserError
-from turncredit.files import new_folder
 from turncredit.heartbeat import progress
 from turncredit.policy import models, tokenizer
 from turncredit.policy.sampling import device
@@ -25,33 +23,20 @@ from turncredit.training.shards import cut_into_shards, together
 from turncredit.words import Words
 
 
-def sft(
+def train(
+    model: torch.nn.Module,
+    sequences: Sequence[TokenSequence],
+    settings: SftConfig,
     *,
-    experiment: Experiment,
-    base: str | Path,
-    demos: str | Path,
-    out: str | Path,
-    log: str | Path,
+    tokens_per_pass: int,
     processes: int = 1,
-) -> dict[str, float]:
-    """Train the base model on the demonstrations; write the policy's folder and one log row a step.
+) -> list[dict[str, float]]:
+    """Imitate the demonstrations in place; returns one log row a step (schema `sft_log`).
 
     `processes` compute the shards of a minibatch side by side; how many does not change the result. With no epochs
-    nothing is imitated: the policy is the base model (with adapters that do nothing yet, if any).
+    nothing is imitated.
     """
-    settings = experiment.sft
-    encoder = tokenizer.load(base)
-    words = envs.load(experiment.env.name).WORDS
-    table = tables.read(demos, "demos")
-    if settings.successful_only:
-        table = table.filter(table.column("success"))
-    sequences = demonstrations(table, encoder, experiment.agent, words, str(demos)) if settings.epochs else []
-    if settings.epochs and not sequences:
-        raise UserError(f"{demos}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon")
-    model = models.load_model(base, dtype=experiment.policy.dtype)
-    if experiment.policy.lora:
-        model = models.add_lora(model, experiment.policy.lora, derive_seed(settings.seed, "lora"))
-    model.to(device()).train()
+    model.train()
     optimizer = make_optimizer(
         models.trained_parameters(model),
         settings.optimizer,
@@ -61,7 +46,7 @@ def sft(
         weight_decay=settings.weight_decay,
     )
     order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
-    rows = []
+    rows: list[dict[str, float]] = []
     with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
         for step, batch in enumerate(order):
             share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
@@ -72,24 +57,14 @@ def sft(
             def imitate(shard: int, step=step, batch=batch, learnt=learnt, shards=shards) -> dict[str, float]:
                 torch.manual_seed(derive_seed(settings.seed, "sft dropout", step, shard))
                 part = [batch[i] for i in shards[shard]]
-                return {"loss": _imitate(model, part, learnt, experiment.update.tokens_per_pass)}
+                return {"loss": _imitate(model, part, learnt, tokens_per_pass)}
 
             loss = sum(said["loss"] for said in team.gradient(imitate))
             optimizer.step(settings.max_grad_norm)
             if team.leads:
                 rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
                 progress(step + 1, len(order))
-    with new_folder(out) as folder:
-        models.save_model(model, folder, base=base, final=out)
-    made_by = tables.provenance(
-        "sft",
-        config={"sft": settings.model_dump(), "agent": experiment.agent.model_dump()},
-        inputs={"base": base, "demos": demos},
-        seed=settings.seed,
-    )
-    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("sft_log")), log, "sft_log", made_by)
-    loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
-    return {"steps": float(len(rows)), **loss}
+    return rows
 
 
 def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt: int, tokens_per_pass: int) -> float:
@@ -150,7 +125,7 @@ def demonstrations(
 
 
 def minibatches(
-    sequences: list[TokenSequence], size: int, epochs: float, rng: np.random.Generator
+    sequences: Sequence[TokenSequence], size: int, epochs: float, rng: np.random.Generator
 ) -> Iterator[list[TokenSequence]]:
     """Shuffled minibatches for `epochs` passes (a fraction of a pass counts), like lengths together."""
     wanted = max(1, round(epochs * len(sequences) / size)) if epochs else 0

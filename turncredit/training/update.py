@@ -1,4 +1,4 @@
-"""Stage `update`: one round of clipped policy gradient. Every method shares it; only `advantage` differs."""
+"""One round of clipped policy gradient. Every method shares it; only `advantage` differs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turncredit import tables
-from turncredit.config import Experiment, UpdateConfig
+from turncredit.config import LossConfig, UpdateConfig
 from turncredit.errors import UserError
-from turncredit.files import new_folder
 from turncredit.heartbeat import progress
 from turncredit.policy import models
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
-from turncredit.rollouts.rollout import policy_id
 from turncredit.seeding import derive_seed, generator
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.training.optimizers import Optimizers, make_optimizer
@@ -39,98 +39,112 @@ STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
 
 
 def update(
+    policy: OpenPolicy,
+    settings: UpdateConfig,
+    data: TrainingSet,
     *,
-    experiment: Experiment,
-    method: str,
+    reference: OpenPolicy,
+    rate: float,
     seed: int,
     round: int,
-    policy: str | Path,
-    reference: str | Path,
-    turns: str | Path,
-    credits: str | Path,
-    out: str | Path,
-    updates: str | Path,
     processes: int = 1,
-) -> dict[str, float]:
-    """Improve `policy` on its rollouts and their credits; write the new policy and one log row a step.
+) -> Updated:
+    """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
-    `reference` is the policy that the KL penalty, if any, holds on to (the SFT policy). `processes` compute the shards
-    of a minibatch side by side; how many does not change the result.
+    reference   the policy that the KL penalty, if any, holds on to (the SFT policy)
+    rate        the share of the learning rate in this round (`round_rate`)
+    processes   compute the shards of a minibatch side by side; how many does not change the result
     """
-    settings: UpdateConfig = experiment.section_for(method, "update")  # type: ignore[assignment]
-    sequences, advantage_N, temperature = training_set(turns, credits, settings)
-    model = models.load_model(policy, dtype=experiment.policy.dtype, trainable=True)
+    state = TrainerState.load(policy.folder, settings)
+    model = policy.model(trainable=True)
     _checkpoint_gradients(model, settings)
-    model.to(device()).train()
-    state = _State.load(policy, settings)
-    optimizer = _optimizer(model, settings, policy)
-    reference_logprobs = (
-        _reference_logprobs(reference, experiment, sequences, temperature) if settings.kl != "none" else None
-    )
-    steps = list(_minibatches(sequences, settings, generator(seed, "update order", round)))
-    decay = 1 - (1 - settings.final_lr) * (round - 1) / max(1, experiment.rounds - 1)
-    advantages = torch.from_numpy(advantage_N).float().to(device())
-    objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, temperature)
+    model.train()
+    optimizer = _optimizer(model, settings, policy.folder)
+    reference_logprobs = _reference_logprobs(reference, settings, data) if settings.kl != "none" else None
+    steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
+    advantages = torch.from_numpy(data.advantage_N).float().to(device())
+    objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, data.temperature)
     rows = []
     with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
         for number, (epoch, batch) in enumerate(steps):
-            share = decay * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
+            share = rate * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
             optimizer.set_rate(share)
             dropout = derive_seed(seed, "update dropout", round, number)
             row = minibatch_step(model, optimizer, team, objective, batch, dropout)
             state.steps += 1
             if team.leads:
-                identity = {"policy_id": policy_id(method, seed, round), "step": state.steps, "epoch": epoch}
-                rows.append({**identity, "lr": share * settings.lr, **row})
+                rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
-    metrics = _summary(rows, sequences, state)
+    metrics = _summary(rows, data.sequences, state)
     if settings.kl_target and rows:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
-    with new_folder(out) as folder:
-        models.save_model(model, folder, base=policy, final=out)
-        state.save(folder)
-        moments = optimizer.state() if settings.keep_optimizer else {}
-        if moments:  # also of a round that had nothing to learn: the next one goes on with them
-            save_file(moments, folder / MOMENTS_FILE)
-    made_by = tables.provenance(
-        "update",
-        config={"update": settings.model_dump(), "method": method, "round": round},
-        inputs={"policy": policy, "turns": turns, "credits": credits},
-        seed=seed,
-    )
-    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("updates")), updates, "updates", made_by)
-    return metrics
+    # The moments also of a round that had nothing to learn: the next one goes on with them.
+    moments = optimizer.state() if settings.keep_optimizer else {}
+    return Updated(model, rows, state, moments, metrics)
 
 
-def training_set(
-    turns: str | Path, credits: str | Path, settings: UpdateConfig
-) -> tuple[list[TokenSequence], np.ndarray, float]:
+def round_rate(final_lr: float, round: int, rounds: int) -> float:
+    """The share of the learning rate in `round`: 1 in the first, `final_lr` in the last, linear between."""
+    return 1 - (1 - final_lr) * (round - 1) / max(1, rounds - 1)
+
+
+class TrainingSet(NamedTuple):
+    """What a round's update learns from: sequences, the advantage of each turn (N), the sampling temperature."""
+
+    sequences: list[TokenSequence]
+    advantage_N: np.ndarray
+    temperature: float
+
+
+class Updated(NamedTuple):
+    """What a round's update made: the model, a log row for each step, what is carried to the next round, metrics."""
+
+    model: torch.nn.Module
+    rows: list[dict]
+    state: TrainerState
+    moments: dict[str, torch.Tensor]
+    metrics: dict[str, float]
+
+    def save(self, folder: Path, *, base: Path, final: Path) -> None:
+        """Write the new policy to `folder`, which will be renamed to `final`; tokenizer files come from `base`."""
+        models.save_model(self.model, folder, base=base, final=final)
+        self.state.save(folder)
+        if self.moments:
+            save_file(self.moments, folder / MOMENTS_FILE)
+
+
+#: the columns of the turns that `training_set` reads
+COLUMNS = (
+    "rollout_id", "turn", "group_id", "context_reset", "prompt_ids", "response_ids", "response_logprobs",
+    "temperature", "reward",
+)  # fmt: skip
+
+
+def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where: str = "credits") -> TrainingSet:
     """Sequences to learn from, the advantage of each turn (N,), and the temperature they were sampled at.
 
     Left out are groups whose rollouts all had the same return (with `skip_dead_groups`) and, without a KL penalty,
-    sequences whose advantages are all zero: they would only dilute a mean over tokens.
+    sequences whose advantages are all zero: they would only dilute a mean over tokens. `where` names the credits in
+    errors.
     """
-    columns = ["rollout_id", "turn", "group_id", "context_reset", "prompt_ids", "response_ids", "response_logprobs"]
-    table = tables.read(turns, columns=[*columns, "temperature", "reward"])
-    credit = tables.read(credits, columns=["group_id", "rollout_id", "turn", "advantage"])
     for key in tables.KEYS:
-        if not table.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
-            raise UserError(f"{credits}: its rows are not those of {turns} (column '{key}' differs); make it again")
+        if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
+            raise UserError(f"{where}: its rows are not those of the turns (column '{key}' differs); make it again")
     advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
     if not np.isfinite(advantage_N).all():
-        raise UserError(f"{credits}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
+        raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
     if settings.advantage_scale == "rms" and np.any(advantage_N):
         advantage_N = advantage_N / np.sqrt(np.mean(advantage_N**2))
-    rollout_N = rollout_numbers(table)
-    sequences = sequences_of(table, rollout_N)
-    dead = _dead_rollouts(table, rollout_N) if settings.skip_dead_groups else set()
+    rollout_N = rollout_numbers(turns)
+    sequences = sequences_of(turns, rollout_N)
+    dead = _dead_rollouts(turns, rollout_N) if settings.skip_dead_groups else set()
     live = [
         sequence
         for sequence in sequences
         if sequence.rollout not in dead
         and (settings.kl != "none" or np.any(advantage_N[sequence.turn[sequence.turn >= 0]]))
     ]
-    return live, advantage_N, only_value(table, "temperature", str(turns), "an update")
+    return TrainingSet(live, advantage_N, only_value(turns, "temperature", where, "an update"))
 
 
 def rollout_numbers(table: pa.Table) -> list[int]:
@@ -250,32 +264,32 @@ def minibatch_step(
 
 
 @torch.no_grad()
-def _reference_logprobs(
-    folder: str | Path, experiment: Experiment, sequences: Sequence[TokenSequence], temperature: float
-) -> dict[int, torch.Tensor]:
+def _reference_logprobs(reference: OpenPolicy, settings: UpdateConfig, data: TrainingSet) -> dict[int, torch.Tensor]:
     """The reference policy's log-probabilities of each sequence's learned tokens, once for the round."""
-    model = models.load_model(folder, dtype=experiment.policy.dtype).to(device()).eval()
+    model = reference.model().eval()
     out = {}
-    for part in batches(sequences, experiment.update.tokens_per_pass):
+    for part in batches(data.sequences, settings.tokens_per_pass):
         ids, turn, _ = stack(part, device())
-        logprobs = token_logprobs(model, ids, turn >= 0, temperature)
+        logprobs = token_logprobs(model, ids, turn >= 0, data.temperature)
         sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
         out.update({id(sequence): piece for sequence, piece in zip(part, logprobs.split(sizes), strict=True)})
     return out
 
 
-class _State:
+class TrainerState:
     """What the trainer carries from round to round besides the optimiser's moments."""
 
     def __init__(self, steps: int, kl_coefficient: float):
         self.steps, self.kl_coefficient = steps, kl_coefficient
 
     @classmethod
-    def load(cls, policy: str | Path, settings: UpdateConfig) -> _State:
+    def load(cls, policy: str | Path, settings: UpdateConfig) -> TrainerState:
+        """The state kept in the policy's folder; that of the first round where there is none."""
         file = Path(policy) / STATE_FILE
         return cls(**json.loads(file.read_text())) if file.exists() else cls(0, settings.kl_coefficient)
 
     def save(self, folder: Path) -> None:
+        """Write it to a policy's folder."""
         (folder / STATE_FILE).write_text(json.dumps({"steps": self.steps, "kl_coefficient": self.kl_coefficient}))
 
 
@@ -302,7 +316,7 @@ def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Pat
     return optimizer
 
 
-def _summary(rows: Sequence[dict], sequences: Sequence[TokenSequence], state: _State) -> dict[str, float]:
+def _summary(rows: Sequence[dict], sequences: Sequence[TokenSequence], state: TrainerState) -> dict[str, float]:
     """The round's metrics: means over its steps, and the first step's largest ratio, which should be 1."""
     metrics = {"sequences": float(len(sequences)), "steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
     for name in ("loss", "grad_norm", "clip_fraction", "entropy", "kl"):

@@ -1,4 +1,4 @@
-"""Stage `branch`: ground truth for the credit of a turn.
+"""Ground truth for the credit of a turn.
 
 The policy that played a rollout goes on many times from the state before each of its turns. The mean return from there
 is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the true
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from turncredit import tables
 from turncredit.agents import Agent
-from turncredit.config import BranchConfig, Experiment
+from turncredit.config import BranchConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Checkpoint, Played, Player, Start
@@ -50,30 +49,19 @@ class Branched:
 
 
 def branch(
-    *,
-    experiment: Experiment,
-    seed: int,
-    round: int,
-    policy: str | Path,
-    tasks: str | Path,
-    turns: str | Path,
-    out: str | Path,
-) -> dict[str, float]:
-    """Write a `branches` table for about `audit.branch.turns` turns of the rollouts `turns`, whole rollouts each.
+    player: Player, turns: pa.Table, settings: BranchConfig, *, seed: int, round: int, where: str = "turns"
+) -> tuple[pa.Table, dict[str, float]]:
+    """A `branches` table for about `settings.turns` turns of the rollouts `turns`, whole rollouts each.
 
-    `policy` must be the one that sampled them; it goes on at their temperature. Which turns are chosen and all random
-    numbers depend on the seed, the round and the turns.
+    The player's policy must be the one that sampled them; it goes on at their temperature. Which turns are chosen and
+    all random numbers depend on the seed, the round and the turns.
 
     Raises UserError for rollouts of several policies, of unknown games, or whose states can't be restored.
     """
-    settings = experiment.audit.branch
-    table = tables.read(turns, "turns")
-    temperature = only_value(table, "temperature", str(turns), "branching")
-    policy_id = only_value(table, "policy_id", str(turns), "branching")
-    games = Games(experiment, tasks)
-    view = Turns(table, where=str(turns))
-    sampling = experiment.rollout
-    player = Player(experiment, policy, games, sampling.slots, processes=sampling.processes)
+    temperature = only_value(turns, "temperature", where, "branching")
+    policy_id = only_value(turns, "policy_id", where, "branching")
+    games = player.games
+    view = Turns(turns, where=where)
     chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
     by_id = {row["task_id"]: row for row in games.rows}
     rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]
@@ -87,14 +75,7 @@ def branch(
     columns = advantages(rollouts, values)
     columns.update(_reference(games, rollouts, settings, seeds, low, high))
     common = {"policy_id": policy_id, "temperature": temperature}
-    made_by = tables.provenance(
-        "branch",
-        config={"branch": settings.model_dump(), "agent": experiment.agent.model_dump(), "round": round},
-        inputs={"policy": policy, "tasks": tasks, "turns": turns},
-        seed=seed,
-    )
-    tables.write(branch_table(rollouts, columns, common), out, "branches", made_by)
-    return _summary(rollouts, columns, settings)
+    return branch_table(rollouts, columns, common), _summary(rollouts, columns, settings)
 
 
 # ---------------------------------------------------------------- which turns

@@ -1,9 +1,9 @@
-"""What a job's script calls: it runs one stage, says how it went, and measures it.
+"""What a job's script calls: it runs one stage, reports how it went, and measures it.
 
-A script in `workflow_scripts/` is `stage.run(main, globals().get("snakemake"))` and a `main(job)` that hands the job's
-files to a library function. Each job leaves `<log>.job.json` beside its log, with which the script repeats it by hand:
+A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job leaves `<log>.job.json` beside its
+log, with which the script repeats it by hand:
 
-    python workflow_scripts/rollout.py results/household/logs/rollout/sft-t32k8T1.0-seed0.job.json
+    python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
 """
 
 from __future__ import annotations
@@ -21,93 +21,117 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turncredit.config import Experiment, from_mapping
+from turncredit.config import from_mapping
 from turncredit.errors import UserError
+from turncredit.files import write_json
+from turncredit.stages.job import At, Job, Store
+from turncredit.stages.plan import Plan, load
 from turncredit.workflow import watch
-from turncredit.workflow.watch import write_json
 
 
 @dataclass(frozen=True)
-class Job:
-    """One job of the pipeline. `input` and `output` are paths by name; `params` is what the rule computed.
+class Description:
+    """A job as its rule describes it, in plain data.
 
-    `threads` is how many cores the job was given, at most what its rule asked for.
+    slice    the stage's part of the configuration, which decides what the job makes; config   all of it
+    input    paths by name; output   likewise, `metrics` among them
+    threads  how many cores the job was given, at most what its rule asked for
     """
 
     stage: str
     rule: str
+    slice: dict[str, Any]
     config: dict[str, Any]
     input: dict[str, Any]
     output: dict[str, str]
     wildcards: dict[str, str] = field(default_factory=dict)
-    params: dict[str, Any] = field(default_factory=dict)
     log: str | None = None
     threads: int = 1
 
     @property
-    def experiment(self) -> Experiment:
-        """The whole configuration."""
-        return from_mapping(self.config)
-
-    @property
     def label(self) -> str:
-        """The rule and its wildcards, as people say it: `rollout flat_grpo seed0 round02`, `eval sft round01`."""
-        named = {"seed": "seed{}", "round": "round{}"}
-        rule = self.rule.removesuffix("_last").removesuffix("_audited").replace("_", " ")
-        return " ".join([rule, *(named.get(key, "{}").format(value) for key, value in self.wildcards.items())])
+        """The rule and its wildcards, as people say it: `credit gigpo seed0 round02`."""
+        return f"{self.rule.replace('_', ' ')} {At.of(self.wildcards)}".rstrip()
+
+    def job(self) -> Job:
+        """The stage's job."""
+        module, at = load(self.stage), At.of(self.wildcards)
+        operation = None
+        if hasattr(module, "operation"):
+            experiment = from_mapping(self.config)
+            results = Path(next(iter(self.output.values()))).parts[0]
+            operation = module.operation(Plan(experiment, results), at)
+        return Job(
+            stage=self.stage,
+            at=at,
+            config=module.Config.model_validate(self.slice),
+            input=self.input,
+            output={name: path for name, path in self.output.items() if name != "metrics"},
+            outputs=module.OUTPUTS,
+            operation=operation,
+            threads=self.threads,
+            store=Store(),
+        )
 
 
-def run(main: Callable[[Job], Mapping[str, float]], snakemake: Any = None) -> None:
-    """Run `main` on the job that Snakemake, or the `.job.json` named on the command line, describes.
+def run(stage: str, snakemake: Any = None) -> None:
+    """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
 
-    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`: wall and CPU seconds
-    of the stage itself, the peak memory of its process, and what `main` returns. A mistake of the user's is one line
-    on stderr and exit status 2; any other error is one line there and a traceback in the log, and status 1.
+    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A mistake of the user's
+    is one line on stderr and exit status 2; any other error is one line there and a traceback in the log, and status 1.
     """
-    job = _from_snakemake(snakemake) if snakemake is not None else _from_file(sys.argv)
-    if job.log:
-        Path(job.log).parent.mkdir(parents=True, exist_ok=True)
+    described = _from_snakemake(stage, snakemake) if snakemake is not None else _from_file(sys.argv)
+    if described.log:
+        Path(described.log).parent.mkdir(parents=True, exist_ok=True)
         if snakemake is not None:
-            write_json(_job_file(job.log), asdict(job))
-    with _logged(job.log) as say, watch.announced(job.rule, job.label) as tell:
-        _clear_leftovers(job.output.values())
-        started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
+            write_json(_job_file(described.log), asdict(described))
+    with logged(described.log) as say, watch.announced(described.rule, described.label) as tell:
+        line, status = "", 0
         try:
-            metrics = dict(main(job))
+            metrics = measured(stage, described.output, lambda: load(stage).run(described.job()))
         except UserError as error:
-            line, status = f"{job.label}: {error}", 2
+            line, status = f"{described.label}: {error}", 2
         except Exception as error:
             traceback.print_exc()
-            where = f"; the traceback is in {job.log}" if job.log else ""
-            line, status = f"{job.label}: {type(error).__name__}: {error}{where}", 1
-        else:
-            status = 0
+            where = f"; the traceback is in {described.log}" if described.log else ""
+            line, status = f"{described.label}: {type(error).__name__}: {error}{where}", 1
         if status:
             tell(error=line)
             say(line)
             sys.exit(status)
         tell(metrics=metrics)
-        measured = {
-            "stage": job.stage,
-            "started": started,
-            "wall_s": time.perf_counter() - clock,
-            "cpu_s": _cpu_seconds() - before,
-            "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        }
-        if "metrics" in job.output:
-            write_json(Path(job.output["metrics"]), {**measured, "metrics": metrics})
 
 
-def _from_snakemake(snakemake: Any) -> Job:
-    """A `Job` of the `snakemake` object of a script; paths and values become plain strings, lists and numbers."""
-    return Job(
-        stage=snakemake.params["stage"],
+def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+    """Do a stage's work; what it measured, and what was measured of its process, go to the output `metrics`.
+
+    These are wall and CPU seconds of the stage itself, and the peak memory of its process.
+    """
+    clear_leftovers(output.values())
+    started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
+    metrics = dict(work())
+    own = {
+        "stage": stage,
+        "started": started,
+        "wall_s": time.perf_counter() - clock,
+        "cpu_s": _cpu_seconds() - before,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if "metrics" in output:
+        write_json(output["metrics"], {**own, "metrics": metrics})
+    return metrics
+
+
+def _from_snakemake(stage: str, snakemake: Any) -> Description:
+    """A `Description` of the `snakemake` object of a script; paths become plain strings and lists."""
+    return Description(
+        stage=stage,
         rule=snakemake.rule,
+        slice=snakemake.params["config"],
         config=dict(snakemake.config),
         input={name: _plain(value) for name, value in snakemake.input.items()},
         output={name: str(value) for name, value in snakemake.output.items()},
         wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
-        params={name: value for name, value in snakemake.params.items() if name not in {"stage", "reads"}},
         log=str(snakemake.log[0]) if len(snakemake.log) else None,
         threads=int(snakemake.threads),
     )
@@ -117,13 +141,13 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else [str(part) for part in value]
 
 
-def _from_file(argv: list[str]) -> Job:
+def _from_file(argv: list[str]) -> Description:
     """The job that the file named on the command line describes."""
     if len(argv) != 2:
         raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job leaves one beside its log)")
     path = Path(argv[1])
     try:
-        return Job(**json.loads(path.read_text()))
+        return Description(**json.loads(path.read_text()))
     except FileNotFoundError:
         raise SystemExit(f"{path}: no such file; each job leaves a .job.json beside its log") from None
     except (ValueError, TypeError) as error:
@@ -135,7 +159,7 @@ def _job_file(log: str) -> Path:
 
 
 @contextmanager
-def _logged(log: str | None):
+def logged(log: str | None):
     """Send everything that is printed, also by libraries' native code, to `log`; yields how to reach the terminal.
 
     A line that `yield`ed function says goes to the terminal and to the log.
@@ -164,7 +188,7 @@ def _logged(log: str | None):
             os.close(saved)
 
 
-def _clear_leftovers(outputs: Iterable[str]) -> None:
+def clear_leftovers(outputs: Iterable[str]) -> None:
     """Remove what a killed job left of these outputs: files and folders under temporary names."""
     for output in map(Path, outputs):
         for left in (*output.parent.glob(f".{output.name}.*.part"), *output.parent.glob(f".{output.name}.*.old")):

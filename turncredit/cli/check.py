@@ -1,0 +1,81 @@
+"""`turncredit check`: the invariants of everything in a results folder, by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from turncredit.analysis.invariants import CheckSettings, RoundFiles
+from turncredit.config import Experiment
+from turncredit.errors import UserError
+from turncredit.layout import SFT, refuse_old
+from turncredit.results import collect, views
+from turncredit.stages.invariants import check_settings, round_files
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
+from turncredit.stages.rollout_invariants import audited_files
+
+
+def run(results: str | Path, *, quiet: bool = False) -> int:
+    """Check every round of the experiments in `results`; print what fails and a summary. Returns how many failed."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from turncredit.analysis.logprobs import check_all
+
+    disable_progress_bar()
+    broken = checked = rounds = 0
+    for folder in views.experiment_folders(results):
+        refuse_old(folder)
+        experiment = collect.read_config(folder)
+        for settings, files in rounds_in(folder, experiment):
+            if not quiet and sys.stderr.isatty():
+                print(f"\r\x1b[K{files.run} seed {files.seed} round {files.round}", end="", file=sys.stderr, flush=True)
+            rows = check_all(settings, files)
+            rounds, checked = rounds + 1, checked + len(rows)
+            for row in (row for row in rows if not row["holds"]):
+                broken += 1
+                where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
+                print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
+    if not quiet and sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    if not rounds:
+        raise UserError(f"{results}: no rollouts yet (no turns.parquet); there is nothing to check")
+    verdict = f"{broken} do not hold" if broken else "all hold"
+    print(f"{checked} invariants in {rounds} rounds: {verdict}")
+    return broken
+
+
+def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSettings, RoundFiles]]:
+    """The artifacts of every round that has turns, of the runs and of the audit, and what their checks read.
+
+    Raises UserError for a run that the configuration knows nothing of: it cannot be checked.
+    """
+    plan = Plan(experiment.model_copy(update={"experiment": folder.name}), folder.parent)
+    runs = sorted({(str(found.keys["method"]), int(found.keys["seed"])) for found in plan.layout.find("updates")})
+    for method, seed in (run for run in runs if run[0] != SFT):
+        settings = check_settings(plan, method, [method])
+        for round in range(1, 1000):
+            files = round_files(plan, method, seed, round)
+            if not files.turns.exists() and not (round == 1 and files.credits[method].exists()):
+                break
+            yield settings, there(files)
+    for found in plan.layout.find("branches"):
+        at = At(**found.keys)  # type: ignore[arg-type]
+        yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+
+
+def there(files: RoundFiles) -> RoundFiles:
+    """Only the files that are on disk; the turns in any case."""
+    return files.model_copy(
+        update={
+            **{name: {key: path for key, path in getattr(files, name).items() if path.exists()} for name in _BY_METHOD},
+            **{name: path if path and path.exists() else None for name in _SINGLE if (path := getattr(files, name))},
+            "labels": tuple(path for path in files.labels if path.exists()),
+            "beside": tuple((name, path) for name, path in files.beside if path.exists()),
+        }
+    )
+
+
+_BY_METHOD = ("credits", "values")
+_SINGLE = ("updates", "evals", "policy")

@@ -1,0 +1,64 @@
+"""A policy in memory: its tokenizer and weights, read from its folder when first asked for, and once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from turncredit.policy import models, tokenizer
+from turncredit.policy.engines import sampler
+from turncredit.policy.sampling import Sampler, device
+
+
+class OpenPolicy:
+    """The policy in `folder`, for everything that a stage does with one.
+
+    `dtype` is the weights' type, `engine` what samples (`lockstep`, `transformers`, `vllm`). Nothing is read before it
+    is needed.
+    """
+
+    def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep"):
+        self.folder, self.dtype, self.engine = Path(folder), dtype, engine
+        self._models: dict[bool, torch.nn.Module] = {}
+
+    @cached_property
+    def tokenizer(self) -> tokenizer.Tokenizer:
+        """The policy's tokenizer."""
+        return tokenizer.load(self.folder)
+
+    def model(self, *, trainable: bool = False) -> Any:
+        """The model on this machine's device; where it is to be trained, with its adapter kept apart.
+
+        Without an adapter both are one model in memory: whoever takes it says `.train()` or `.eval()`.
+        """
+        key = trainable and self.adapted
+        if key not in self._models:
+            model = models.load_model(self.folder, dtype=self.dtype, trainable=key)
+            self._models[key] = model.to(device())
+        return self._models[key]
+
+    @cached_property
+    def adapted(self) -> bool:
+        """Whether the folder holds an adapter instead of whole weights."""
+        return (self.folder / "adapter_config.json").exists()
+
+    def sampler(self, slots: int) -> Sampler:
+        """A fresh engine for `slots` rollouts side by side: what it samples does not depend on what was done before."""
+        eos = self.tokenizer.eos_id
+        return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos)
+
+    def trained_into(self, folder: str | Path) -> OpenPolicy:
+        """This policy's model, whose weights an update has changed, as the policy that was saved in `folder`.
+
+        This policy gives its weights up: they are read from its folder again if they are asked for.
+        """
+        after = OpenPolicy(folder, dtype=self.dtype, engine=self.engine)
+        if not self.adapted:
+            after._models, self._models = self._models, {}
+        else:
+            after._models = {True: self._models.pop(True)} if True in self._models else {}
+        after.__dict__["tokenizer"] = self.tokenizer
+        return after

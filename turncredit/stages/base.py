@@ -1,0 +1,41 @@
+"""Stage `base`: the base model, made from scratch with a tokenizer of its own, or fetched by name."""
+
+from __future__ import annotations
+
+from turncredit.config import ScratchConfig
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """Where the model comes from; `scratch` only where it is made here."""
+
+    source: str
+    revision: str | None
+    scratch: ScratchConfig | None
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The part of `policy` about the base model."""
+    policy = plan.experiment.policy
+    made = policy.source == "scratch"
+    return Config(source=policy.source, revision=policy.revision, scratch=policy.scratch if made else None)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The demonstrations, whose text a tokenizer made from scratch learns from."""
+    return {"demos": plan.layout.path("demos")}
+
+
+OUTPUTS = {"model": "base"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the base model's folder (weights and tokenizer); returns its size in parameters and tokens."""
+    from turncredit.policy.base import fetch_base, new_base
+
+    config: Config = job.config
+    with job.folder("model") as folder:
+        if config.scratch is None:
+            return fetch_base(config.source, config.revision, folder)
+        return new_base(job.table("demos", "demos"), config.scratch, folder)

@@ -1,0 +1,61 @@
+"""Stage `branch`: ground truth for the credit of sampled turns, by continuing from before and after each of them."""
+
+from __future__ import annotations
+
+from turncredit.config import AgentConfig, BranchConfig, EnvConfig
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """Environment, agent, and how many continuations of how many turns."""
+
+    env: EnvConfig
+    agent: AgentConfig
+    engine: str
+    dtype: str
+    branch: BranchConfig
+    slots: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`audit.branch`, and how the policy plays."""
+    whole = plan.experiment
+    return Config(
+        env=whole.env,
+        agent=whole.agent,
+        engine=whole.policy.engine,
+        dtype=whole.policy.dtype,
+        branch=whole.audit.branch,
+        slots=whole.rollout.slots,
+    )
+
+
+def operation(plan: Plan, at: At) -> int:
+    """How many processes share the work."""
+    return plan.experiment.rollout.processes
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The policy that sampled, the training games, and the turns."""
+    path = plan.layout.path
+    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
+    return {**files, **plan.agent_file}
+
+
+OUTPUTS = {"branches": "branches"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the true advantages; returns how many, what they took and how exact they are."""
+    from turncredit.rollouts.play import Player
+    from turncredit.rollouts.tasks import Games
+    from turncredit.truth.branch import branch
+
+    config, at = job.config, job.at
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
+    player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation)
+    turns = job.table("turns", "turns")
+    table, metrics = branch(player, turns, config.branch, seed=at.seed, round=at.round, where=job.path("turns"))
+    job.write("branches", table)
+    return metrics

@@ -1,0 +1,82 @@
+"""Whether a configuration can work, found out before any job runs."""
+
+from __future__ import annotations
+
+from turncredit import agents, envs, tables
+from turncredit.config import Experiment, validated
+from turncredit.credit.configured import configured_method
+from turncredit.credit_models.settings import ModelSettings, model_settings
+from turncredit.errors import UserError
+from turncredit.judges.rule import GRAMMARS
+
+
+def check(experiment: Experiment) -> None:
+    """Raise UserError, one line, for what would only fail in a job: environment, agent, their settings, methods."""
+    environment = envs.load(experiment.env.name)
+    settings = validated(environment.Settings, experiment.env.settings, "env.settings")
+    _check_agent(experiment)
+    for name, entry in experiment.define.items():
+        if "values" in configured_method(experiment, name).needs or entry.model:
+            credit_model(experiment, name)
+    for name in _credited(experiment):
+        _check_columns(experiment, name)
+        by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
+        if by_rule and experiment.env.name not in GRAMMARS:
+            raise UserError(
+                f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
+                f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
+            )
+        if "values" in configured_method(experiment, name).needs:
+            _check_turns(experiment, name, getattr(settings, "horizon", None))
+
+
+def _credited(experiment: Experiment) -> list[str]:
+    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
+    compared = experiment.audit_methods() if experiment.audit.rounds else ()
+    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
+
+
+def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]:
+    """The learned credit model behind the method `name`, and its settings."""
+    try:
+        return model_settings(experiment, name)
+    except UserError as error:
+        raise UserError(f"config: {error}") from None
+
+
+def _check_columns(experiment: Experiment, name: str) -> None:
+    """Raise UserError where a method reads columns of the turns that the stage rollout does not write."""
+    agent = agents.load(experiment.agent.name)
+    written = {*tables.schema("turns").names, *agent.turn_columns}
+    missing = [column for column in configured_method(experiment, name).reads if column not in written]
+    if missing:
+        where = "methods" if name in experiment.methods else "audit.methods"
+        raise UserError(
+            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
+            f"'{agent.name}' does not write; take an agent that does (agent.name), or another method"
+        )
+
+
+def _check_agent(experiment: Experiment) -> None:
+    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that can't teach it."""
+    agent = agents.load(experiment.agent.name)
+    validated(agent.Settings, experiment.agent.settings, "agent.settings")
+    written = {*tables.schema("demos").names, *getattr(envs.load(experiment.env.name), "EXPERT_COLUMNS", {})}
+    missing = [column for column in agent.demo_columns if column not in written]
+    if missing and experiment.sft.epochs:
+        raise UserError(
+            f"config: agent: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
+            f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
+            "warm start (sft.epochs: 0)"
+        )
+
+
+def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
+    """Raise UserError where a rollout can be longer than what the method's credit model reads."""
+    kind, settings = credit_model(experiment, name)
+    longest = getattr(settings, "max_turns", None)
+    if longest is not None and horizon is not None and longest < horizon:
+        raise UserError(
+            f"config: methods: '{name}' reads at most {longest} turns (max_turns of its model {kind}), but "
+            f"env.settings.horizon is {horizon}; set define.{name}.model.max_turns"
+        )

@@ -1,0 +1,42 @@
+"""Stage `demos`: demonstrations of the environment's expert on the training games."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from turncredit.config import DemosConfig, EnvConfig
+from turncredit.rollouts.demos import make_demos
+from turncredit.rollouts.tasks import Games
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """The environment, and what faults its expert has."""
+
+    env: EnvConfig
+    demos: DemosConfig
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`env` and `demos`."""
+    return Config(env=plan.experiment.env, demos=plan.experiment.demos)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The training games."""
+    return {"tasks": plan.layout.path("tasks", split="train")}
+
+
+OUTPUTS = {"demos": "demos"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the demonstrations; returns their success and length."""
+    config: Config = job.config
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
+    table = make_demos(games, config.demos, processes=job.threads)
+    job.write("demos", table)
+    won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
+    count = config.demos.count
+    return {"demonstrations": float(count), "success": won / count, "turns": len(table) / count}

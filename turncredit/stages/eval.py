@@ -1,0 +1,84 @@
+"""Stage `eval`: a policy on the held-out games of a round. The SFT policy's evaluations are those of the run `sft`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.config import AgentConfig, EnvConfig, EvalMode
+from turncredit.errors import UserError
+from turncredit.layout import SFT, policy_id
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """Environment, agent, and how the games are played.
+
+    `part` is which slice of the held-out games is the round's, not how many rounds there are: more rounds change
+    nothing. `slots` decides how samples are batched.
+    """
+
+    env: EnvConfig
+    agent: AgentConfig
+    engine: str
+    dtype: str
+    games: int
+    modes: tuple[EvalMode, ...]
+    part: int
+    slots: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`eval` for this round."""
+    whole = plan.experiment
+    rounds = whole.eval_rounds()
+    if at.round not in rounds:
+        raise UserError(f"round {at.round} is not evaluated; eval.every and rounds make it {rounds}")
+    return Config(
+        env=whole.env,
+        agent=whole.agent,
+        engine=whole.policy.engine,
+        dtype=whole.policy.dtype,
+        games=whole.eval.games,
+        modes=whole.eval.modes,
+        part=rounds.index(at.round) if whole.eval.fresh else 0,
+        slots=whole.rollout.slots,
+    )
+
+
+def operation(plan: Plan, at: At) -> int:
+    """How many processes share the work."""
+    return plan.experiment.rollout.processes
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The round's policy, and the held-out games."""
+    policy = plan.layout.path("sft_policy") if at.method == SFT else plan.layout.path("policy", at.keys)
+    return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.agent_file}
+
+
+OUTPUTS = {"evals": "evals"}
+#: Rounds are evaluated on games of their own.
+VARIES_BY = ("round",)
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write one row for each rollout; returns each mode's success."""
+    from turncredit.rollouts.evaluate import evaluate
+    from turncredit.rollouts.play import Player
+    from turncredit.rollouts.tasks import Games
+
+    config, at = job.config, job.at
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
+    player = Player(job.policy("policy"), config.agent, games, min(config.slots, config.games), processes=job.operation)
+    rows = range(config.part * config.games, (config.part + 1) * config.games)
+    common = {
+        "policy_id": policy_id(at.method, at.seed, 0 if at.method == SFT else at.round),
+        "method": at.method,
+        "seed": at.seed,
+        "round": at.round,
+    }
+    table = evaluate(player, config.modes, rows, common)
+    job.write("evals", table)
+    mode_N, success_N = np.array(table.column("mode").to_pylist()), np.array(table.column("success").to_pylist())
+    return {f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in config.modes}

@@ -1,0 +1,59 @@
+"""Stage `hiddens`: a policy's last hidden state at each turn, for learned credit models.
+
+Those of the SFT policy on its own rollouts are shared by all methods that read them at the same point.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.layout import SFT
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """How the policy is loaded and how many tokens a pass takes."""
+
+    dtype: str
+    tokens_per_pass: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """What of `policy` and `update` reading a policy needs."""
+    whole = plan.experiment
+    return Config(dtype=whole.policy.dtype, tokens_per_pass=whole.update.tokens_per_pass)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The frozen SFT policy, or the one that sampled; and the turns."""
+    policy = plan.layout.path("sft_policy") if at.read == SFT else plan.sampler(at)
+    return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
+
+
+OUTPUTS = {"hiddens": "hiddens"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the hidden states; returns how many, their width and their size."""
+    from turncredit.credit_models.hiddens import COLUMNS, contexts, hiddens
+
+    turns, config, at = job.table("turns", columns=COLUMNS), job.config, job.at
+    table = hiddens(
+        job.policy("policy"),
+        turns,
+        read=at.read,
+        point=at.point,
+        tokens_per_pass=config.tokens_per_pass,
+        where=job.path("turns"),
+    )
+    job.write("hiddens", table)
+    sequences = contexts(turns, job.path("turns"))
+    hidden = table.column("hidden").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return {
+        "turns": float(table.num_rows),
+        "contexts": float(len(sequences)),
+        "tokens": float(sum(len(sequence.ids) for sequence in sequences)),
+        "width": float(len(hidden) / table.num_rows),
+        "rms": float(np.sqrt(np.mean(hidden.astype(np.float32) ** 2))),
+    }

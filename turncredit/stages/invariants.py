@@ -1,0 +1,106 @@
+"""Stage `invariants`: what must hold of every round of a run (docs/invariants.md). One job reads all its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turncredit.analysis.invariants import CheckSettings, RoundFiles
+from turncredit.heartbeat import progress
+from turncredit.judges.config import JudgeConfig, decides
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """What of the configuration the checks read."""
+
+    checks: CheckSettings
+
+
+def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSettings:
+    """What the checks of these methods' credit on turns with the key `policy` read of the configuration."""
+    whole = plan.experiment
+    return CheckSettings(
+        methods={name: whole.definition(name) for name in methods},
+        judge=JudgeConfig.model_validate(decides(whole.judge)),
+        temperature=plan.sampling(policy).temperature,
+        dtype=whole.policy.dtype,
+        dropout=whole.policy.lora.dropout if whole.policy.lora else 0.0,
+        tokens_per_pass=whole.update.tokens_per_pass,
+    )
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The run's own method, its judge, its sampling, and how its policy is read."""
+    return Config(checks=check_settings(plan, at.method, [at.method]))
+
+
+def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
+    """The artifacts of one round of a run.
+
+    The policy that sampled is read where it is kept anyway: always in round 1, later with `keep_policies: all`.
+    """
+    path = plan.layout.path
+    turns = plan.turns_at(method, seed, round)
+    own = {**turns.keys, "method": method}
+    needs = plan.method(method).needs
+    kept = round == 1 or plan.experiment.keep_policies == "all"
+    evaluated = round in plan.experiment.eval_rounds()
+    return RoundFiles.model_validate(
+        {
+            "run": method,
+            "seed": seed,
+            "round": round,
+            "turns": path("turns", own),
+            "credits": {method: path("credits", own)},
+            "values": {method: path("values", own)} if "values" in needs else {},
+            "labels": [path("labels", plan.labels_at(turns, method).keys)] if "labels" in needs else [],
+            "beside": [("hiddens", path("hiddens", plan.hiddens_at(turns, method).keys))] if "values" in needs else [],
+            "updates": path("updates", own),
+            "evals": path("evals", own) if evaluated else None,
+            "policy": plan.policy_before(method, seed, round) if kept else None,
+        }
+    )
+
+
+def run_files(plan: Plan, at: At) -> list[RoundFiles]:
+    """The artifacts of all rounds of a run."""
+    return [round_files(plan, at.method, at.seed, round) for round in range(1, plan.experiment.rounds + 1)]
+
+
+def operation(plan: Plan, at: At) -> list[RoundFiles]:
+    """The files by what they are: the inputs, named."""
+    return run_files(plan, at)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Every artifact of the run."""
+    return {"artifacts": every_file(run_files(plan, at))}
+
+
+def every_file(rounds: Sequence[RoundFiles]) -> list[str]:
+    """Every file and folder of these rounds, each once."""
+    paths = [str(path) for files in rounds for path in (*(path for _, path in files.all()), files.policy) if path]
+    return list(dict.fromkeys(paths))
+
+
+OUTPUTS = {"invariants": "invariants"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Check every round, print what does not hold, and write the table.
+
+    What does not hold is written down and is no error: the report says it in its first line.
+    """
+    from turncredit.analysis.invariants import table
+    from turncredit.analysis.logprobs import check_all
+
+    rows = []
+    for number, files in enumerate(job.operation):
+        rows += check_all(job.config.checks, files)
+        progress(number + 1, len(job.operation))
+    broken = [row for row in rows if not row["holds"]]
+    for row in broken:
+        print(f"{row['name']}, round {row['round']}: {row['detail']}")
+    job.write("invariants", table(rows))
+    return {"checked": float(len(rows)), "broken": float(len(broken))}

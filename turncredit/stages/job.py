@@ -1,0 +1,232 @@
+"""What a stage is, and what it gets to work with.
+
+A stage is a module of this package:
+
+    Config                  its slice of the configuration, a closed model; nothing else of the configuration reaches it
+    config(plan, at)        that slice for the job with the keys `at`: Snakemake keeps it as the job's parameters, so a
+                            job runs again when its slice has changed, and only then
+    inputs(plan, at)        the files and folders it reads, by name
+    OUTPUTS                 the artifacts it makes (turncredit.layout), by name
+    run(job)                read, compute, write; returns what it measured
+
+and, where it needs them, VARIES_BY (the keys that its slice varies by) and operation(plan, at) (see `Job`).
+
+`run` takes tables and policies from the job and hands tables and folders back to it. Whether they come from disk or
+from an earlier job of the same process is the job's `Store` to know, so a stage runs the same in a process of its own
+and as one of many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from turncredit import tables
+from turncredit.files import new_folder
+from turncredit.layout import ARTIFACTS
+
+#: In every folder that a stage makes: what it was made from, and the hash of its other files.
+PROVENANCE_FILE = "provenance.json"
+
+
+class Slice(BaseModel):
+    """A stage's part of the configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class At:
+    """The keys of one job; those that its stage does not have are empty, and -1 where they are numbers."""
+
+    policy: str = ""
+    method: str = ""
+    seed: int = -1
+    round: int = -1
+    split: str = ""
+    judge: str = ""
+    ask: str = ""
+    read: str = ""
+    point: str = ""
+
+    @classmethod
+    def of(cls, wildcards: Mapping[str, str]) -> At:
+        """The keys in Snakemake's wildcards."""
+        return cls(**{key: int(value) if key in ("seed", "round") else value for key, value in wildcards.items()})
+
+    @property
+    def keys(self) -> dict[str, str | int]:
+        """The keys that are there."""
+        return {key: value for key, value in asdict(self).items() if value not in ("", -1)}
+
+    def __str__(self) -> str:
+        """As people say it: `flat_grpo seed0 round02`."""
+        named = {"seed": "seed{}", "round": "round{:02d}"}
+        return " ".join(named.get(key, "{}").format(value) for key, value in self.keys.items())
+
+
+#: what a job reads, by name: a path, or several in a fixed order
+Inputs = dict[str, str | list[str]]
+
+
+class Store:
+    """Tables and policies of one process: what one job wrote, the next takes from memory.
+
+    With `keep` false (a process for one job) everything is read from disk.
+    """
+
+    def __init__(self, *, keep: bool = False):
+        self.keep = keep
+        self._tables: dict[str, pa.Table] = {}
+        self._policies: dict[str, Any] = {}
+        self._hashes: dict[str, str] = {}
+
+    def table(self, path: str, schema: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The table at `path` (`turncredit.tables.read`)."""
+        table = self._tables.get(path)
+        if table is None:
+            return tables.read(path, schema, columns)
+        return table if columns is None else table.select(list(columns))
+
+    def put_table(self, path: str, table: pa.Table) -> None:
+        """Remember a table that was written to `path`."""
+        self._hashes.pop(path, None)
+        if self.keep:
+            self._tables[path] = table
+
+    def policy(self, folder: str, *, dtype: str, engine: str = "lockstep") -> Any:
+        """The policy in `folder` (`turncredit.policy.open.OpenPolicy`)."""
+        from turncredit.policy.open import OpenPolicy
+
+        known = self._policies.get(folder)
+        if known is not None and (known.dtype, known.engine) == (dtype, engine):
+            return known
+        policy = OpenPolicy(folder, dtype=dtype, engine=engine)
+        if self.keep:
+            self._policies[folder] = policy
+        return policy
+
+    def put_policy(self, folder: str, policy: Any) -> None:
+        """Remember a policy whose folder was written."""
+        self._hashes.pop(folder, None)
+        if self.keep:
+            self._policies[folder] = policy
+
+    def hash(self, path: str) -> str:
+        """The hash of a file or folder (`content_hash`), worked out once."""
+        if path not in self._hashes:
+            self._hashes[path] = content_hash(path)
+        return self._hashes[path]
+
+    def forget(self, keep: Sequence[str]) -> None:
+        """Free what is kept of tables and policies but for these paths."""
+        wanted = set(keep)
+        self._tables = {path: table for path, table in self._tables.items() if path in wanted}
+        self._policies = {path: policy for path, policy in self._policies.items() if path in wanted}
+
+
+@dataclass
+class Job:
+    """One job of a stage: its keys, its slice of the configuration, its files, and the process's store.
+
+    `operation` is what a stage needs of the configuration beside its slice that cannot change what it makes: a judge's
+    address, how many processes share the work.
+    """
+
+    stage: str
+    at: At
+    config: Any
+    input: Inputs
+    output: dict[str, str]
+    outputs: Mapping[str, str]
+    operation: Any = None
+    threads: int = 1
+    store: Store = field(default_factory=Store)
+
+    def path(self, name: str) -> str:
+        """The path of the single input `name`."""
+        value = self.input[name]
+        assert isinstance(value, str), f"input '{name}' of {self.stage} is a list"
+        return value
+
+    def paths(self, name: str) -> list[str]:
+        """The paths of the input `name`, one or several; none where there is none."""
+        value = self.input.get(name, [])
+        return [value] if isinstance(value, str) else list(value)
+
+    def table(self, name: str, schema: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The input table `name`."""
+        return self.store.table(self.path(name), schema, columns)
+
+    def policy(self, name: str) -> Any:
+        """The input policy `name`, opened as the stage's slice says (`dtype`, and `engine` if it has one)."""
+        engine = getattr(self.config, "engine", "lockstep")
+        return self.store.policy(self.path(name), dtype=self.config.dtype, engine=engine)
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Write the output table `name`, with what it was made from."""
+        schema = ARTIFACTS[self.outputs[name]].schema
+        assert schema is not None, f"output '{name}' of {self.stage} is no table"
+        written = tables.write(table, self.output[name], schema, self.provenance())
+        self.store.put_table(self.output[name], written)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """A temporary folder that becomes the output folder `name`, with its provenance, when the block ends well."""
+        with new_folder(self.output[name]) as folder:
+            yield folder
+            made_by = {**self.provenance(), "content": tables.file_hash(folder)}
+            (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
+
+    def provenance(self) -> dict[str, Any]:
+        """What the outputs are made from: stage, keys, slice, and the hashes of all inputs. The same for every run."""
+        inputs = {}
+        for name, value in self.input.items():
+            if isinstance(value, str):
+                inputs[name] = self.store.hash(value)
+            else:
+                inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
+        config = {**self.at.keys, **self.config.model_dump(mode="json")}
+        return tables.provenance(self.stage, config=config, hashes=inputs, seed=self.at.keys.get("seed"))
+
+    def is_made(self) -> bool:
+        """Whether every output is there and was made from what would make it now (whatever the code's commit)."""
+        if not all(os.path.exists(path) for path in self.output.values()):
+            return False
+        wanted = _comparable(self.provenance())
+        made = [made_from(path) for path in self.output.values()]
+        return all(_comparable(one) == wanted for one in made if one is not None) and any(made)
+
+
+def _comparable(made_by: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("stage", "config_hash", "inputs", "seed")
+    return {key: made_by.get(key) for key in keys} | {"version": str(made_by.get("code")).partition("+")[0]}
+
+
+def made_from(path: str | Path) -> dict[str, Any] | None:
+    """What an artifact was made from, as it says itself; None for one that does not say, {} for a damaged one."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return json.loads((path / PROVENANCE_FILE).read_text())
+        if path.suffix == ".parquet":
+            return tables.metadata(path)
+    except (OSError, ValueError, tables.TableError):
+        return {}
+    return None
+
+
+def content_hash(path: str | Path) -> str:
+    """The hash of a file's content; of a folder that a stage made, the one that it recorded when it wrote it."""
+    record = Path(path) / PROVENANCE_FILE
+    if record.is_file():
+        return str(json.loads(record.read_text())["content"])
+    return tables.file_hash(path)

@@ -1,0 +1,82 @@
+"""Stage `pages`: rollouts turn by turn as HTML, with every method's credit beside the ground truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from turncredit.files import new_folder
+from turncredit.layout import METRICS, SFT, fill
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """How many rollouts get a page, what decides each method's credit, and whose rollouts they are."""
+
+    title: str
+    first: str | None
+    count: int
+    methods: dict[str, dict[str, Any] | str]
+    learned: tuple[str, ...]
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`audit.pages` and the audit's methods."""
+    whole = plan.experiment
+    whose = "the SFT policy" if at.policy.startswith(f"{SFT}-") else at.policy
+    return Config(
+        title=f"{whole.experiment}: rollouts of {whose}, seed {at.seed}, round {at.round}",
+        first=whole.audit.run,
+        count=whole.audit.pages,
+        methods={name: whole.definition(name) for name in plan.audit_methods},
+        learned=tuple(plan.audit_learned),
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Turns, ground truth, every method's credit, what credit models say, and all labels that methods read."""
+    path = plan.layout.path
+    labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
+    return {
+        "turns": path("turns", at.keys),
+        "branches": path("branches", at.keys),
+        "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
+        "values": [path("values", at.keys, method=name) for name in plan.audit_learned],
+        "probes": [
+            f"{plan.layout.root}/{fill(METRICS['values'], {**at.keys, 'method': name})}" for name in plan.audit_learned
+        ],
+        "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
+    }
+
+
+OUTPUTS = {"index": "pages"}
+#: The title names the turns.
+VARIES_BY = ("policy", "seed", "round")
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the folder of pages; returns how many there are and the size of the largest in bytes."""
+    from turncredit.credit import resolve
+    from turncredit.pages.build import pages
+    from turncredit.pages.data import read_book
+
+    config = job.config
+    book = read_book(
+        turns=job.path("turns"),
+        branches=job.path("branches"),
+        credits=dict(zip(config.methods, job.paths("credits"), strict=True)),
+        values=dict(zip(config.learned, job.paths("values"), strict=True)),
+        probes=dict(zip(config.learned, job.paths("probes"), strict=True)),
+        labels={Path(path).stem: path for path in job.paths("labels")},
+    )
+    methods = {name: resolve(entry, name) for name, entry in config.methods.items()}
+    made = pages(book, methods, count=config.count, first=config.first, title=config.title)
+    with new_folder(Path(job.output["index"]).parent) as folder:
+        for name, text in made.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    return {
+        "rollouts": float(sum(not name.startswith(("index", "group-", "pair-")) for name in made)),
+        "pages": float(len(made)),
+        "largest_bytes": float(max(len(text.encode()) for text in made.values())),
+    }

@@ -1,0 +1,65 @@
+"""Stage `report`: the page, the table and the pictures over everything that the experiment made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turncredit.layout import SFT
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """Nothing beside its inputs: the resolved configuration is one of them."""
+
+
+def config(plan: Plan, at: At) -> Config:
+    """Nothing."""
+    return Config()
+
+
+def all_evaluations(plan: Plan) -> list[str]:
+    """Evaluations of all runs, and of the SFT policy on the same games."""
+    rounds = plan.experiment.eval_rounds()
+    runs = [(SFT, 0), *plan.experiment.runs()]
+    path = plan.layout.path
+    return [path("evals", method=method, seed=seed, round=round) for method, seed in runs for round in rounds]
+
+
+def all_updates(plan: Plan) -> list[str]:
+    """Updates of all rounds of all runs."""
+    path, last = plan.layout.path, plan.experiment.rounds
+    return [
+        path("updates", method=method, seed=seed, round=round)
+        for method, seed in plan.experiment.runs()
+        for round in range(1, last + 1)
+    ]
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Everything that the report shows, and the resolved configuration."""
+    path = plan.layout.path
+    return {
+        "config": path("config"),
+        "evals": all_evaluations(plan),
+        "updates": all_updates(plan),
+        "invariants": [path("invariants", method=method, seed=seed) for method, seed in plan.experiment.runs()],
+        "audit": [path for at in plan.audited for path in plan.audit_outputs(at)],
+    }
+
+
+OUTPUTS = {
+    "page": "report",
+    "summary": "summary_csv",
+    "table": "summary",
+    "curves": "learning_curves",
+}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the report beside its page; returns how many numbers it has and what its verdict is."""
+    from turncredit.report.report import report
+    from turncredit.results.collect import read_config
+
+    root = Path(job.path("config")).parent
+    return report(experiment=read_config(root), results=root, out=str(Path(job.output["page"]).parent))

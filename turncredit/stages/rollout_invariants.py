@@ -1,0 +1,54 @@
+"""Stage `rollout_invariants`: what must hold of all that an audit made of a round's turns (docs/invariants.md)."""
+
+from __future__ import annotations
+
+from turncredit.analysis.invariants import RoundFiles
+from turncredit.stages.invariants import Config, check_settings, every_file, run
+from turncredit.stages.job import At, Inputs
+from turncredit.stages.plan import Plan
+
+__all__ = ["OUTPUTS", "Config", "config", "inputs", "operation", "run"]
+
+#: The tables that the audit makes of the turns themselves, beside every method's credit.
+TABLES = ("branches", "fidelity", "gradients", "leaks")
+
+
+def config(plan: Plan, at: At) -> Config:
+    """All methods of the audit, the judge, and the turns' sampling."""
+    return Config(checks=check_settings(plan, at.policy, plan.audit_methods))
+
+
+def audited_files(plan: Plan, at: At) -> RoundFiles:
+    """The credits of all methods of the audit on these turns, and the tables that the audit made."""
+    path = plan.layout.path
+    labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
+    hiddens = {path("hiddens", plan.hiddens_at(at, name).keys) for name in plan.audit_learned}
+    made = [name for name in TABLES if name != "leaks" or plan.audit_learned]
+    return RoundFiles.model_validate(
+        {
+            "run": at.policy,
+            "seed": at.seed,
+            "round": at.round,
+            "turns": path("turns", at.keys),
+            "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
+            "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
+            "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
+            "beside": [
+                *(("hiddens", file) for file in sorted(hiddens)),
+                *((name, path(name, at.keys)) for name in made),
+            ],
+        }
+    )
+
+
+def operation(plan: Plan, at: At) -> list[RoundFiles]:
+    """The files by what they are: the inputs, named."""
+    return [audited_files(plan, at)]
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Every artifact that the audit made of these turns."""
+    return {"artifacts": every_file([audited_files(plan, at)])}
+
+
+OUTPUTS = {"invariants": "rollout_invariants"}

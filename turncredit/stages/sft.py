@@ -1,0 +1,74 @@
+"""Stage `sft`: the supervised warm start on demonstrations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.config import AgentConfig, LoraConfig, SftConfig
+from turncredit.errors import UserError
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """What is shown to the model (environment and agent) and how it is trained."""
+
+    env: str
+    agent: AgentConfig
+    sft: SftConfig
+    lora: LoraConfig | None
+    dtype: str
+    tokens_per_pass: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`agent`, `sft`, and what of `policy` and `update` the training shares."""
+    whole = plan.experiment
+    return Config(
+        env=whole.env.name,
+        agent=whole.agent,
+        sft=whole.sft,
+        lora=whole.policy.lora,
+        dtype=whole.policy.dtype,
+        tokens_per_pass=whole.update.tokens_per_pass,
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The base model and the demonstrations."""
+    return {"base": plan.layout.path("base"), "demos": plan.layout.path("demos"), **plan.agent_file}
+
+
+OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the policy's folder and one log row a step. With no epochs the policy is the base model."""
+    from turncredit import envs
+    from turncredit.policy import models
+    from turncredit.seeding import derive_seed
+    from turncredit.training import sft
+
+    config: Config = job.config
+    settings, base = config.sft, job.policy("base")
+    words = envs.load(config.env).WORDS
+    demos = job.table("demos", "demos")
+    if settings.successful_only:
+        demos = demos.filter(demos.column("success"))
+    where = job.path("demos")
+    sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
+    if settings.epochs and not sequences:
+        raise UserError(
+            f"{job.path('demos')}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon"
+        )
+    model = base.model()
+    if config.lora:
+        model = models.add_lora(model, config.lora, derive_seed(settings.seed, "lora"))
+    rows = sft.train(model, sequences, settings, tokens_per_pass=config.tokens_per_pass, processes=job.threads)
+    with job.folder("policy") as folder:
+        models.save_model(model, folder, base=base.folder, final=job.output["policy"])
+    job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))
+    loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
+    return {"steps": float(len(rows)), **loss}

@@ -1,0 +1,42 @@
+"""Stage `track`: what the stages measured, copied to MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turncredit.config import TrackingConfig
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+from turncredit.stages.report import all_evaluations, all_updates
+
+
+class Config(Slice):
+    """Where MLflow is."""
+
+    tracking: TrackingConfig
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`tracking`."""
+    return Config(tracking=plan.experiment.tracking)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The last of what training leaves, and the resolved configuration."""
+    return {
+        "config": plan.layout.path("config"),
+        "evals": all_evaluations(plan),
+        "updates": all_updates(plan),
+    }
+
+
+OUTPUTS: dict[str, str] = {}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Copy what is not there yet; returns how many files were copied now and before."""
+    from turncredit.results.collect import read_config
+    from turncredit.results.tracking import track
+
+    root = Path(job.path("config")).parent
+    return track(experiment=read_config(root), results=root)

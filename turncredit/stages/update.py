@@ -1,0 +1,71 @@
+"""Stage `update`: one round of clipped policy gradient. Every method shares it; only `advantage` differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from turncredit import tables
+from turncredit.config import UpdateConfig
+from turncredit.layout import policy_id
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Config(Slice):
+    """The method's update settings. `rounds` only where the rate decays over them: a constant one does not care."""
+
+    update: UpdateConfig
+    dtype: str
+    rounds: int | None
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`update` as the method overrides it."""
+    whole = plan.experiment
+    update = whole.section_for(at.method, "update")
+    assert isinstance(update, UpdateConfig)
+    return Config(update=update, dtype=whole.policy.dtype, rounds=whole.rounds if update.final_lr < 1 else None)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The policy that sampled, the SFT policy that a KL penalty holds on to, the turns, and the method's credit."""
+    turns = plan.turns_at(at.method, at.seed, at.round)
+    return {
+        "policy": plan.policy_before(at.method, at.seed, at.round),
+        "reference": plan.layout.path("sft_policy"),
+        "turns": plan.layout.path("turns", turns.keys),
+        "credits": plan.layout.path("credits", turns.keys, method=at.method),
+    }
+
+
+OUTPUTS = {"policy": "policy", "updates": "updates"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the new policy and one log row a step; returns means over the steps."""
+    from turncredit.training.update import COLUMNS, round_rate, training_set, update
+
+    config, at = job.config, job.at
+    turns = job.table("turns", columns=COLUMNS)
+    credit = job.table("credits", columns=[*tables.KEYS, "advantage"])
+    policy = job.policy("policy")
+    made = update(
+        policy,
+        config.update,
+        training_set(turns, credit, config.update, job.path("credits")),
+        reference=job.policy("reference"),
+        rate=1.0 if config.rounds is None else round_rate(config.update.final_lr, at.round, config.rounds),
+        seed=at.seed,
+        round=at.round,
+        processes=job.threads,
+    )
+    after = Path(job.output["policy"])
+    with job.folder("policy") as folder:
+        made.save(folder, base=policy.folder, final=after)
+    job.store.put_policy(job.output["policy"], policy.trained_into(after))
+    identity = {"policy_id": policy_id(at.method, at.seed, at.round)}
+    rows = [{**identity, **row} for row in made.rows]
+    job.write("updates", pa.Table.from_pylist(rows, schema=tables.schema("updates")))
+    return made.metrics

@@ -1,0 +1,39 @@
+"""Stage `values`: what a method's credit model says of a round's turns."""
+
+from __future__ import annotations
+
+from turncredit.stages.credit_model import Config, config
+from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.plan import Plan
+
+__all__ = ["OUTPUTS", "Config", "config", "inputs", "run"]
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The round's model, its turns and the hidden states that the model reads."""
+    path = plan.layout.path
+    return {
+        "model": path("model", at.keys),
+        "turns": path("turns", at.keys),
+        "hiddens": path("hiddens", plan.hiddens_at(at, at.method).keys),
+    }
+
+
+OUTPUTS = {"values": "values"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the values; returns how good the model is on rollouts that it has not seen."""
+    from turncredit.credit_models import replay
+    from turncredit.credit_models.settings import KINDS
+    from turncredit.credit_models.train import check_settings, check_width, load, values_table
+
+    config, at = job.config, job.at
+    model = load(job.path("model"))
+    check_settings(model, type(KINDS[config.kind]).model_validate(config.settings), job.path("model"))
+    turns = job.table("turns", columns=replay.COLUMNS)
+    view, rollouts = replay.load(turns, job.table("hiddens", "hiddens"), where=job.path("turns"))
+    check_width(model, rollouts, job.path("hiddens"))
+    table, metrics = values_table(model, view, rollouts, seed=at.seed, round=at.round)
+    job.write("values", table)
+    return metrics
