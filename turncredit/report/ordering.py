@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from turncredit.config import Experiment
-from turncredit.results.collect import SFT, Results
+from turncredit.layout import SFT
+from turncredit.results.collect import Results
 from turncredit.stats.intervals import LOWER, UPPER, Estimate
 
 #: group -> its heading where a table has several
