@@ -9,6 +9,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import tiny
+from turncredit.config import Experiment
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
+
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("turncredit", deadline=None)
 hypothesis.settings.load_profile("turncredit")
@@ -18,13 +23,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 @dataclass(frozen=True)
 class World:
-    """Where the tiny artifacts lie, and the experiment they belong to."""
+    """The tiny experiment's plan, and its first artifacts on disk. Tests must not change them."""
 
-    root: Path
-    experiment: object
+    plan: Plan
 
-    def path(self, name: str) -> Path:
-        return self.root / name
+    @property
+    def experiment(self) -> Experiment:
+        return self.plan.experiment
+
+    def path(self, name: str, **keys: str | int) -> Path:
+        """An artifact's path; turns and what lies beside them are those that seed 0 learns from in round 1."""
+        first = self.plan.turns_at("flat_grpo", 0, 1).keys
+        return Path(self.plan.layout.path(name, first, **keys))
 
 
 @pytest.fixture(scope="session")
@@ -32,38 +42,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """Games, demonstrations, base and SFT policy, and one round of rollouts."""
     import torch
 
-    from tests import tiny
-    from turncredit.policy.base import make_base
-    from turncredit.rollouts.demos import make_demos
-    from turncredit.rollouts.rollout import rollout
-    from turncredit.rollouts.tasks import make_tasks
-    from turncredit.training.sft import sft
-
     torch.set_num_threads(1)
-    root = tmp_path_factory.mktemp("world")
-    experiment = tiny.experiment()
-    at = World(root, experiment)
-    for split in ("train", "eval"):
-        make_tasks(experiment=experiment, split=split, out=at.path(f"{split}.parquet"))
-    make_demos(experiment=experiment, tasks=at.path("train.parquet"), out=at.path("demos.parquet"))
-    make_base(experiment=experiment, demos=at.path("demos.parquet"), out=at.path("base"))
-    sft(
-        experiment=experiment,
-        base=at.path("base"),
-        demos=at.path("demos.parquet"),
-        out=at.path("sft"),
-        log=at.path("sft.parquet"),
-    )
-    rollout(
-        experiment=experiment,
-        method="sft",
-        seed=0,
-        round=1,
-        policy=at.path("sft"),
-        tasks=at.path("train.parquet"),
-        out=at.path("turns.parquet"),
-    )
-    return at
+    plan = Plan(tiny.experiment(), tmp_path_factory.mktemp("world"))
+    for stage, at in (
+        ("tasks", At(split="train")),
+        ("tasks", At(split="eval")),
+        ("demos", At()),
+        ("base", At()),
+        ("sft", At()),
+        ("rollout", plan.turns_at("flat_grpo", 0, 1)),
+    ):
+        load(stage).run(plan.job(stage, at))
+    return World(plan)
 
 
 @pytest.fixture(scope="session")
