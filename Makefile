@@ -16,7 +16,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-vllm test-environment lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -55,6 +55,9 @@ $(LINT_READY): $(READY) requirements-test.lock
 $(DOCS_READY): $(READY) requirements-docs.lock
 	$(PIP) --no-deps -r requirements-docs.lock
 	touch $@
+
+system-packages:
+	.ci/need-packages $(COMPILERS)
 
 test-environment: $(TEST_READY)
 
