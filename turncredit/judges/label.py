@@ -15,7 +15,7 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask, JudgeConfig, judge_name
-from turncredit.judges.rubric import Verdict, prompt_version
+from turncredit.judges.rubric import Verdict, prompt_version, rubric_of
 from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
 
 RULE_SCORES: dict[Ask, dict[str, float]] = {
@@ -156,8 +156,9 @@ def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[
     decoding = json.dumps(
         config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
     )
-    version, key_N, questions = prompt_version(ask), [], {}
+    key_N, questions = [], {}
     for window in asked:
+        version = prompt_version(ask, rubric_of(window.env))
         question = Question(config.model, ask, version, render(window), decoding)
         key = question.key()
         key_N.append(key)

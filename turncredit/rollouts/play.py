@@ -169,7 +169,7 @@ class Player:
         self._experiment, self._policy = experiment, str(policy)
         self._slots, self._processes = slots, processes
         self._tokenizer = tokenizers.load(policy)
-        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, experiment.agent.settings, games.env.WORDS)
+        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, experiment.agent.settings, games.env.words)
         self.max_new = experiment.agent.max_response_tokens
         self._sampler = self._engine(slots) if processes == 1 else None
 

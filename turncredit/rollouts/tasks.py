@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from turncredit import envs, tables
 from turncredit.config import Experiment
+from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
 
 
@@ -53,6 +54,6 @@ class Games:
         return self._env.open_task(row, self._settings)
 
     @property
-    def env(self):
-        """The environment's module."""
+    def env(self) -> Environment:
+        """The environment."""
         return self._env

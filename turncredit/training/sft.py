@@ -41,7 +41,7 @@ def sft(
     """
     settings = experiment.sft
     encoder = tokenizer.load(base)
-    words = envs.load(experiment.env.name).WORDS
+    words = envs.load(experiment.env.name).words
     table = tables.read(demos, "demos")
     if settings.successful_only:
         table = table.filter(table.column("success"))

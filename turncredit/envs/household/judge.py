@@ -1,4 +1,4 @@
-"""The rubric for household games (ALFWorld's commands and texts).
+"""The rule judge's grammar of household games (ALFWorld's commands and texts).
 
 What is in hand and what has been cleaned, heated or cooled is inferred from the window's own actions. What the rubric
 leaves open follows the paper's labelled rollouts A1-A3 (TRIAGE, appendix G): going to where the next required change
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from turncredit.judges.window import Turn
+from turncredit.envs.judging import Turn
 
 _GOALS = tuple(
     (kind, re.compile(pattern))
