@@ -50,6 +50,6 @@ def test_scpos_presets_scale_alpha_and_the_penalty_to_rewards_of_one_and_zero(pr
     experiment = load([ROOT / "config.yaml", preset])
     for name in experiment.methods:
         params = configured_method(experiment, name).params()
-        assert params.get("penalty", 0.01) == 0.01
-        if "theta" in params and not name.startswith("alpha"):
-            assert params["alpha"] == 0.05
+        assert params["penalty"] == 0.01, name
+        if "theta" in params:
+            assert params["alpha"] == {"alpha_0025": 0.025, "alpha_01": 0.1}.get(name, 0.05), name

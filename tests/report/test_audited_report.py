@@ -15,11 +15,11 @@ import pytest
 from tests.helpers import nonempty
 from tests.results import synthetic
 from turncredit.config import load
-from turncredit.credit.methods import METHODS
+from turncredit.credit import METHODS
 from turncredit.report import diagnostics, figures, predictors
 from turncredit.report import report as module
 from turncredit.report.grid import Number
-from turncredit.report.ordering import VARIANTS, group_of
+from turncredit.report.ordering import group_of
 from turncredit.report.papers import published
 from turncredit.report.summary import summarise
 from turncredit.results.collect import collect
@@ -152,18 +152,29 @@ def test_methods_are_grouped_and_the_largest_effect_comes_first(summary):
     ]
 
 
-def test_variants_are_methods_that_exist():
-    assert set(METHODS) >= VARIANTS
+def test_a_methods_group_follows_from_its_role_and_a_definition_is_a_variant_of_its_base():
     said = {name for name, method in METHODS.items() if "ablation" in method.summary or "without" in method.summary}
-    assert said <= VARIANTS
-    config = synthetic.experiment(methods=["a", "flat_grpo"], define={"a": {"base": "oracle_progress"}})
-    assert group_of(config, "a") == "rails"
+    assert said
+    bases = {"a": "oracle_progress", "b": "gigpo", "hgpo": "hgpo"}
+    define = {**{name: {"base": base} for name, base in bases.items()}, "c": {"credit": "c.py"}}
+    config = synthetic.experiment(methods=[*define, "flat_grpo"], define=define)
+    assert {group_of(config, name) for name in said} == {"variants"}
+    groups = {name: group_of(config, name) for name in ("a", "b", "hgpo", "c", "flat_grpo", "random_credit", "gone")}
+    assert groups == {
+        "a": "rails",
+        "b": "variants",
+        "hgpo": "methods",
+        "c": "methods",
+        "flat_grpo": "methods",
+        "random_credit": "rails",
+        "gone": "methods",
+    }
 
 
 def test_the_page_heads_each_group_once_per_table(page):
     html = (page / "index.html").read_text()
     final = html[html.index('id="final"') : html.index("<figure>", html.index('id="final"'))]
-    assert [final.count(words) for words in ("variants and ablations", "rails: not methods")] == [1, 1]
+    assert [final.count(words) for words in ("variants and ablations", "rails: a lower and an upper bound")] == [1, 1]
 
 
 def test_the_gap_closed_is_the_ratio_of_the_differences(summary):

@@ -17,7 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from turncredit import tables
-from turncredit.config import RAILS, Experiment
+from turncredit.bounds import RAILS
+from turncredit.config import Experiment
 from turncredit.credit import METHODS, Method
 from turncredit.credit.configured import configured_method
 from turncredit.files import new_folder

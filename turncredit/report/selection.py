@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from turncredit.bounds import MIDDLE, UPPER
 from turncredit.results.collect import SFT, Results
 from turncredit.stats import intervals
-from turncredit.stats.intervals import MIDDLE, UPPER, Estimate
+from turncredit.stats.intervals import Estimate
 
 
 def final_rounds(results: Results) -> list[int]:

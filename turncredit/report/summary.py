@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.grid import Grid
 from turncredit.report.judges import judged
@@ -16,7 +17,7 @@ from turncredit.report.predictors import Prediction, predictions
 from turncredit.report.selection import paired
 from turncredit.results.collect import SFT, Results
 from turncredit.stats import intervals
-from turncredit.stats.intervals import LOWER, MIDDLE, UPPER, Estimate, Verdict
+from turncredit.stats.intervals import Estimate, Verdict
 
 
 @dataclass
