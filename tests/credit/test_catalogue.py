@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
-from turncredit import credit
+from turncredit import credit, plugins
 from turncredit.bounds import LOWER, RAILS, UPPER
 from turncredit.cli.main import main
 from turncredit.config import from_mapping
@@ -43,7 +43,7 @@ LATER_METHOD = METHODS[0]
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """The catalogue is read anew in each test, and by whoever comes after it."""
-    caches = (catalogue.builtin, catalogue._installed, catalogue._load)
+    caches = (catalogue.builtin, plugins.installed)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -112,9 +112,9 @@ def test_a_package_is_imported_only_when_its_method_is_asked_for(install: Callab
 @pytest.mark.parametrize(
     ("code", "points", "asked", "message"),
     [
-        ("import nowhere", {"a": "{}:X"}, "a", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
-        ("raise RuntimeError('no\\nway')", {"a": "{}:X"}, "a", "cannot be loaded: RuntimeError: no way"),
-        ("", {"a": "{}:X"}, "a", "cannot be loaded: AttributeError"),
+        ("import nowhere", {"a": "{}:X"}, "a", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'"),
+        ("raise RuntimeError('no\\nway')", {"a": "{}:X"}, "a", "cannot be imported: RuntimeError: no way"),
+        ("", {"a": "{}:X"}, "a", "cannot be imported: AttributeError"),
         ("X = 1", {"a": "{}:X"}, "a", "is of type int, not turncredit.credit.Method"),
         (ONE_FILE, {"a": "{}:LATER_METHOD"}, "a", "calls itself 'later'"),
     ],
@@ -127,7 +127,8 @@ def test_a_broken_method_is_one_line_that_names_its_package(
         resolve(asked)
     line = str(caught.value)
     assert message in line
-    assert "method 'a' of the package their_package (their_package:" in line
+    assert line.startswith("method 'a': their_package:")
+    assert " of the package their_package " in line
     assert "\n" not in line
 
 
@@ -136,11 +137,11 @@ def test_two_packages_with_one_name_are_refused_and_a_builtin_one_cannot_be_repl
 ) -> None:
     install("first_package", ONE_FILE, later="first_package:LATER_METHOD", gigpo="first_package:LATER_METHOD")
     install("second_package", ONE_FILE, later="second_package:LATER_METHOD")
-    with pytest.raises(UserError, match=r"'later' is in several packages: \w+_package, \w+_package; keep one"):
+    with pytest.raises(UserError, match=r"'later' is in several installed packages: \w+_package, \w+_package; keep"):
         resolve("later")
     assert resolve("gigpo") == METHODS["gigpo"]
     listed = dict(catalogue.installed())
-    assert "a built-in method has this name" in str(listed["gigpo"])
+    assert "has the name of a built-in method" in str(listed["gigpo"])
 
 
 def test_the_list_shows_installed_methods_and_what_is_wrong_with_broken_ones(
@@ -153,7 +154,7 @@ def test_the_list_shows_installed_methods_and_what_is_wrong_with_broken_ones(
     assert not stop.value.code
     text = capsys.readouterr().out
     assert "later: later turns get more\n    reads reward, observation; side table labels" in text
-    assert "method 'broken' of the package later_package (later_package:MISSING) cannot be loaded" in text
+    assert "method 'broken': later_package:MISSING of the package later_package cannot be imported" in text
     assert "gigpo: flat GRPO plus" in text
 
 

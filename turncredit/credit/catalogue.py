@@ -19,9 +19,9 @@ import pkgutil
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple
 
+from turncredit import plugins
 from turncredit.credit.compose import Kind, Method, Part
 from turncredit.errors import UserError, nearest
 
@@ -62,53 +62,31 @@ def find(name: str) -> Method:
     builtins = builtin().methods
     if name in builtins:
         return builtins[name]
-    installed = _installed()
-    if name not in installed:
-        hint = nearest(name, [*builtins, *installed])
+    if name not in plugins.installed(GROUP):
+        hint = nearest(name, [*builtins, *plugins.installed(GROUP)])
         raise UserError(f"unknown method '{name}'{hint}; `turncredit methods` lists them")
-    return _load(installed[name])
+    return _load(name)
 
 
 def installed() -> Iterator[tuple[str, Method | UserError]]:
     """The methods of installed packages by name, or what is wrong with one."""
-    for name, points in sorted(_installed().items()):
+    for name in sorted(plugins.installed(GROUP)):
         try:
-            yield name, _load(points)
+            yield name, _load(name)
         except UserError as error:
             yield name, error
 
 
-@cache
-def _installed() -> dict[str, tuple[EntryPoint, ...]]:
-    """The entry points by name, not imported."""
-    names: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=GROUP):
-        names.setdefault(point.name, []).append(point)
-    return {name: tuple(points) for name, points in names.items()}
-
-
-@cache
-def _load(points: tuple[EntryPoint, ...]) -> Method:
-    point = points[0]
-    where = f"method '{point.name}' of the package {_package(point)} ({point.value})"
-    if len(points) > 1:
-        raise UserError(f"method '{point.name}' is in several packages: {', '.join(map(_package, points))}; keep one")
-    if point.name in builtin().methods:
-        raise UserError(f"{where}: a built-in method has this name, and it is the one that is used")
-    try:
-        method = point.load()
-    except Exception as error:  # anything may go wrong in somebody else's package
-        reason = " ".join(str(error).split())
-        raise UserError(f"{where} cannot be loaded: {type(error).__name__}: {reason}") from error
+def _load(name: str) -> Method:
+    method = plugins.load("method", GROUP, {}, name)
+    where = f"method '{name}': {plugins.described(plugins.installed(GROUP)[name][0])}"
+    if name in builtin().methods:
+        raise UserError(f"{where} has the name of a built-in method, which is the one that is used")
     if not isinstance(method, Method):
         raise UserError(f"{where} is of type {type(method).__name__}, not turncredit.credit.Method")
-    if method.name != point.name:
+    if method.name != name:
         raise UserError(f"{where} calls itself '{method.name}'; the entry point and the method must have the same name")
     return method
-
-
-def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist else "?"
 
 
 def _check_unique(names: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from turncredit import plugins
 from turncredit.credit.catalogue import builtin, find
 from turncredit.credit.compose import Kind, Method, Part
 from turncredit.credit.conventions import CONVENTIONS, PRESETS
@@ -131,16 +131,7 @@ def _from_file(text: str) -> Method:
     path_text, _, function_name = text.partition(".py")
     path = Path(f"{path_text}.py")
     function_name = function_name.removeprefix(":") or path.stem
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; a method of your own is a path such as my_credit.py:my_function")
-    spec = importlib.util.spec_from_file_location(f"turncredit_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # anything may go wrong in a file of the user's; all of it is theirs to mend
-        raise UserError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    module = plugins.from_file("a method", path)
     functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
     if function_name not in functions:
         raise UserError(f"{path}: has no function '{function_name}'{nearest(function_name, functions)}")
