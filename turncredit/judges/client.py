@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from turncredit.errors import UserError
 from turncredit.judges.cache import Cache, Question
@@ -105,7 +106,12 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
     part   which of how many processes it is
     """
     config = crew.config.model_copy(update={"concurrency": workers})
-    job = {"config": config.model_dump(mode="json"), "ask": crew.ask, "folder": str(folder), "part": part}
+    job: dict[str, Any] = {
+        "config": config.model_dump(mode="json"),
+        "ask": crew.ask,
+        "folder": str(folder),
+        "part": part,
+    }
     job |= {"allowed": crew.allowed, "questions": crew.questions, "instructions": INSTRUCTIONS}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE

@@ -132,9 +132,9 @@ def _by_model(
         replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
     verdicts: dict[str, Verdict] = {key: verdict(reply, ask) for key, reply in replies.items()}
     answers = [replies[key].answer for key in key_N]
-    seen: set[str] = set()
     # The same window in several rollouts is asked about once: the first row pays, the others read.
-    first_N = [not (key in seen or seen.add(key)) for key in key_N]
+    first_row = {key: row for row, key in reversed(list(enumerate(key_N)))}
+    first_N = [first_row[key] == row for row, key in enumerate(key_N)]
     return {
         **{name: [getattr(verdicts[key], name) for key in key_N] for name in Verdict._fields},
         "prompt_hash": [key[:16] for key in key_N],

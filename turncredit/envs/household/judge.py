@@ -165,9 +165,9 @@ def _go(scene: Scene) -> tuple[str, str]:
         return _go_carrying(scene, scene.before[visits[-1] :] if visits else None)
     if visits:
         following = scene.after[0] if scene.after else None
-        takes = following is not None and following.verb == "take" and not following.failed
-        if takes and _kind(following.thing) == goal.thing and scene.held is None:
-            return "D", f"returns to {now.place} for {following.thing}, which was seen there"
+        takes = following if following is not None and following.verb == "take" and not following.failed else None
+        if takes is not None and _kind(takes.thing) == goal.thing and scene.held is None:
+            return "D", f"returns to {now.place} for {takes.thing}, which was seen there"
         if now.reply.endswith("is closed.") and _opens_next(scene):
             return "E", f"returns to the closed {now.place} and looks into it now"
         return "R", f"returns to {now.place}, visited a few turns before; nothing new"

@@ -213,7 +213,8 @@ def _listed(parts: Sequence[str]) -> dict[str, tuple[str, float | None]]:
     listed = {}
     for name, title, price in zip(parts, parts[1:], parts[2:], strict=False):
         if _PRODUCT.match(name.lower()) and "$" in price:
-            listed[name.lower()] = (title, _number(_PRICE.search(price).group(1)) if _PRICE.search(price) else None)
+            lowest = _PRICE.search(price)
+            listed[name.lower()] = (title, _number(lowest[1]) if lowest else None)
     return listed
 
 
