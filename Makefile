@@ -16,7 +16,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-vllm test-environment lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -56,6 +56,9 @@ $(DOCS_READY): $(READY) requirements-docs.lock
 	$(PIP) --no-deps -r requirements-docs.lock
 	touch $@
 
+system-packages:
+	.ci/need-packages $(COMPILERS)
+
 test-environment: $(TEST_READY)
 
 $(TEST_READY): $(LINT_READY) requirements-reference.lock
@@ -88,11 +91,11 @@ lint: $(LINT_READY)
 	$(BIN)/snakemake --lint
 
 docs: $(DOCS_READY)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that would not count warnings
 	echo "site/index.html"
 
 docs-serve: $(DOCS_READY)
-	$(BIN)/mkdocs serve --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
 
 # Those of branching and SQL look at the newest results, and are left out where there are none.
 bench: $(TEST_READY)

@@ -133,4 +133,4 @@ def test_results_of_the_old_layout_are_refused_in_one_line(tmp_path, place):
 def test_results_of_this_layout_are_not_refused(tmp_path):
     (tmp_path / "rollouts" / "sft-t4k4T1.0").mkdir(parents=True)
     (tmp_path / "sft" / "policy").mkdir(parents=True)
-    refuse_old(tmp_path)
+    assert refuse_old(tmp_path) is None

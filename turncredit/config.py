@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, overload
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from turncredit.bounds import RAILS
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
 
@@ -284,9 +285,6 @@ Stage = Literal[
 
 #: sections that a method may override
 _Section = Literal["rollout", "update"]
-
-#: methods that belong to every comparison: the baseline, the lower rail and the upper one
-RAILS = ("flat_grpo", "random_credit", "oracle_progress")
 
 
 class Experiment(_Closed):

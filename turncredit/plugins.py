@@ -20,23 +20,23 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
     """What is called `name`: from `built_in` (name -> `module:attribute`), else from the entry points of `group`.
 
     The built-in table makes a plain checkout work, where nothing is installed; no package can replace one of its names.
-    Raises UserError for an unknown name, with the nearest, and for a package that can't be imported.
+    Raises UserError for an unknown name, with the nearest, for a package that can't be imported, and for a name that
+    several packages bring.
     """
     if name in built_in:
         module, _, attribute = built_in[name].partition(":")
         return getattr(import_module(module), attribute) if attribute else import_module(module)
-    installed = _installed(group)
-    if name not in installed:
-        names = sorted({*built_in, *installed})
+    points = installed(group).get(name, ())
+    if not points:
+        names = sorted({*built_in, *installed(group)})
         raise UserError(f"unknown {kind} '{name}'{nearest(name, names)}; there are: {', '.join(names)}")
-    point = installed[name]
-    package = point.dist.name if point.dist else "unknown"
+    if len(points) > 1:
+        packages = ", ".join(_package(point) for point in points)
+        raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; keep one of them")
     try:
-        return point.load()
+        return points[0].load()
     except Exception as error:  # anything may go wrong in a package of somebody else's
-        raise UserError(
-            f"{kind} '{name}': {point.value} of the package {package} cannot be imported: {_short(error)}"
-        ) from error
+        raise UserError(f"{kind} '{name}': {described(points[0])} cannot be imported: {_short(error)}") from error
 
 
 def from_file(kind: str, path: str | Path) -> ModuleType:
@@ -62,8 +62,21 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
 
 
 @cache
-def _installed(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
+def installed(group: str) -> dict[str, tuple[EntryPoint, ...]]:
+    """The entry points of a group by name, not imported; more than one where packages share a name."""
+    points: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in entry_points(group=group):
+        points[point.name] = (*points.get(point.name, ()), point)
+    return points
+
+
+def described(point: EntryPoint) -> str:
+    """An entry point as messages name it: what it is, and of which package."""
+    return f"{point.value} of the package {_package(point)}"
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "unknown"
 
 
 def _short(error: Exception) -> str:

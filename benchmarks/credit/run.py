@@ -56,9 +56,9 @@ def against_loops() -> list[str]:
     table, side = synthetic.tables(made)
     whole = pa.Table.from_pylist(made)
     lines = ["| method | library, ms | plain Python, ms | times faster |", "|---|---:|---:|---:|"]
-    for name, method in METHODS.items():
+    for name, loops in reference.METHODS.items():
+        method = METHODS[name]
         mine = median_ms(lambda method=method: compute(table, method, side), 9)
-        loops = reference.METHODS[name]
         _Asked.asked.clear()
         loops([_Asked(row) for row in made])
         columns = sorted(_Asked.asked)

@@ -10,8 +10,8 @@ else
     games=$(mktemp -d)
     trap 'rm -rf "$games"' EXIT
     echo "ALFWORLD_DATA is not set: measuring on generated games" >&2
-    turncredit env export "$games" --split eval --count 140 >/dev/null
+    turncredit env household export "$games" --split eval --count 140 >/dev/null
 fi
-turncredit env bench --games "$games" --engine native --count 140 --steps 100
-turncredit env bench --games "$games" --engine native --engine alfworld --engine textworld --count 10 --steps 20
-turncredit env conformance --games "$games" --sample 10 --generated 10 --steps 50
+turncredit env household bench --games "$games" --engine native --count 140 --steps 100
+turncredit env household bench --games "$games" --engine native --engine alfworld --engine textworld --count 10 --steps 20
+turncredit env household conformance --games "$games" --sample 10 --generated 10 --steps 50

@@ -45,8 +45,8 @@ def distinct_turns(count: int, seed: int) -> pa.Table:
 
 def rule_speed(table: pa.Table, repeats: int) -> tuple[float, float]:
     """Turns a second, and a CPU second, the best of some runs; nothing is remembered from one run to the next."""
+    from turncredit.envs.household import judge as household
     from turncredit.judges import window
-    from turncredit.judges.rules import household
 
     wall, cpu = [], []
     for _ in range(repeats):

@@ -166,7 +166,7 @@ def test_error_against_flat_is_below_zero_for_a_better_credit_and_paired(tmp_pat
     assert found.row("good", "error_minus_flat").high < 0
     twin = found.row("twin", "error_minus_flat")
     assert (twin.value, twin.low, twin.high) == (0, 0, 0)
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="error_minus_flat"):
         found.row("flat_grpo", "error_minus_flat")
 
 
@@ -244,7 +244,9 @@ def test_the_table_follows_its_schema_and_the_same_seed_gives_the_same_numbers(t
     assert not one.equals(other)
     assert tables.conform(one, "fidelity", "here").num_rows == one.num_rows
     headline = one.filter(np.array(one.column("measure").to_pylist()) == "rank_correlation").to_pylist()
-    assert all(row["ceiling"] is not None for row in headline if row["subset"] == "all")
+    whole = [row for row in headline if row["subset"] == "all"]
+    assert [row["method"] for row in whole] == ["flat_grpo", "m"]
+    assert None not in [row["ceiling"] for row in whole]
 
 
 def test_the_order_of_rows_changes_nothing(tmp_path):

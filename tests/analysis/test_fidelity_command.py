@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.analysis import known_truth
+from tests.helpers import nonempty
 from tests.test_cli import run
 from turncredit import tables
 from turncredit.analysis import scored_turns as reading
@@ -184,9 +185,10 @@ def test_the_stage_writes_the_table_and_the_same_numbers_as_json(paths, tmp_path
     assert (metrics["turns"], metrics["methods"]) == (240, 2)
     rows = tables.read(out["out"], "fidelity").to_pylist()
     found = json.loads(out["json"].read_text())
-    for row in rows:
-        if row["subset"] == "all":
-            assert found[row["method"]][row["measure"]]["value"] == row["value"]
+    whole = nonempty(row for row in rows if row["subset"] == "all")
+    assert {row["method"] for row in whole} == set(found)
+    for row in whole:
+        assert found[row["method"]][row["measure"]]["value"] == row["value"]
     first = out["out"].read_bytes()
     fidelity_stage(seed=0, round=1, **where, **out)
     assert out["out"].read_bytes() == first

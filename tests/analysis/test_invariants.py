@@ -140,7 +140,7 @@ def failing(root: Path) -> set[str]:
 def test_all_hold_on_what_the_stages_make(made):
     rows = findings(made)
     assert [row for row in rows if not row["holds"]] == []
-    assert all(row["checked"] > 0 for row in rows)
+    assert min(row["checked"] for row in rows) > 0
     where = {(row["run"], row["round"]) for row in rows}
     assert where == {("has_turnrd", 1), ("has_turnrd", 2), ("has_judge", 1)}
     assert {row["name"] for row in rows} == {*watched.CHECKS, "logprobs"}
@@ -265,7 +265,7 @@ def test_what_is_tampered_with_is_found(results, what):
     assert {row["name"] for row in rows} == names
     details = " ".join(row["detail"] for row in rows)
     assert says in details
-    assert all(len(row["detail"].splitlines()) == 1 for row in rows)
+    assert {len(row["detail"].splitlines()) for row in rows} == {1}
 
 
 def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):

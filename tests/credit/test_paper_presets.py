@@ -48,8 +48,8 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
 @pytest.mark.parametrize("preset", [p for p in PRESETS if p.stem.startswith("scpo")], ids=lambda preset: preset.stem)
 def test_scpos_presets_scale_alpha_and_the_penalty_to_rewards_of_one_and_zero(preset: Path) -> None:
     experiment = load([ROOT / "config.yaml", preset])
-    for name in experiment.methods:
-        params = configured_method(experiment, name).params()
-        assert params.get("penalty", 0.01) == 0.01
-        if "theta" in params and not name.startswith("alpha"):
-            assert params["alpha"] == 0.05
+    params = {name: configured_method(experiment, name).params() for name in experiment.methods}
+    assert {name: part["penalty"] for name, part in params.items()} == dict.fromkeys(params, 0.01)
+    alphas = {name: part["alpha"] for name, part in params.items() if "theta" in part}
+    assert alphas
+    assert alphas == {name: {"alpha_0025": 0.025, "alpha_01": 0.1}.get(name, 0.05) for name in alphas}

@@ -1,4 +1,4 @@
-"""`turncredit env`: what it prints and how it ends."""
+"""`turncredit env household`: what it prints and how it ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from turncredit.cli.env import app
 from turncredit.envs.household import Settings, make_tasks, open_task
+from turncredit.envs.household.commands import app
 from turncredit.envs.household.real import read_game
 from turncredit.errors import UserError
 

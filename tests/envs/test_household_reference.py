@@ -80,12 +80,12 @@ def test_both_engines_behave_alike_behind_the_protocol(row):
         assert steps[0] == steps[1]
         if steps[0].done:
             break
-    if kept is not None:
-        native.restore(kept[0])
-        reference.restore(kept[1])
-        for command in native.oracle():
-            assert native.admissible() == reference.admissible()
-            assert native.step(command) == reference.step(command)
+    assert kept is not None, "the game was over before its state was kept"
+    native.restore(kept[0])
+    reference.restore(kept[1])
+    for command in native.oracle():
+        assert native.admissible() == reference.admissible()
+        assert native.step(command) == reference.step(command)
 
 
 def test_an_exported_game_is_a_full_game_file(tmp_path):

@@ -22,6 +22,8 @@ from .conftest import turns_table
 
 OUTCOME = {"success", "score", "reward", "progress", "progress_before", "distance", "distance_before", "done"}
 
+HIDDEN = "(the environment's reply is not shown)"
+
 
 def prompts(table: pa.Table, size: int = 5) -> list[str]:
     return [render(window) for window in windows(read_rollouts(table), size)]
@@ -85,24 +87,28 @@ def test_success_score_and_reward_are_in_no_request_that_leaves_the_process(
             "Thank you for shopping with us!",
         ),
         ("webshop", "click[buy now]", "Your score (min 0.0, max 1.0): 1.0", "Thank you for shopping with us!"),
-        ("searchqa", "<answer>Paris</answer>", "Correct!", "(the environment's reply is not shown)"),
-        ("searchqa", "<think>so</think><answer>Rome</answer>", "The right answer is Paris.", None),
-        ("searchqa", "finish[Rome]", "wrong", None),
-        ("household", "move mug 1 to cabinet 1", "You move the mug 1 to the cabinet 1. You won!", None),
+        ("searchqa", "<answer>Paris</answer>", "Correct!", HIDDEN),
+        ("searchqa", "<think>so</think><answer>Rome</answer>", "The right answer is Paris.", HIDDEN),
+        ("searchqa", "finish[Rome]", "wrong", HIDDEN),
+        (
+            "household",
+            "move mug 1 to cabinet 1",
+            "You move the mug 1 to the cabinet 1. You won!",
+            "You move the mug 1 to the cabinet 1.",
+        ),
         ("household", "look", "You are here.\n*** You have won ***", "You are here."),
         ("scienceworld", "focus on ball", "You focus on the ball. Task completed.", "You focus on the ball."),
         ("scienceworld", "look", "A room. Score: 0.5", "A room."),
         ("other", "go", "Done. reward=1.0", "Done."),
-        ("other", "go", "success: true", "(the environment's reply is not shown)"),
-        ("other", "go", "You lose", "(the environment's reply is not shown)"),
+        ("other", "go", "success: true", HIDDEN),
+        ("other", "go", "You lose", HIDDEN),
     ],
 )
 def test_what_an_environment_says_of_the_outcome_is_taken_out(
-    env: str, action: str, observation: str, shown: str | None
+    env: str, action: str, observation: str, shown: str
 ) -> None:
     found = redact(env, action, observation)
-    if shown is not None:
-        assert found == shown
+    assert found == shown
     for word in ("score", "won", "lose", "0.75", "1.0", "0.5", "Correct", "Paris", "wrong", "completed", "true"):
         assert word not in found
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.helpers import nonempty
 from tests.results import synthetic
 from turncredit import tables
 from turncredit.errors import UserError
@@ -35,10 +36,9 @@ def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
     out = shown(capsys, folder, "train-2-0#0")
     path = finished / "rollouts/flat_grpo/seed0/round02/credits/flat_grpo.parquet"
     credits = tables.read(path, "credits").to_pylist()
-    for row in credits:
-        if row["rollout_id"] == "train-2-0#0":
-            assert f"flat_grpo  {row['advantage']:+8.3f}" in out
-            assert f"> go to shelf {row['turn'] + 1}" in out
+    for row in nonempty(row for row in credits if row["rollout_id"] == "train-2-0#0"):
+        assert f"flat_grpo  {row['advantage']:+8.3f}" in out
+        assert f"> go to shelf {row['turn'] + 1}" in out
     assert "turn_term" not in out
     assert "turn_term" in shown(capsys, folder, "train-2-0#0", components=True)
 
@@ -126,7 +126,7 @@ def test_a_bar_grows_from_zero_to_its_side(value, scale, expected):
 def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, capsys):
     out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
     truth = tables.read(audited / "rollouts/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
-    mine = [row for row in truth if row["rollout_id"] == "train-3-0#0"]
+    mine = nonempty(row for row in truth if row["rollout_id"] == "train-3-0#0")
     for row in mine:
         assert f"A* {row['advantage_true']:+.3f} ± 0.100 (V 0.50, Q {row['q_true']:.2f}, 24 continuations)" in out
     best = max(mine, key=lambda row: row["advantage_true"])
@@ -183,7 +183,7 @@ def test_the_list_says_which_rollouts_have_truth(audited, capsys):
     truth = tables.read(audited / "rollouts/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
     lines = shown(capsys, audited / "runs/flat_grpo/seed0/round03").splitlines()
     assert ["rollout", "turns", "branched"] in [line.split()[:3] for line in lines]
-    for name in {row["rollout_id"] for row in truth}:
+    for name in nonempty({row["rollout_id"] for row in truth}):
         count = sum(row["rollout_id"] == name for row in truth)
         assert next(line for line in lines if f"/{name} " in line).split()[2] == str(count)
 

@@ -81,9 +81,9 @@ def test_a_process_that_fails_or_is_killed_ends_the_team_with_an_error(end):
 
 def test_an_error_in_the_first_process_leaves_no_other_behind():
     parameter = torch.nn.Parameter(torch.ones(2))
-    with pytest.raises(KeyError), together(shards=2, processes=2, parameters=[parameter]):
+    with pytest.raises(KeyError, match="here"), together(shards=2, processes=2, parameters=[parameter]):
         raise KeyError("here")
-    with pytest.raises(ChildProcessError):
+    with pytest.raises(ChildProcessError, match="No child processes"):
         os.waitpid(-1, os.WNOHANG)
 
 

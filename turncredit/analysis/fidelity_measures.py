@@ -211,11 +211,11 @@ def reliability(x_N: np.ndarray, scored: Scored, bins: int = 5) -> list[tuple[st
     used = [part for part in range(len(edges) + 1) if (part_N == part).any()]
     for number, part in enumerate(used, start=1):
         inside_N = part_N == part
-        pair = [
+        credit, truth = (
             Statistic(sums_by(scored.group_N, scored.groups, inside_N * y_N, inside_N), ratio, int(inside_N.sum()))
             for y_N in (z_N, scored.truth_N)
-        ]
-        out.append((f"credit:{number}of{len(used)}", *pair))
+        )
+        out.append((f"credit:{number}of{len(used)}", credit, truth))
     return out
 
 

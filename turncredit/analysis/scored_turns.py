@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,14 +72,10 @@ class Scored:
         if keep_N.all():
             return self
         columns = ("group_N", "rollout_N", "turn_N", "length_N", "success_N", "truth_N", "se_N")
-        optional = ("v_N", "q_N", "halves_N2")
-        state = {name: None if (x_N := getattr(self, name)) is None else x_N[keep_N] for name in optional}
-        return replace(
-            self,
-            **{name: getattr(self, name)[keep_N] for name in columns},
-            **state,
-            labels={name: (code_N[keep_N], texts) for name, (code_N, texts) in self.labels.items()},
-        )
+        optional = [name for name in ("v_N", "q_N", "halves_N2") if getattr(self, name) is not None]
+        kept: dict[str, Any] = {name: getattr(self, name)[keep_N] for name in (*columns, *optional)}
+        labels = {name: (code_N[keep_N], texts) for name, (code_N, texts) in self.labels.items()}
+        return replace(self, **kept, labels=labels)
 
 
 def load(
@@ -151,11 +148,11 @@ def _read(
 
 def _numbered(parts: Sequence[pa.Table], where: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each table (rollout number, turn). Numbers are the same in all tables and sort by group, then by rollout."""
-    number: np.ndarray | None = None
+    number = np.zeros(sum(part.num_rows for part in parts), dtype=np.int64)
     for name in ("group_id", "rollout_id"):
         ids = [chunk for part in parts for chunk in part.column(name).cast(pa.string()).chunks]
         codes, values = factorise(pa.chunked_array(ids))
-        number = codes if number is None else number * len(values) + codes
+        number = number * len(values) + codes
     _, number = np.unique(number, return_inverse=True)
     ends = np.cumsum([part.num_rows for part in parts])
     out = []

@@ -9,10 +9,10 @@ import typer
 import yaml
 
 from turncredit import tables
+from turncredit.credit import METHODS, catalogue
 from turncredit.credit.compose import Method, compute
 from turncredit.credit.conventions import PRESETS
-from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
-from turncredit.credit.resolving import preset_params, resolve
+from turncredit.credit.resolving import SLOTS, preset_params, resolve
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -66,17 +66,26 @@ def credit(
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show one method only, with what it is made of.")] = None,
 ) -> None:
-    """List the methods, their parameters and what they read."""
+    """List the methods, built in and of installed packages, their parameters and what they read."""
     if name is not None:
         _describe(resolve(name))
         return
     for method in METHODS.values():
-        print(f"{method.name}: {method.summary}")
-        print(f"    reads {_reads(method)}")
-        print(f"    {_params(method)}")
+        _list(method)
+    for _, found in catalogue.installed():
+        if isinstance(found, UserError):
+            print(found)
+        else:
+            _list(found)
     print("\nTo compose a method in a configuration: base, and in params any of")
-    for slot, parts in _slots().items():
-        print(f"    {slot}: {', '.join(parts)}")
+    for slot, kind in SLOTS.items():
+        print(f"    {slot}: {', '.join(catalogue.builtin().parts[kind])}")
+
+
+def _list(method: Method) -> None:
+    print(f"{method.name}: {method.summary}")
+    print(f"    reads {_reads(method)}")
+    print(f"    {_params(method)}")
 
 
 def _describe(method: Method) -> None:
@@ -85,10 +94,6 @@ def _describe(method: Method) -> None:
     for part in method.parts:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
         print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
-
-
-def _slots() -> dict[str, dict]:
-    return {"shapers": SHAPERS, "estimator": ESTIMATORS, "turn_term": TURN_TERMS, "normaliser": NORMALISERS}
 
 
 def _reads(method: Method) -> str:

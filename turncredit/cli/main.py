@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("turncredit.cli.results:report", "Make an experiment's report and print its table."),
     "config": ("turncredit.cli.results:config", "Check configuration files and print what they resolve to."),
     "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
-    "env": ("turncredit.cli.env:app", "Environments: play, bench, conformance, export."),
+    "env": ("turncredit.cli.env:app", "Environments: list them, and each one's own commands."),
     "judge": ("turncredit.cli.judge:app", "Judges: label turns, audit the labels."),
 }
 

@@ -21,31 +21,41 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit.errors import UserError
+from turncredit.judges.config import Ask
 from turncredit.turns import KEYS, Turns
 
 Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
+Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One step of a method: a function, the parameters that are not its defaults, and what it reads.
+    """One step of a method: a function, what it reads, and the parameters that are not its defaults.
 
-    needs   side tables it reads; model   which learned credit model makes its side table `values`
-    reads   columns of the turn table it reads, beside keys and reward; adds   what a shaper changes
+    reads      columns of the turn table, beside the keys and the reward
     requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
+    asks       the question that a judge answers in the side table `labels`, for a part that reads labels
+    model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
+               `turncredit.credit_models`, or the dotted name of a module anywhere
+    adds       what a shaper changes
     """
 
     name: str
-    function: Callable
+    function: Callable[..., Any]
     kind: Kind
-    params: Mapping[str, Any] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
-    adds: tuple[Bonus, ...] = ()
-    model: str | None = None
     requires: tuple[str, ...] = ()
+    asks: Ask | None = None
+    model: str | None = None
+    adds: tuple[Bonus, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the side tables that the part reads."""
+        return (*(("labels",) if self.asks else ()), *(("values",) if self.model else ()))
 
     def settable(self) -> dict[str, Any]:
         """Each parameter that can be set, with the value it has now."""
@@ -66,7 +76,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Method:
-    """A named composition. `needs` are the side tables it reads, `model` the learned credit model behind `values`."""
+    """A named composition of parts.
+
+    summary   one line of at most 90 characters
+    role      a `method` of its own; a `variant` or ablation that takes another method apart; or a `bound`, which no
+              method for a real environment can be and which tests the set-up
+    """
 
     name: str
     summary: str
@@ -74,6 +89,7 @@ class Method:
     shapers: tuple[Part, ...] = ()
     turn_term: Part | None = None
     normaliser: Part | None = None
+    role: Role = "method"
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -91,13 +107,18 @@ class Method:
         return tuple(dict.fromkeys(name for part in self.parts for name in part.reads))
 
     @property
+    def asks(self) -> Ask | None:
+        """What the method asks of a judge; None where it reads no labels."""
+        return next((part.asks for part in self.parts if part.asks), None)
+
+    @property
     def requires(self) -> tuple[str, ...]:
         """Capabilities that the environment must have, such as `progress` or `distance`."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.requires))
 
     @property
     def model(self) -> str | None:
-        """The learned credit model that makes the side table `values`, if the method reads one."""
+        """The learned credit model that writes the side table `values`; None where the method reads no values."""
         return next((part.model for part in self.parts if part.model), None)
 
     def params(self) -> dict[str, Any]:
@@ -173,7 +194,7 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
 
 
 @cache
-def _keywords(function: Callable) -> dict[str, Any]:
+def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
     """A function's keyword-only parameters with their defaults."""
     return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
 

@@ -8,9 +8,6 @@ from turncredit.credit.resolving import resolve
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask, labels_name
 
-#: parts of methods that read a number from the labels, and which; all others read the role
-ASKS: dict[str, Ask] = {"has_judge": "score", "triage_scalar": "progress"}
-
 
 def configured_method(experiment: Experiment, name: str) -> Method:
     """The method that the configuration calls `name`. Raises UserError that names the key of the configuration."""
@@ -24,8 +21,8 @@ def configured_method(experiment: Experiment, name: str) -> Method:
 
 
 def ask_of(method: Method) -> Ask:
-    """What `method` asks of the judge."""
-    return next((ASKS[part.name] for part in method.parts if part.name in ASKS), "role")
+    """What `method` asks of the judge; a role where it does not say."""
+    return method.asks or "role"
 
 
 def labels_of(experiment: Experiment, name: str) -> str:

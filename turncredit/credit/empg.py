@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative
+from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -61,3 +63,9 @@ def empg(
         "advantage_rollout": base_N,
         "advantage": advantage_N - advantage_N.mean(),
     }
+
+
+EMPG = Part("empg", empg, "turn_term", reads=("response_logprobs",))
+
+PARTS = (EMPG,)
+METHODS = (Method("empg", "flat GRPO scaled by the policy's certainty", FLAT_GRPO, turn_term=EMPG),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Norm, Singleton, Weighting, group_relative_N
 from turncredit.turns import Turns
 
@@ -32,3 +33,9 @@ def flat_grpo(
         turns, score_bonus_N, norm=norm, weighting=weighting, ddof=ddof, eps=eps, singleton=singleton
     )
     return {"advantage": advantage_N}
+
+
+FLAT_GRPO = Part("flat_grpo", flat_grpo, "estimator")
+
+PARTS = (FLAT_GRPO,)
+METHODS = (Method("flat_grpo", "the rollout's return relative to its group, on every turn", FLAT_GRPO),)

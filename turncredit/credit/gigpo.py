@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from turncredit.credit.anchors import exact_anchors_N, similar_anchors_N
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import (
     Ddof,
     NonNegative,
@@ -64,3 +65,17 @@ def gigpo(
         "anchor_size": size_A[anchor_N],
         "advantage": episode_N.copy() if omega == 0 else episode_N + omega * step_N,
     }
+
+
+GIGPO = Part("gigpo", gigpo, "estimator", reads=("observation",))
+
+PARTS = (GIGPO,)
+METHODS = (
+    Method("gigpo", "flat GRPO plus a comparison of turns that saw the same state", GIGPO),
+    Method(
+        "gigpo_similar",
+        "GiGPO with states that are nearly the same text counted as one",
+        GIGPO.with_params(anchors="similar"),
+        role="variant",
+    ),
+)

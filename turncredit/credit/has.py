@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
+from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -78,3 +80,20 @@ def judged(
     if np.isnan(credit_N).all():
         raise UserError("labels: has_judge needs scores, but every 'score' is null")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
+
+
+HAS_PROGRESSIVE = Part(
+    "has_progressive", progressive, "turn_term", reads=("progress_before", "progress"), requires=("progress",)
+)
+HAS_JUDGE = Part("has_judge", judged, "turn_term", asks="score")
+
+PARTS = (HAS_PROGRESSIVE, HAS_JUDGE)
+METHODS = (
+    Method(
+        "has_progressive",
+        "flat GRPO blended with the environment's own progress",
+        FLAT_GRPO,
+        turn_term=HAS_PROGRESSIVE,
+    ),
+    Method("has_judge", "flat GRPO blended with a judge's score of each turn", FLAT_GRPO, turn_term=HAS_JUDGE),
+)

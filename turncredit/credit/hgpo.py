@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from turncredit.credit.anchors import exact_anchors_N
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Norm, Share, standardise
 from turncredit.turns import Turns
 
@@ -59,3 +60,9 @@ def hgpo(
         columns[f"advantage_{k}"] = level_N
     columns["advantage"] = np.where(weight_N > 0, weighted_N / (weight_N + eps), 0.0)
     return columns
+
+
+HGPO = Part("hgpo", hgpo, "estimator", reads=("observation",))
+
+PARTS = (HGPO,)
+METHODS = (Method("hgpo", "turns compared at equal last one, two and three observations", HGPO),)

@@ -7,7 +7,10 @@ import re
 import numpy as np
 import pyarrow.compute as pc
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Count, NonNegative, success_R
+from turncredit.credit.flat_grpo import FLAT_GRPO
+from turncredit.credit.gigpo import GIGPO
 from turncredit.turns import Turns
 
 #: what an environment says when an action failed (HIPIF, appendix B)
@@ -111,3 +114,23 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"[a-z]{3,}", text.lower()))
+
+
+HIPIF = Part(
+    "hipif",
+    hipif,
+    "shaper",
+    reads=("subgoal", "subgoal_index", "well_formed", "observation", "action", "next_observation"),
+    adds=("score_bonus", "step_bonus"),
+)
+
+PARTS = (HIPIF,)
+METHODS = (
+    Method(
+        "hipif",
+        "success plus HIPIF's penalties, over all turns of the group",
+        FLAT_GRPO.with_params(weighting="row"),
+        (HIPIF,),
+    ),
+    Method("hipif_gigpo", "HIPIF's penalties in GiGPO's two terms", GIGPO, (HIPIF,)),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Part
 from turncredit.credit.conventions import NonNegative
 from turncredit.turns import Turns
 
@@ -18,3 +19,10 @@ def invalid_penalty(turns: Turns, *, penalty: NonNegative = 0.1) -> dict[str, np
     """
     bonus_N = np.where(turns.truths("valid", "invalid_penalty"), 0.0, -penalty)
     return {"score_bonus": bonus_N, "step_bonus": bonus_N.copy()}
+
+
+INVALID_PENALTY = Part(
+    "invalid_penalty", invalid_penalty, "shaper", reads=("valid",), adds=("score_bonus", "step_bonus")
+)
+
+PARTS = (INVALID_PENALTY,)

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow.compute as pc
 from pydantic import Field
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, Share, success_R
 from turncredit.credit.ppo import gae_N, trained_values_N
 from turncredit.credit.rloo import leave_one_out_R
+from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
 from turncredit.turns import Turns
@@ -166,3 +168,27 @@ def mgr(
     )
     advantage_N = gae_N(turns, made["reward_mgr"], value_N, gamma, lam)
     return {**made, "value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
+
+
+MGR = Part("mgr", mgr, "estimator", reads=("action", "next_observation"), model="critic")
+MGR_REWARD = Part("mgr_reward", mgr_reward, "estimator", reads=("action", "next_observation"))
+
+PARTS = (MGR, MGR_REWARD)
+METHODS = (
+    Method("mgr", "validity's sign times the outcome's size, with critic and GAE", MGR, normaliser=WHITEN),
+    Method(
+        "mgr_no_gate",
+        "MGR's ablation: valid turns of failed rollouts always keep their sign",
+        MGR.with_params(gate="keep"),
+        normaliser=WHITEN,
+        role="variant",
+    ),
+    Method(
+        "mgr_no_repetition",
+        "MGR's ablation: no penalty for repeating an action",
+        MGR.with_params(repetition=0.0),
+        normaliser=WHITEN,
+        role="variant",
+    ),
+    Method("mgr_no_critic", "MGR's ablation: its reward is the advantage", MGR_REWARD, role="variant"),
+)

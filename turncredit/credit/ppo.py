@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Share
+from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -52,3 +54,9 @@ def ppo(
     reward_N = turns.reward_N if score_bonus_N is None else turns.reward_N + score_bonus_N
     advantage_N = gae_N(turns, reward_N, value_N, gamma, lam)
     return {"value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
+
+
+PPO = Part("ppo", ppo, "estimator", model="critic")
+
+PARTS = (PPO,)
+METHODS = (Method("ppo", "GAE on a critic's value of each turn", PPO, normaliser=WHITEN),)

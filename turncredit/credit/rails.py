@@ -1,15 +1,18 @@
-"""The two rails every comparison carries: credit that is pure noise, and credit that reads the simulator.
+"""The two bounds ("rails") that every comparison carries: credit that is pure noise, and an oracle's credit.
 
-They are no methods: the lower rail says what a blend costs when its credit knows nothing, the upper one what credit
-can be worth at all. If the upper is not clearly above flat GRPO, or the lower is not below it, the experiment can't
-tell methods apart.
+The lower bound says what a blend costs when its credit knows nothing, the upper bound, which reads the simulator, what
+credit can be worth at all. If the upper is not clearly above flat GRPO, or the lower is not below it, the experiment
+can't tell methods apart.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from turncredit.bounds import LOWER, UPPER
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
+from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
 from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
@@ -17,7 +20,7 @@ from turncredit.turns import Turns
 
 
 def random_credit(turns: Turns, base_N: np.ndarray, *, alpha: Share = 0.5, seed: int = 0) -> dict[str, np.ndarray]:
-    """Lower rail: A_t = alpha A_rollout + (1 - alpha) z_t with z_t ~ N(0, 1).
+    """Lower bound: A_t = alpha A_rollout + (1 - alpha) z_t with z_t ~ N(0, 1).
 
     The noise of a rollout comes from the seed and the ids of its group and itself, so it depends neither on the order
     of the rows nor on which other rollouts are in the table.
@@ -54,7 +57,7 @@ def oracle_progress(
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,
 ) -> dict[str, np.ndarray]:
-    """Upper rail: c_t = distance_before - distance, the decrease of the exact distance to the goal.
+    """Upper bound: c_t = distance_before - distance, the decrease of the exact distance to the goal.
 
     Distances are lengths of the shortest remaining plan, in actions, from the simulator; -1 means that the goal can't
     be reached any more and counts as `unreachable` actions (50: ALFWorld's horizon). By default the credit is
@@ -75,3 +78,31 @@ def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
             "a distance is 0 or more, or -1 where the goal can't be reached"
         )
     return np.where(distance_N == -1, unreachable, distance_N)
+
+
+RANDOM_CREDIT = Part("random_credit", random_credit, "turn_term")
+ORACLE_PROGRESS = Part(
+    "oracle_progress",
+    oracle_progress,
+    "turn_term",
+    reads=("distance_before", "distance"),
+    requires=("distance",),
+)
+
+PARTS = (RANDOM_CREDIT, ORACLE_PROGRESS)
+METHODS = (
+    Method(
+        LOWER,
+        "lower bound: flat GRPO blended with noise",
+        FLAT_GRPO,
+        turn_term=RANDOM_CREDIT,
+        role="bound",
+    ),
+    Method(
+        UPPER,
+        "upper bound, an oracle: the decrease of the simulator's exact distance to the goal",
+        FLAT_GRPO,
+        turn_term=ORACLE_PROGRESS,
+        role="bound",
+    ),
+)

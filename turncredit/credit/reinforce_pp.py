@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, Singleton, Weighting, standardise
 from turncredit.credit.whiten import whiten
 from turncredit.turns import Turns, cell_stats
@@ -34,3 +35,9 @@ def reinforce_pp(
     stats = cell_stats(centred_R, np.zeros(turns.rollouts, dtype=np.int64), 1, 1)
     advantage_R = (centred_R - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
     return {"centred": centred_N, "advantage": advantage_R[turns.rollout_N]}
+
+
+REINFORCE_PP = Part("reinforce_pp", reinforce_pp, "estimator")
+
+PARTS = (REINFORCE_PP,)
+METHODS = (Method("reinforce_pp", "centred in the group, whitened over the batch", REINFORCE_PP),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,26 +11,29 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from turncredit.credit.compose import Method, Part
+from turncredit import plugins
+from turncredit.credit.catalogue import builtin, find
+from turncredit.credit.compose import Kind, Method, Part
 from turncredit.credit.conventions import CONVENTIONS, PRESETS
-from turncredit.credit.methods import ESTIMATORS, METHODS, NORMALISERS, SHAPERS, TURN_TERMS
 from turncredit.errors import UserError, nearest
 from turncredit.turns import KEYS, Turns
 
-SLOTS: dict[str, dict[str, Part]] = {
-    "shapers": SHAPERS,
-    "estimator": ESTIMATORS,
-    "turn_term": TURN_TERMS,
-    "normaliser": NORMALISERS,
+#: what a composition can name, and the kind of part that goes there
+SLOTS: dict[str, Kind] = {
+    "shapers": "shaper",
+    "estimator": "estimator",
+    "turn_term": "turn_term",
+    "normaliser": "normaliser",
 }
 
 
 def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
     """The method that `entry` stands for.
 
-    entry   a built-in method's name; `path.py` or `path.py:function`; or a mapping with `base` (a built-in method)
-            or `credit` (a file), and `params`. Parameters are those of the method's parts; where two parts have one
-            of the same name, write `part.name` (conventions such as `norm` and `gamma` are set in all parts).
+    entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; or a mapping with
+            `base` (a method's name) or `credit` (a file), and `params`. Parameters are those of the method's parts;
+            where two parts have one of the same name, write `part.name` (conventions such as `norm` and `gamma` are
+            set in all parts).
             `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
             `normaliser: whiten` (null takes a turn term or normaliser away).
     name    the method's name in the credits table; by default the entry's own
@@ -46,12 +48,7 @@ def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
     base, credit = entry.get("base"), entry.get("credit")
     if (base is None) == (credit is None):
         raise UserError("a method has either base (a built-in method) or credit (a file), not both and not neither")
-    if credit is not None:
-        method = _from_file(str(credit))
-    elif base in METHODS:
-        method = METHODS[base]
-    else:
-        raise UserError(f"unknown method '{base}'{nearest(str(base), METHODS)}; `turncredit methods` lists them")
+    method = find(str(base)) if credit is None else _from_file(str(credit))
     method = replace(method, name=name) if name else method
     return _with_params(method, dict(entry.get("params") or {}))
 
@@ -72,7 +69,8 @@ def _with_params(method: Method, params: dict[str, Any]) -> Method:
         method = _set(method, key, value)
     for part in method.shapers:
         if not any(method.estimator.takes(bonus) for bonus in part.adds):
-            takers = [name for name, other in ESTIMATORS.items() if any(other.takes(bonus) for bonus in part.adds)]
+            estimators = builtin().parts["estimator"]
+            takers = [name for name, other in estimators.items() if any(other.takes(bonus) for bonus in part.adds)]
             raise UserError(
                 f"{method.name}: {method.estimator.name} has no use for what {part.name} adds to a turn; "
                 f"take one of {', '.join(takers)} as its estimator"
@@ -81,7 +79,7 @@ def _with_params(method: Method, params: dict[str, Any]) -> Method:
 
 
 def _slot(method: Method, slot: str, wanted: Any) -> Any:
-    choices = SLOTS[slot]
+    choices = builtin().parts[SLOTS[slot]]
     names = wanted if isinstance(wanted, list | tuple) else [wanted]
     if slot == "shapers":
         names = [] if wanted is None else names
@@ -133,16 +131,7 @@ def _from_file(text: str) -> Method:
     path_text, _, function_name = text.partition(".py")
     path = Path(f"{path_text}.py")
     function_name = function_name.removeprefix(":") or path.stem
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; a method of your own is a path such as my_credit.py:my_function")
-    spec = importlib.util.spec_from_file_location(f"turncredit_user_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:  # anything may go wrong in a file of the user's; all of it is theirs to mend
-        raise UserError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+    module = plugins.from_file("a method", path)
     functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
     if function_name not in functions:
         raise UserError(f"{path}: has no function '{function_name}'{nearest(function_name, functions)}")

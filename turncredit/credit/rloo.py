@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Singleton
 from turncredit.turns import Turns
 
@@ -36,3 +37,9 @@ def rloo(
     own_N = score_bonus_N - turns.mean_R(score_bonus_N)[turns.rollout_N]  # what sets a turn apart in its rollout
     own_N[turns.size_G[turns.group_N] == 1] = 0.0
     return {"advantage": leave_one_out_R(turns, score_R, singleton)[turns.rollout_N] + own_N}
+
+
+RLOO = Part("rloo", rloo, "estimator")
+
+PARTS = (RLOO,)
+METHODS = (Method("rloo", "the rollout's return minus the mean of its siblings, on every turn", RLOO),)

@@ -9,10 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Count, NonNegative, Share, success_R
+from turncredit.credit.gigpo import GIGPO
 from turncredit.credit.matcher import Case, match
 from turncredit.credit.orders import Order, visit_rank_N
 from turncredit.credit.similarity import scorer as make_scorer
+from turncredit.credit.step_grpo import STEP_GRPO
 from turncredit.turns import Turns
 
 #: observations of actions that changed nothing (SCPO, appendix A.5)
@@ -149,3 +152,33 @@ def _texts(turns: Turns) -> tuple[np.ndarray, pa.Array]:
         actions.take(pa.array(both // len(answers))), answers.take(pa.array(both % len(answers))), "\n"
     )
     return code_N, texts
+
+
+SCPO = Part("scpo", scpo, "shaper", reads=("action", "next_observation"), adds=("step_bonus",))
+
+PARTS = (SCPO,)
+METHODS = (
+    Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,)),
+    Method("scpo_grpo", "the same credit on step-level GRPO", STEP_GRPO, (SCPO,), role="variant"),
+    Method(
+        "scpo_chronological",
+        "SCPO's ablation: turns matched in their order in time",
+        GIGPO,
+        (SCPO.with_params(order="chronological"),),
+        role="variant",
+    ),
+    Method(
+        "scpo_repeat",
+        "SCPO's ablation: a reference position may be credited again",
+        GIGPO,
+        (SCPO.with_params(repeat=True),),
+        role="variant",
+    ),
+    Method(
+        "scpo_shortest",
+        "SCPO's ablation: the shortest success as reference",
+        GIGPO,
+        (SCPO.with_params(reference="shortest"),),
+        role="variant",
+    ),
+)

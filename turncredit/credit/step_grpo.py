@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Norm, Share, Singleton, standardise
 from turncredit.turns import Turns
 
@@ -33,3 +34,9 @@ def step_grpo(
         return_N = return_N + step_bonus_N
     advantage_N = standardise(return_N, turns.group_N, turns.groups, norm=norm, ddof=ddof, eps=eps, singleton=singleton)
     return {"step_return": return_N, "advantage": advantage_N}
+
+
+STEP_GRPO = Part("step_grpo", step_grpo, "estimator")
+
+PARTS = (STEP_GRPO,)
+METHODS = (Method("step_grpo", "each turn's return to go relative to all turns of its group", STEP_GRPO),)

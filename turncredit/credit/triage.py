@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative
+from turncredit.credit.flat_grpo import FLAT_GRPO
+from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError, nearest
 from turncredit.turns import SideTable, Turns
 
@@ -78,3 +81,36 @@ def _labels(turns: Turns, method: str, column: str) -> SideTable:
 def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:
     advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
     return {"advantage_rollout": base_N, "credit": credit_N, "advantage": advantage_N}
+
+
+TRIAGE = Part("triage", triage, "turn_term", asks="role")
+TRIAGE_SCALAR = Part("triage_scalar", triage_scalar, "turn_term", asks="progress")
+
+PARTS = (TRIAGE, TRIAGE_SCALAR)
+METHODS = (
+    Method("triage", "flat GRPO plus a credit for each turn's role", FLAT_GRPO, turn_term=TRIAGE, normaliser=WHITEN),
+    Method(
+        "triage_scalar",
+        "TRIAGE's comparator: a judge's progress score, no roles",
+        FLAT_GRPO,
+        turn_term=TRIAGE_SCALAR,
+        normaliser=WHITEN,
+        role="variant",
+    ),
+    Method(
+        "triage_no_regression",
+        "TRIAGE without its penalty for regressions",
+        FLAT_GRPO,
+        turn_term=TRIAGE.with_params(regression=0.0),
+        normaliser=WHITEN,
+        role="variant",
+    ),
+    Method(
+        "triage_no_exploration",
+        "TRIAGE without its bonus for exploration",
+        FLAT_GRPO,
+        turn_term=TRIAGE.with_params(exploration=0.0),
+        normaliser=WHITEN,
+        role="variant",
+    ),
+)

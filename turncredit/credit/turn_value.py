@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Share
 from turncredit.credit.flat_grpo import flat_grpo
 from turncredit.credit.ppo import gae_N, values_N
+from turncredit.credit.whiten import RMS
 from turncredit.turns import Turns
 
 
@@ -28,3 +30,9 @@ def turn_value(turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9) -> dict[st
     if value_N is None:
         return {"value": np.full(turns.n, np.nan), **flat_grpo(turns)}
     return {"value": value_N, "advantage": gae_N(turns, turns.reward_N, value_N, gamma, lam)}
+
+
+TURN_VALUE = Part("turn_value", turn_value, "estimator", model="turn_value")
+
+PARTS = (TURN_VALUE,)
+METHODS = (Method("turn_value", "GAE on a causal value of the policy's hidden state", TURN_VALUE, normaliser=RMS),)

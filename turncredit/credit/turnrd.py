@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
+from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
 from turncredit.credit.ppo import trained_values_N
 from turncredit.turns import Turns
@@ -43,3 +45,15 @@ def turnrd(
         "value": value_N,
         **shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps),
     }
+
+
+HAS_TURNRD = Part("has_turnrd", turnrd, "turn_term", model="turnrd")
+HAS_TURNRD_FILM = Part("has_turnrd_film", turnrd, "turn_term", model="turnrd_film")
+
+PARTS = (HAS_TURNRD, HAS_TURNRD_FILM)
+METHODS = (
+    Method("has_turnrd", "flat GRPO blended with TurnRD's learned credit", FLAT_GRPO, turn_term=HAS_TURNRD),
+    Method(
+        "has_turnrd_film", "the same with TurnRD conditioned on the goal (FiLM)", FLAT_GRPO, turn_term=HAS_TURNRD_FILM
+    ),
+)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, Positive
+from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.ppo import values_N
+from turncredit.credit.whiten import WHITEN
 from turncredit.turns import Turns
 
 
@@ -31,3 +34,17 @@ def value_baseline(
         credit_N = np.clip(turns.next_N(value_N, turns.return_R) - value_N, -clip, clip)
     advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
     return {"advantage_rollout": base_N, "value": value_N, "credit": credit_N, "advantage": advantage_N}
+
+
+VALUE_BASELINE = Part("value_baseline", value_baseline, "turn_term", model="value_head")
+
+PARTS = (VALUE_BASELINE,)
+METHODS = (
+    Method(
+        "value_baseline",
+        "TRIAGE's comparator: flat GRPO plus increments of a value head",
+        FLAT_GRPO,
+        turn_term=VALUE_BASELINE,
+        normaliser=WHITEN,
+    ),
+)

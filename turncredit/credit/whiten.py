@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.credit.compose import Part
 from turncredit.credit.conventions import Ddof, NonNegative
 from turncredit.turns import Turns, cell_stats
 
@@ -22,3 +23,9 @@ def rms(turns: Turns, advantage_N: np.ndarray) -> np.ndarray:  # noqa: ARG001  (
     """A / sqrt(mean A^2) over all turns of the batch: unit size, signs and zeros kept. All zeros stay zeros."""
     size = float(np.sqrt(np.mean(advantage_N**2)))
     return advantage_N / size if size > 0 else advantage_N.copy()
+
+
+WHITEN = Part("whiten", whiten, "normaliser")
+RMS = Part("rms", rms, "normaliser")
+
+PARTS = (WHITEN, RMS)

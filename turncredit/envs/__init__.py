@@ -1,21 +1,120 @@
-"""Environments behind one small protocol (`turncredit.envs.protocol.Env`).
+"""Environments, found by name: our own folders here, other people's packages by entry point, one's own by file.
 
-An environment is a module with `Settings`, `make_tasks(split, count, seed, settings)` and
-`open_task(row, settings)`; it is imported only when somebody asks for it.
+    household                  a folder of this package, whose `__init__.py` declares `ENVIRONMENT`
+    counting                   an entry point `counting = "pkg.env:ENVIRONMENT"` of the group `turncredit.environments`
+    examples/counting_env.py   a file that declares `ENVIRONMENT` (or `file.py:NAME` for another name)
+
+An environment is imported only when somebody asks for it.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+import pkgutil
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
 
+from turncredit import plugins
+from turncredit.envs.environment import Environment
 from turncredit.errors import UserError, nearest
 
-ENVS = {"household": "turncredit.envs.household"}
+#: The entry points that other packages bring environments by: name = "package.module:ENVIRONMENT".
+GROUP = "turncredit.environments"
+
+#: environments from files, by the name that they declare: tables hold this name, not the path
+_FROM_FILES: dict[str, Environment] = {}
 
 
-def load(name: str) -> ModuleType:
-    """Import the environment called `name`. Raises UserError for a name that is not in `ENVS`."""
-    if name not in ENVS:
-        raise UserError(f"unknown environment '{name}'{nearest(name, ENVS)}; known: {', '.join(ENVS)}")
-    return import_module(ENVS[name])
+def load(name: str) -> Environment:
+    """The environment that a configuration calls `name`. Raises UserError where it is unknown or can't be played."""
+    if ".py" in name:
+        return _from_file(name)
+    if name in builtin() and find(name).open_task is None:  # type: ignore[union-attr]
+        known = ", ".join(playable())
+        raise UserError(f"environment '{name}': only tables made elsewhere can be judged, none played; take {known}")
+    if name not in names():
+        known_names = playable()
+        raise UserError(
+            f"unknown environment '{name}'{nearest(name, known_names)}; there are: {', '.join(known_names)}, or a file "
+            "of your own such as my_env.py"
+        )
+    environment = find(name)
+    assert environment is not None
+    environment.check(f"environment '{name}'")
+    return environment
+
+
+def find(name: str) -> Environment | None:
+    """The environment that a table calls `name` (or an alias), also one that can't be played here; None if unknown."""
+    if name in builtin() or name in entry_point_names():
+        targets = {own: f"turncredit.envs.{own}:ENVIRONMENT" for own in builtin()}
+        return _checked(plugins.load("environment", GROUP, targets, name), f"environment '{name}'")
+    if name in _FROM_FILES:
+        return _FROM_FILES[name]
+    return find(_aliases()[name]) if name in _aliases() else None
+
+
+def is_ours(environment: Environment) -> bool:
+    """Whether it is one of this package's own, which are trusted: no call is timed or checked."""
+    return environment.name in builtin() and find(environment.name) is environment
+
+
+def names() -> list[str]:
+    """The names of all environments that are known here: ours, then those of other packages, each sorted."""
+    return [*builtin(), *(name for name in entry_point_names() if name not in builtin())]
+
+
+def playable() -> list[str]:
+    """`names` without those that are known from tables only. A broken package is left out, not an error."""
+    out = []
+    for name in names():
+        try:
+            environment = find(name)
+        except UserError:
+            continue
+        if environment is not None and environment.open_task is not None:
+            out.append(name)
+    return out
+
+
+@cache
+def builtin() -> tuple[str, ...]:
+    """Our own environments: the folders beside this file, sorted. They need no package metadata and come first."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
+
+
+@cache
+def entry_point_names() -> tuple[str, ...]:
+    """The names of installed environments, sorted; also ours, where this package is installed."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+
+
+def environment_file(name: str) -> Path | None:
+    """The user's own file behind an environment's name in a configuration, if it is one."""
+    return Path(f"{name.partition('.py')[0]}.py") if ".py" in name else None
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    found = {name: find(name) for name in builtin()}
+    return {alias: name for name, environment in found.items() if environment for alias in environment.aliases}
+
+
+def _from_file(name: str) -> Environment:
+    path = environment_file(name)
+    assert path is not None
+    attribute = name.partition(".py")[2].removeprefix(":") or "ENVIRONMENT"
+    environment = _checked(getattr(plugins.from_file("an environment", path), attribute, None), str(path), attribute)
+    environment.check(str(path))
+    if environment.name in builtin():
+        raise UserError(f"{path}: '{environment.name}' is the name of a built-in environment; choose another")
+    _FROM_FILES[environment.name] = environment
+    return environment
+
+
+def _checked(found: Any, where: str, attribute: str = "ENVIRONMENT") -> Environment:
+    if not isinstance(found, Environment):
+        what = f"has no {attribute}" if found is None else f"{attribute} is a {type(found).__name__}"
+        raise UserError(f"{where}: {what}; describe the environment by {attribute} = Environment(...)")
+    return found

@@ -1,67 +1,131 @@
-"""What every environment offers to the rest of the pipeline."""
+"""What a running environment offers to the rest of the pipeline: three methods, and capabilities that it may have.
+
+The least is `Env`: `reset`, `step`, `close`. Everything else is optional and has a name (`CAPABILITIES`); a method, an
+agent or an audit that needs a capability which the environment lacks is refused before any job starts. `reset`, `step`
+and `close` may be coroutine functions: then the steps of all rollouts that are played side by side run concurrently.
+
+What describes an environment as a whole (its tasks, prompts, expert, commands) is
+`turncredit.envs.environment.Environment`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-State = tuple[Any, ...]
+State = Any
 """An immutable snapshot. Opaque: hand it back to `restore` of an environment on the same task."""
 
 
 class Step(NamedTuple):
-    """What one command led to.
+    """What one action led to.
 
-    `reward` is the environment's own (1.0 on the winning step, else 0.0); `done` is true once the goal is
-    reached or the horizon is; `valid` says whether the command was understood and allowed.
+    `reward` is the environment's own (the household's: 1.0 on the winning step, else 0.0); `done` is true once the
+    rollout is over (goal reached, lost, or out of turns); `success` says whether the goal is reached; `valid` whether
+    the action was understood and allowed.
     """
 
     observation: str
     reward: float
     done: bool
-    success: bool
-    valid: bool
+    success: bool = False
+    valid: bool = True
 
 
 class Env(Protocol):
     """One running task. Not thread-safe; many may share one task's static data."""
 
-    goal: str
-    """The task in words, such as `put a clean mug in cabinet.`"""
-    family: str
-    """The kind of task, for reports by family."""
-    horizon: int
-    """The number of commands after which a rollout ends."""
-    intro: str
-    """Everything the original environment prints at a reset: banner, first observation and task."""
-
-    def reset(self) -> str:
-        """Start again and return the first observation, without banner and task."""
+    def reset(self) -> str | Awaitable[str]:
+        """Start again and return the first observation, without the task's own words (the row's `goal`)."""
         ...
 
-    def step(self, action: str) -> Step:
-        """Carry out one command. Raises RuntimeError when the rollout has ended or was never reset."""
+    def step(self, action: str) -> Step | Awaitable[Step]:
+        """Carry out one action, whatever text it is. Never called after a step that was `done`."""
         ...
 
-    def admissible(self) -> tuple[str, ...]:
-        """The commands that are allowed now, sorted."""
+    def close(self) -> Awaitable[None] | None:
+        """Release what the environment holds. Called once, at the end, also after an error."""
         ...
+
+
+# ---------------------------------------------------------------- capabilities of a running environment
+
+
+class HasProgress(Protocol):
+    """`progress`: how much of the goal is reached. Read by has_progressive and TurnRD's losses on progress."""
 
     def progress(self) -> float:
         """The fraction of the goal's conditions that hold now; 1.0 if and only if the goal is reached."""
         ...
 
+
+class HasDistance(Protocol):
+    """`distance`: the exact distance to the goal, and a plan. Read by oracle_progress (the upper bound)."""
+
     def distance(self) -> int:
-        """The optimal number of further commands, -1 when the goal can no longer be reached."""
+        """The optimal number of further actions, -1 when the goal can no longer be reached."""
         ...
 
     def oracle(self) -> list[str]:
         """An optimal plan from here, made with full knowledge. Empty when won or out of reach."""
         ...
 
+
+class HasSnapshot(Protocol):
+    """`snapshot`: the state can be kept and come back to. Audits need it: they continue from the middle of rollouts."""
+
     def snapshot(self) -> State:
-        """The whole state, the turn counter included; costs about as much as a tuple."""
+        """The whole state, the number of turns played included."""
         ...
 
     def restore(self, state: State) -> None:
-        """Continue from a snapshot of this task."""
+        """Continue from a snapshot of this task, also one that another environment on the same task has made."""
+        ...
+
+
+class HasAdmissible(Protocol):
+    """`admissible`: the actions that are allowed now can be listed."""
+
+    def admissible(self) -> Sequence[str]:
+        """The actions that are allowed now, in an order that depends on the state alone."""
+        ...
+
+
+#: capabilities of a running environment: name -> the methods of its class that make it
+METHODS_OF = {
+    "progress": ("progress",),
+    "distance": ("distance", "oracle"),
+    "snapshot": ("snapshot", "restore"),
+    "admissible": ("admissible",),
+}
+
+#: every capability, with the words in which an error names it
+CAPABILITIES = {
+    "progress": "progress",
+    "distance": "distance",
+    "snapshot": "snapshot and restore",
+    "admissible": "list of admissible actions",
+    "expert": "expert",
+    "tasks_by_seed": "tasks by seed (make_tasks)",
+    "tasks_from_files": "tasks from files (read_tasks)",
+}
+
+
+class Expert(Protocol):
+    """Plays one rollout for demonstrations, from what it has been shown. Made by `Environment.expert(env, rng)`."""
+
+    def observe(self, observation: str, action: str | None = None) -> None:
+        """Take in what the environment printed; `action` where another action than `act`'s was carried out."""
+        ...
+
+    def act(self) -> str:
+        """The next action."""
+        ...
+
+
+class Rng(Protocol):
+    """Uniform draws from [0, 1): `random.Random` and `numpy.random.Generator` both will do."""
+
+    def random(self) -> float:
+        """The next draw."""
         ...

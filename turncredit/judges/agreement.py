@@ -18,6 +18,9 @@ from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rubric import ROLES
 
+#: the judge's role of a turn (None where it gave none) and the gold label
+Pair = tuple[Any, Any]
+
 
 class Cell(NamedTuple):
     """One role within one outcome: how often each side has it, both have it, and F1 (None without any)."""
@@ -97,16 +100,16 @@ def cohen_kappa(first: list[Any], second: list[Any]) -> float | None:
     return None if expected >= 1.0 else (float(np.trace(share)) - expected) / (1.0 - expected)
 
 
-def _kappa(pairs: list[tuple[str | None, str]]) -> float | None:
+def _kappa(pairs: list[Pair]) -> float | None:
     return cohen_kappa([a or "-" for a, _ in pairs], [b for _, b in pairs])
 
 
-def _confusion(pairs: list[tuple[str | None, str]]) -> dict[str, dict[str, int]]:
+def _confusion(pairs: list[Pair]) -> dict[str, dict[str, int]]:
     columns = (*ROLES, "-")
     return {g: {j: sum((a or "-") == j and b == g for a, b in pairs) for j in columns} for g in ROLES}
 
 
-def _cells(pairs: list[tuple[str | None, str]], outcomes: list[str]) -> list[Cell]:
+def _cells(pairs: list[Pair], outcomes: list[str]) -> list[Cell]:
     cells = []
     for name in [name for name in ("success", "failure", "any") if name in outcomes]:
         here = [pair for pair, outcome in zip(pairs, outcomes, strict=True) if outcome == name]

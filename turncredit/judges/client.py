@@ -16,11 +16,13 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from turncredit.errors import UserError
 from turncredit.judges.cache import Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.crew import Crew, Reply
+from turncredit.judges.rubric import INSTRUCTIONS
 from turncredit.processes import tether
 
 _PER_PROCESS = 32
@@ -104,8 +106,13 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
     part   which of how many processes it is
     """
     config = crew.config.model_copy(update={"concurrency": workers})
-    job = {"config": config.model_dump(mode="json"), "ask": crew.ask, "folder": str(folder), "part": part}
-    job |= {"allowed": crew.allowed, "questions": crew.questions}
+    job: dict[str, Any] = {
+        "config": config.model_dump(mode="json"),
+        "ask": crew.ask,
+        "folder": str(folder),
+        "part": part,
+    }
+    job |= {"allowed": crew.allowed, "questions": crew.questions, "instructions": INSTRUCTIONS}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -147,6 +154,7 @@ def main() -> None:
     job = json.loads(sys.stdin.readline())
     questions = {key: Question(*parts) for key, parts in job["questions"].items()}
     config = JudgeConfig.model_validate(job["config"])
+    INSTRUCTIONS.update(job["instructions"])
     error, replies = None, {}
     with Cache(job["folder"]) as cache:
         crew = Crew(questions, config, job["ask"], cache, job["allowed"], lambda _: None, tuple(job["part"]))

@@ -20,7 +20,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, sto
 from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
-from turncredit.judges.rubric import Verdict, answer_schema, instructions, read_answer
+from turncredit.judges.rubric import Verdict, answer_schema, instructions_of, read_answer
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
 _LONGEST_WAIT = 60.0
@@ -205,7 +205,7 @@ class Crew:
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
-                {"role": "system", "content": instructions(self.ask)},
+                {"role": "system", "content": instructions_of(question.prompt_version, self.ask)},
                 {"role": "user", "content": question.prompt},
             ],
             "temperature": self.config.temperature,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask, JudgeConfig, judge_name
-from turncredit.judges.rubric import Verdict, prompt_version
+from turncredit.judges.rubric import Verdict, prompt_version, rubric_of
 from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
 
 RULE_SCORES: dict[Ask, dict[str, float]] = {
@@ -132,9 +132,9 @@ def _by_model(
         replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
     verdicts: dict[str, Verdict] = {key: verdict(reply, ask) for key, reply in replies.items()}
     answers = [replies[key].answer for key in key_N]
-    seen: set[str] = set()
     # The same window in several rollouts is asked about once: the first row pays, the others read.
-    first_N = [not (key in seen or seen.add(key)) for key in key_N]
+    first_row = {key: row for row, key in reversed(list(enumerate(key_N)))}
+    first_N = [first_row[key] == row for row, key in enumerate(key_N)]
     return {
         **{name: [getattr(verdicts[key], name) for key in key_N] for name in Verdict._fields},
         "prompt_hash": [key[:16] for key in key_N],
@@ -156,8 +156,9 @@ def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[
     decoding = json.dumps(
         config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
     )
-    version, key_N, questions = prompt_version(ask), [], {}
+    key_N, questions = [], {}
     for window in asked:
+        version = prompt_version(ask, rubric_of(window.env))
         question = Question(config.model, ask, version, render(window), decoding)
         key = question.key()
         key_N.append(key)

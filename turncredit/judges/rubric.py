@@ -12,6 +12,8 @@ import re
 from functools import cache
 from typing import Any, NamedTuple
 
+from turncredit import envs
+from turncredit.envs.judging import TRIAGE, Rubric
 from turncredit.judges.config import Ask
 
 ROLES = ("D", "E", "N", "R")
@@ -26,24 +28,14 @@ turns just after it. You are not told whether the attempt succeeded, and you mus
 _ROLE = """\
 Decide which ONE role the turn under review played.
 
-D  decisive: it finishes a sub-goal that the task needs, or makes a change of state that the task asks for. Taking \
-the object that is wanted, or opening what it turns out to be in; the cleaning, heating or cooling that is asked for; \
-putting the object where it belongs; going, object in hand, to where the next required change is made; choosing an \
-attribute that the task names; the purchase of a matching product; an answer that the evidence supports.
-E  exploration: it finds out something new without finishing a sub-goal. The first look into a container, the first \
-visit to a place where the object may be, the first query, a better query after a wrong choice was noticed.
-N  no progress: it changes nothing and reveals nothing, but does no harm. Walking past a place without looking, a \
-harmless repeat after the task is done, help texts.
-R  regression: it makes things worse or wastes a turn on what is known already. The wrong object or product, the \
-wrong change of state, undoing what was right, or repeating something that has been done and gives nothing new.
+D  decisive: it finishes a sub-goal that the task needs, or makes a change of state that the task asks for. %(decisive)s
+E  exploration: it finds out something new without finishing a sub-goal. %(exploration)s
+N  no progress: it changes nothing and reveals nothing, but does no harm. %(no_progress)s
+R  regression: it makes things worse or wastes a turn on what is known already. %(regression)s
 
 Rules for close calls
 - Judge the turn by what it does here. Neither a later recovery nor a later failure changes its role.
-- The first examination of something is E. Examining it again while nothing about it has changed is R.
-- The observation "Nothing happens." means that the action was not possible: N the first time, R when repeated.
-- Taking, cleaning, heating, cooling, placing or buying what the task asks for is D.
-- Choosing an attribute that is chosen already is R, even where the observation reports success.
-- A purchase or an answer repeated after the first one is N.
+%(close_calls)s
 """
 
 _PROGRESS = """\
@@ -68,11 +60,12 @@ _ANSWER_KEY = {
     "progress": '"score": <number>',
     "score": '"score": <number>',
 }
-_QUESTION = {"role": _ROLE, "progress": _PROGRESS, "score": _SCORE}
 _RANGE = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}
 
 _WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
 _WORDS |= {"explore": "E", "exploratory": "E", "no-progress": "N", "no_progress": "N", "regressive": "R"}
+#: the system message behind each version that this process has asked in
+INSTRUCTIONS: dict[str, str] = {}
 _DECODER = json.JSONDecoder()
 _FENCE = re.compile(r"^```\w*\s*|\s*```$")
 
@@ -87,15 +80,33 @@ class Verdict(NamedTuple):
 
 
 @cache
-def instructions(ask: Ask) -> str:
-    """The system message: roles or scale, rules for close calls, form of the answer."""
-    return _INTRODUCTION + "\n" + _QUESTION[ask] + _FORMAT % _ANSWER_KEY[ask]
+def instructions(ask: Ask, rubric: Rubric = TRIAGE) -> str:
+    """The system message: roles or scale, the environment's examples and rules for close calls, form of the answer."""
+    question = {"progress": _PROGRESS, "score": _SCORE}.get(ask) or _ROLE % {
+        **{name: getattr(rubric, name) for name in ("decisive", "exploration", "no_progress", "regression")},
+        "close_calls": "\n".join(rubric.close_calls),
+    }
+    return _INTRODUCTION + "\n" + question + _FORMAT % _ANSWER_KEY[ask]
 
 
 @cache
-def prompt_version(ask: Ask) -> str:
+def prompt_version(ask: Ask, rubric: Rubric = TRIAGE) -> str:
     """Names the wording of `instructions`, so that a changed word is a new question: such as `role-1f3a9c02`."""
-    return f"{ask}-{hashlib.sha256(instructions(ask).encode()).hexdigest()[:8]}"
+    text = instructions(ask, rubric)
+    version = f"{ask}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    INSTRUCTIONS[version] = text
+    return version
+
+
+def instructions_of(version: str, ask: Ask) -> str:
+    """The system message behind a question's `prompt_version`; TRIAGE's for a version that was not made here."""
+    return INSTRUCTIONS.get(version) or instructions(ask)
+
+
+def rubric_of(env: str) -> Rubric:
+    """The rubric of the environment that a table calls `env`; TRIAGE's where it is unknown."""
+    environment = envs.find(env)
+    return TRIAGE if environment is None else environment.rubric
 
 
 def answer_schema(ask: Ask) -> dict[str, Any]:

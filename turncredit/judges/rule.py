@@ -1,24 +1,19 @@
 """The rule judge: the rubric's rules for close calls, applied to the same window a language model would see.
 
 Deterministic, free, some tens of thousands of turns a second. What it knows is the grammar of an environment's
-actions and what the goal says; it reads no simulator, so what lies more than five turns back it does not know.
+actions (module `judge` in the environment's folder) and what the goal says; it reads no simulator, so what lies more
+than five turns back it does not know.
 """
 
 from __future__ import annotations
 
 import hashlib
-from types import ModuleType
 
+from turncredit import envs
+from turncredit.envs.judging import Grammar
 from turncredit.errors import UserError, nearest
-from turncredit.judges.rules import household, searchqa, webshop
 from turncredit.judges.window import Rollouts, Window
 
-GRAMMARS: dict[str, ModuleType] = {
-    "household": household,
-    "alfworld": household,
-    "webshop": webshop,
-    "searchqa": searchqa,
-}
 VERSION = "rule-1"
 """Part of a label's `prompt_hash`; raise the number with any change of the rules."""
 
@@ -55,13 +50,22 @@ def judge_window(window: Window) -> tuple[str, str]:
     return grammar.judge(grammar.read_goal(window.goal), before, grammar.read_turn(window.turn), after)
 
 
-def _grammar(env: str) -> ModuleType:
-    if env not in GRAMMARS:
+def knows(env: str) -> bool:
+    """Whether there is a grammar for the environment that a table calls `env`."""
+    environment = envs.find(env)
+    return environment is not None and environment.judge is not None
+
+
+def _grammar(env: str) -> Grammar:
+    environment = envs.find(env)
+    grammar = environment.grammar() if environment is not None else None
+    if grammar is None:
+        known = [name for name in envs.names() if knows(name)]
         raise UserError(
-            f"the rule judge does not know the actions of '{env}'{nearest(env, GRAMMARS)}; it knows "
-            f"{', '.join(GRAMMARS)}; a language-model judge takes any environment"
+            f"the rule judge does not know the actions of '{env}'{nearest(env, known)}; it knows "
+            f"{', '.join(known)}; a language-model judge takes any environment"
         )
-    return GRAMMARS[env]
+    return grammar
 
 
 def _digest(data: str | bytes) -> bytes:

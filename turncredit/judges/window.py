@@ -1,33 +1,30 @@
 """What a judge sees of a turn: the goal, the turn, and at most five turns on either side. Never the outcome.
 
 Only `COLUMNS` of a table of turns are ever read, so success, score, reward, progress and distance have no way in;
-what an environment's own text says of the outcome (a score on WebShop's last page, the reply to an answer) is taken
-out of it here. What stays: an excerpt whose last turn is the attempt's last, as in TRIAGE.
+what an environment's own text says of the outcome is taken out of it here, by common patterns and by the environment's
+own rule (`Environment.redact`: a score on WebShop's last page, the reply to an answer). What stays: an excerpt whose
+last turn is the attempt's last, as in TRIAGE.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from turncredit import envs
+from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
 from turncredit.turns import KEYS, Turns, as_table
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 OBSERVATION_LIMIT = 2000
 """Characters of one observation in a prompt; the middle of a longer one is left out (a rule judge sees all of it)."""
-
-_HIDDEN = "(the environment's reply is not shown)"
-
-_PURCHASE = re.compile(r"^\s*click\[\s*buy now\s*\]\s*$", re.IGNORECASE)
-_ANSWER = re.compile(r"<answer>|^\s*(?:answer|finish)\s*\[", re.IGNORECASE)
-_SEARCH_QA = {"searchqa", "search_qa", "search-qa", "search"}
 
 # What environments say of the outcome in their own words. Whole sentences, lines or [SEP] parts go.
 _OUTCOME = re.compile(
@@ -41,13 +38,6 @@ _OUTCOME = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _HINT = re.compile(r"won|lost|win|lose|score|task|goal|reward|success|correct|\*\*\*", re.IGNORECASE)
-
-
-class Turn(NamedTuple):
-    """One action and what the environment answered."""
-
-    action: str
-    observation: str
 
 
 class Window(NamedTuple):
@@ -113,13 +103,21 @@ def windows(rollouts: Rollouts, size: int) -> Iterator[Window]:
 @lru_cache(maxsize=1 << 16)
 def redact(env: str, action: str, observation: str) -> str:
     """`observation` without what it says of the outcome."""
-    if env in _SEARCH_QA and _ANSWER.search(action):
-        return _HIDDEN
-    if _PURCHASE.match(action) and re.search(r"your score|thank you for shopping", observation, re.IGNORECASE):
-        return "Thank you for shopping with us!"
+    for hide in _redactions(env):
+        hidden = hide(action, observation)
+        if hidden != observation:
+            return hidden
     if not _HINT.search(observation):
         return observation
-    return _OUTCOME.sub("", observation).strip() or _HIDDEN
+    return _OUTCOME.sub("", observation).strip() or HIDDEN
+
+
+@cache
+def _redactions(env: str) -> tuple[Callable[[str, str], str], ...]:
+    """The environment's own rule; every rule of ours for an environment that is unknown here."""
+    found = envs.find(env)
+    described = [found] if found is not None else [envs.find(name) for name in envs.builtin()]
+    return tuple(one.redact for one in described if one is not None and one.redact is not None)
 
 
 def render(window: Window) -> str:

@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from turncredit import tables
-from turncredit.config import RAILS
+from turncredit.bounds import RAILS
 from turncredit.credit import METHODS, Method
 from turncredit.pages import context, draw
 from turncredit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks

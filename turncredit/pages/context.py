@@ -223,6 +223,7 @@ def verdict(book: Book, rollout: int) -> list[Markup]:
 
 def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Markup:
     truth = book.truth
+    assert truth is not None
     value, se = float(truth.advantage_N[row]), float(truth.se_N[row])
     places = draw.decimals_for(truth.scale)
     before, after = truth.of("v_true", row), truth.of("q_true", row)

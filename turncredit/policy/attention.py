@@ -93,9 +93,9 @@ def _attend(
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
     """What transformers calls: attention (B, L, H, D), and no weights."""
-    plain = attention_mask is None and dropout == 0 and scaling is not None and query.shape[2] == key.shape[2]
+    plain = attention_mask is None and dropout == 0 and query.shape[2] == key.shape[2]
     kept = query.shape[0] * query.shape[1] * query.shape[2] ** 2 // 2 * query.element_size()
-    if plain and query.dtype == torch.float32 and query.device.type == "cpu" and kept <= KEPT:
+    if plain and scaling is not None and query.dtype == torch.float32 and query.device.type == "cpu" and kept <= KEPT:
         return causal_attention(query, key, value, scaling).transpose(1, 2), None
     return sdpa_attention_forward(
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **settings

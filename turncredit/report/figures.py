@@ -21,9 +21,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.report.grid import Number
 from turncredit.report.predictors import Point
-from turncredit.stats.intervals import LOWER, MIDDLE, UPPER, Estimate
+from turncredit.stats.intervals import Estimate
 
 #: Ink and paper of the standalone pictures; on the page they become the style sheet's variables.
 INK, MUTED, GRID, PAPER = "#1f2328", "#59636e", "#d8dee4", "#ffffff"

@@ -1,37 +1,25 @@
-"""In which order and in which groups the report's tables name the methods: the largest effect first, rails apart."""
+"""In which order and in which groups the report's tables name the methods: the largest effect first, bounds apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from turncredit.config import Experiment
+from turncredit.credit.catalogue import find
+from turncredit.credit.compose import Role
+from turncredit.errors import UserError
 from turncredit.layout import SFT
 from turncredit.results.collect import Results
-from turncredit.stats.intervals import LOWER, UPPER, Estimate
+from turncredit.stats.intervals import Estimate
 
 #: group -> its heading where a table has several
 GROUPS = {
     "start": "",
     "methods": "methods",
     "variants": "variants and ablations",
-    "rails": "rails: not methods, they test the set-up",
+    "rails": "rails: a lower and an upper bound, to test the set-up",
 }
-#: Built-in methods that a paper, or this project, made to take another method apart.
-VARIANTS = frozenset(
-    {
-        "gigpo_similar",
-        "scpo_grpo",
-        "scpo_chronological",
-        "scpo_repeat",
-        "scpo_shortest",
-        "triage_scalar",
-        "triage_no_regression",
-        "triage_no_exploration",
-        "mgr_no_gate",
-        "mgr_no_repetition",
-        "mgr_no_critic",
-    }
-)
+_GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "bound": "rails"}
 
 
 def group_of(experiment: Experiment, name: str) -> str:
@@ -39,10 +27,10 @@ def group_of(experiment: Experiment, name: str) -> str:
     if name == SFT:
         return "start"
     entry = experiment.define.get(name)
-    base = name if entry is None or entry.base is None else entry.base
-    if base in (UPPER, LOWER):
-        return "rails"
-    return "variants" if base != name or base in VARIANTS else "methods"
+    if entry is None or entry.base is None:
+        return "methods" if entry else _GROUP_OF_ROLE[_role(name)]
+    role = _role(entry.base)
+    return "variants" if role == "method" and entry.base != name else _GROUP_OF_ROLE[role]
 
 
 def ordered(results: Results, effect: Mapping[str, Estimate], names: list[str]) -> dict[str, list[str]]:
@@ -53,3 +41,11 @@ def ordered(results: Results, effect: Mapping[str, Estimate], names: list[str]) 
         if mine:
             out[group] = sorted(mine, key=lambda name: -effect[name].value if name in effect else float("inf"))
     return out
+
+
+def _role(name: str) -> Role:
+    """The role of a method; results may hold one of a package that is no longer installed, which is shown as one."""
+    try:
+        return find(name).role
+    except UserError:
+        return "method"

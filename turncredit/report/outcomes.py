@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from turncredit.bounds import MIDDLE, UPPER
 from turncredit.layout import SFT
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import (
@@ -25,7 +26,7 @@ from turncredit.report.selection import (
 )
 from turncredit.results.collect import Results
 from turncredit.stats import intervals
-from turncredit.stats.intervals import MIDDLE, UPPER, Estimate
+from turncredit.stats.intervals import Estimate
 
 
 def final(
@@ -63,7 +64,7 @@ def final(
     return grid
 
 
-GAP = f"share of the way from {MIDDLE} to {UPPER}, the upper rail; empty where that gap is not clear"
+GAP = f"share of the way from {MIDDLE} to {UPPER}, the upper bound; empty where that gap is not clear"
 
 
 def _final_row(

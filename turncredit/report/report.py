@@ -14,6 +14,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turncredit import tables
+from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
 from turncredit.layout import SFT
 from turncredit.report import figures
@@ -200,7 +201,7 @@ def render(
         configuration=redacted(summary.results.experiment.model_dump(mode="json")),
         facts=_facts(summary.results),
         pictures=pictures,
-        panels=intervals.MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
+        panels=MIDDLE in summary.results.methods and len(summary.results.methods) > figures.MOST_IN_ONE,
         is_number=lambda cell: isinstance(cell, Number),
         grouped=lambda grid: _grouped(summary, grid),
         cite=cite,

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from turncredit.bounds import MIDDLE, UPPER
 from turncredit.layout import ARTIFACTS, SFT, of_sft, shell_pattern
 from turncredit.results.collect import Results
 from turncredit.stats import intervals
-from turncredit.stats.intervals import MIDDLE, UPPER, Estimate
+from turncredit.stats.intervals import Estimate
 
 
 def final_rounds(results: Results) -> list[int]:

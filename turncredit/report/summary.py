@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.layout import SFT
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.grid import Grid
@@ -17,7 +18,7 @@ from turncredit.report.predictors import Prediction, predictions
 from turncredit.report.selection import paired
 from turncredit.results.collect import Results
 from turncredit.stats import intervals
-from turncredit.stats.intervals import LOWER, MIDDLE, UPPER, Estimate, Verdict
+from turncredit.stats.intervals import Estimate, Verdict
 
 #: What is measured of each method's credit.
 _BY_METHOD = ("fidelity", "gradients", "leaks")

@@ -59,7 +59,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown."""
     env = games.open(task)
     observation = env.reset()
-    expert = games.env.Expert(env, rng, skip=bool(rng.random() < settings.skip))
+    expert = games.env.expert(env, rng, skip=bool(rng.random() < settings.skip))
     expert.observe(observation)
     turns = []
     while True:
@@ -67,9 +67,9 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
         chance = rng.random()
         noisy = bool(chance < settings.noise)
         if noisy:
-            action = games.env.random_command(env, rng)
+            action = games.env.random_action(env, rng)
         elif chance < settings.noise + settings.slips:
-            action = games.env.slip_command(env, rng)
+            action = games.env.slip(env, rng)
         admissible = list(env.admissible())
         step = env.step(action)
         turns.append(

@@ -166,7 +166,7 @@ class Player:
         self.games, self._policy = games, policy
         self._slots, self._processes = slots, processes
         self._tokenizer = policy.tokenizer
-        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, agent.settings, games.env.WORDS)
+        self.new_agent = agents.agent_factory(self.agent, self._tokenizer, agent.settings, games.env.words)
         self.max_new = agent.max_response_tokens
         self._sampler = policy.sampler(slots) if processes == 1 else None
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from turncredit import envs, tables
 from turncredit.config import EnvConfig
+from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
 
 
@@ -39,6 +40,6 @@ class Games:
         return self._env.open_task(row, self._settings)
 
     @property
-    def env(self):
-        """The environment's module."""
+    def env(self) -> Environment:
+        """The environment."""
         return self._env

@@ -7,7 +7,7 @@ from turncredit.config import Experiment, validated
 from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings
 from turncredit.errors import UserError
-from turncredit.judges.rule import GRAMMARS
+from turncredit.judges.rule import knows
 
 
 def check(experiment: Experiment) -> None:
@@ -21,7 +21,7 @@ def check(experiment: Experiment) -> None:
     for name in _credited(experiment):
         _check_columns(experiment, name)
         by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
-        if by_rule and experiment.env.name not in GRAMMARS:
+        if by_rule and not knows(environment.name):
             raise UserError(
                 f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
                 f"'{experiment.env.name}'; set judge.kind to llm, or take another method"

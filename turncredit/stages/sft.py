@@ -53,7 +53,7 @@ def run(job: Job) -> dict[str, float]:
 
     config: Config = job.config
     settings, base = config.sft, job.policy("base")
-    words = envs.load(config.env).WORDS
+    words = envs.load(config.env).words
     demos = job.table("demos", "demos")
     if settings.successful_only:
         demos = demos.filter(demos.column("success"))

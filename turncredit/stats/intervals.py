@@ -30,13 +30,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit
 
+from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.errors import UserError
 
 LEVEL = 0.95
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
-#: The rails: an experiment that cannot tell these apart cannot tell methods apart. The margin is in success.
-UPPER, MIDDLE, LOWER = "oracle_progress", "flat_grpo", "random_credit"
+#: The success by which the upper bound must be above the baseline for a comparison to be worth reading.
 RAIL_MARGIN = 0.08
 
 

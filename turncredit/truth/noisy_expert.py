@@ -19,7 +19,7 @@ from turncredit.truth.estimates import mean_and_error
 
 def has_reference(games: Games) -> bool:
     """Whether the environment has an expert and a way to act at random."""
-    return all(hasattr(games.env, name) for name in ("Expert", "random_command"))
+    return games.env.expert is not None and games.env.acts_at_random
 
 
 def reference_values(
@@ -57,7 +57,7 @@ def _play_on(
 ) -> float:
     """The return of one continuation from the last of `checkpoints`, with what was seen at all of them in memory."""
     env = games.open(dict(task))
-    expert = games.env.Expert(env, rng)
+    expert = games.env.expert(env, rng)
     expert.observe(checkpoints[0].observation)
     for action, checkpoint in zip(actions, checkpoints[1:], strict=False):
         expert.observe(checkpoint.observation, action)
@@ -66,7 +66,7 @@ def _play_on(
     while True:
         action = expert.act()
         if rng.random() < noise:
-            action = games.env.random_command(env, rng)
+            action = games.env.random_action(env, rng)
         step = env.step(action)
         total += step.reward
         if step.done:

@@ -2,9 +2,58 @@
 
 from __future__ import annotations
 
+from turncredit.envs.environment import Environment
+from turncredit.envs.failures import FailureRule
 from turncredit.envs.household.expert import Expert, random_command, slip_command
+from turncredit.envs.household.game import NOTHING
+from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 from turncredit.envs.household.words import WORDS
 
-__all__ = ["WORDS", "Expert", "Settings", "export_game", "make_tasks", "open_task", "random_command", "slip_command"]
+__all__ = [
+    "ENVIRONMENT",
+    "WORDS",
+    "Expert",
+    "Settings",
+    "export_game",
+    "make_tasks",
+    "open_task",
+    "random_command",
+    "slip_command",
+]
+
+EMPTY_HANDED = "You are not carrying anything."
+
+
+def _refused(reply: str) -> bool:
+    """`Nothing happens.`; tables made elsewhere may have white space around it, or no reply at all."""
+    return reply == NOTHING or reply.strip() in (NOTHING, "")
+
+
+def _reads_as_error(reply: str) -> bool:
+    """MGR's patterns for ALFWorld (appendix A.5) find one more of the engine's texts, which is no failure."""
+    return _refused(reply) or reply.strip() == EMPTY_HANDED
+
+
+def _conda(settings: Settings) -> str | None:
+    return "reference.yaml" if settings.engine == "textworld" else None
+
+
+ENVIRONMENT = Environment(
+    name="household",
+    summary="ALFWorld's household as text games; generated or released games, exact oracles.",
+    aliases=("alfworld",),
+    Settings=Settings,
+    open_task=open_task,
+    env_class=NativeEnv,
+    make_tasks=make_tasks,
+    expert=Expert,
+    random_command=random_command,
+    slip_command=slip_command,
+    words=WORDS,
+    judge="turncredit.envs.household.judge",
+    failures=FailureRule(_refused, _reads_as_error),
+    commands="turncredit.envs.household.commands:app",
+    conda=_conda,
+)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from turncredit.envs.protocol import Rng
+
 _GOALS = (
     ("clean", r"put a clean (?P<o>\w+) in (?P<r>\w+)|clean some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
     ("heat", r"put a hot (?P<o>\w+) in (?P<r>\w+)|heat some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
@@ -31,14 +33,6 @@ _TREATED = re.compile(r"You (clean|heat|cool) the ([a-z]+ \d+) using the ")
 _FACING = re.compile(r"You are facing the ([a-z]+ \d+)")
 _NAME = re.compile(r"[a-z]+ \d+")
 _MISTAKE = "Nothing happens."
-
-
-class Rng(Protocol):
-    """Uniform draws from [0, 1): `random.Random` and `numpy.random.Generator` both will do."""
-
-    def random(self) -> float:
-        """The next draw."""
-        ...
 
 
 class Task(Protocol):

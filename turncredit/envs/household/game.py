@@ -1,7 +1,7 @@
 """One ALFWorld game: what never changes, and a pure step from world and command to world and text.
 
 `Game.apply` prints, letter for letter, what the reference engine (alfworld 0.4.2 on TextWorld 1.7.0) prints;
-`turncredit env conformance` compares the two. The reference's own oddities are kept and marked as such.
+`turncredit env household conformance` compares the two. The reference's own oddities are kept and marked as such.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Goal:
     def treated(self, world: World) -> int:
         """The objects in the state that the family asks for (all, where it asks for none)."""
         field = _STATE_FIELD.get(self.family)
-        return -1 if field is None else world[field]
+        return -1 if field is None else world[field]  # type: ignore[return-value]
 
     def won(self, world: World) -> bool:
         """Whether the goal holds now; like the reference's, it is not latched."""

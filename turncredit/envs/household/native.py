@@ -44,6 +44,9 @@ class NativeEnv:
         self._state = (after, turn, won)
         return Step(text, float(won), won or turn >= self.horizon, won, text is not NOTHING)
 
+    def close(self) -> None:
+        """Nothing to release."""
+
     def admissible(self) -> tuple[str, ...]:
         """The commands that are allowed now, sorted."""
         return self._game.local(self._running()[0]).admissible

@@ -26,8 +26,8 @@ class Settings(BaseModel):
     source: Literal["generated", "real"] = "generated"
     data_root: str | None = None
     """Folder that holds `json_2.1.1/` (as `alfworld-download` makes it); without it, $ALFWORLD_DATA."""
-    families: Annotated[tuple[Family, ...], Field(min_length=1)] = FAMILIES
-    rooms: Annotated[tuple[Room, ...], Field(min_length=1)] = ROOMS
+    families: Annotated[tuple[Family, ...], Field(min_length=1)] = FAMILIES  # type: ignore[assignment]
+    rooms: Annotated[tuple[Room, ...], Field(min_length=1)] = ROOMS  # type: ignore[assignment]
     """Kinds of rooms of generated games."""
     receptacles: tuple[int, int] = (6, 10)
     """Fewest and most receptacles in a generated room."""

@@ -175,6 +175,9 @@ class TextworldEnv:
         self._shown = text, _, won = self._engine.step(action)
         return Step(text, float(won), won or self._turn >= self.horizon, won, text != NOTHING)
 
+    def close(self) -> None:
+        """The engine's own state goes with the object."""
+
     def admissible(self) -> tuple[str, ...]:
         """The commands that are allowed now, sorted."""
         return self._running().admissible

@@ -1,4 +1,4 @@
-"""The rubric for WebShop (`search[...]`, `click[...]`, text pages whose parts are joined by [SEP]).
+"""The rule judge's grammar of WebShop (`search[...]`, `click[...]`, text pages whose parts are joined by [SEP]).
 
 Whether a product matches is judged by what its title and price say: a price above the limit does not, nor does a
 title with none of the words for the kind of product and less than a third of the goal's words. Options and the
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from turncredit.judges.rules.words import words
-from turncredit.judges.window import Turn
+from turncredit.envs.bag_of_words import words
+from turncredit.envs.judging import Turn
 
 _COMMAND = re.compile(r"^\s*(search|click)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)
 _BUTTON = re.compile(r"\[(?:clicked )?button_?\]|\n")
@@ -213,7 +213,8 @@ def _listed(parts: Sequence[str]) -> dict[str, tuple[str, float | None]]:
     listed = {}
     for name, title, price in zip(parts, parts[1:], parts[2:], strict=False):
         if _PRODUCT.match(name.lower()) and "$" in price:
-            listed[name.lower()] = (title, _number(_PRICE.search(price).group(1)) if _PRICE.search(price) else None)
+            lowest = _PRICE.search(price)
+            listed[name.lower()] = (title, _number(lowest[1]) if lowest else None)
     return listed
 
 

@@ -1,4 +1,4 @@
-"""The rubric for household games (ALFWorld's commands and texts).
+"""The rule judge's grammar of household games (ALFWorld's commands and texts).
 
 What is in hand and what has been cleaned, heated or cooled is inferred from the window's own actions. What the rubric
 leaves open follows the paper's labelled rollouts A1-A3 (TRIAGE, appendix G): going to where the next required change
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from turncredit.judges.window import Turn
+from turncredit.envs.judging import Turn
 
 _GOALS = tuple(
     (kind, re.compile(pattern))
@@ -165,9 +165,9 @@ def _go(scene: Scene) -> tuple[str, str]:
         return _go_carrying(scene, scene.before[visits[-1] :] if visits else None)
     if visits:
         following = scene.after[0] if scene.after else None
-        takes = following is not None and following.verb == "take" and not following.failed
-        if takes and _kind(following.thing) == goal.thing and scene.held is None:
-            return "D", f"returns to {now.place} for {following.thing}, which was seen there"
+        takes = following if following is not None and following.verb == "take" and not following.failed else None
+        if takes is not None and _kind(takes.thing) == goal.thing and scene.held is None:
+            return "D", f"returns to {now.place} for {takes.thing}, which was seen there"
         if now.reply.endswith("is closed.") and _opens_next(scene):
             return "E", f"returns to the closed {now.place} and looks into it now"
         return "R", f"returns to {now.place}, visited a few turns before; nothing new"

@@ -1,4 +1,4 @@
-"""The rubric for search and answer (Search-R1's tags, or `search[...]` and `answer[...]`).
+"""The rule judge's grammar of search and answer (Search-R1's tags, or `search[...]` and `answer[...]`).
 
 Nothing here knows the right answer: an answer that a retrieved passage contains is D, one that no passage in the
 window contains is R. A query in other words is E even where it finds the same passages (TRIAGE, appendix I); a query
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from turncredit.judges.rules.words import words
-from turncredit.judges.window import Turn
+from turncredit.envs.bag_of_words import words
+from turncredit.envs.judging import Turn
 
 _TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|$)", re.DOTALL)
 _BRACKETED = re.compile(r"^\s*(search|answer|finish)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)

@@ -1,0 +1,160 @@
+"""The documentation says what is: its links lead somewhere, its commands, options and examples exist and run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from tests.docs import pages
+from tests.docs.pages import PAGES, ROOT, Block, Command
+from tests.helpers import nonempty
+from tests.results import synthetic
+from turncredit import config, tables
+from turncredit.cli import main as cli
+from turncredit.credit.configured import configured_method
+from turncredit.results import sql
+from turncredit.turns import SideTable, Turns
+
+COMMANDS = pages.commands()
+QUERIES = [c for c in COMMANDS if c.words[:2] == ("turncredit", "sql") and len(c.words) > 2 and "..." not in c.words[2]]
+#: Options of other programs, and configuration files of the reader's own, that pages name.
+FOREIGN_OPTIONS = {"--reasoning-parser", "--structured-outputs-config"}  # vLLM
+PLACEHOLDERS = {"config/mine.yaml", "config/paper/NAME.yaml"}
+TARGETS = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with all kinds of tables, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("documented") / "results"
+    experiment = synthetic.experiment(rounds=3, games=4)
+    synthetic.audit(synthetic.make(folder, experiment), experiment)
+    cache = tables.schema("judge_cache").empty_table()
+    tables.write(cache, folder / "judge_cache" / "model.parquet", "judge_cache", synthetic.MADE_BY)
+    return folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name)
+def test_every_link_and_image_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in pages.links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in pages.anchors(target), f"{link}: the headings are {pages.anchors(target)}"
+
+
+def test_every_page_of_docs_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    for page in nonempty(ROOT.glob("docs/**/*.md")):
+        assert re.search(rf"[ :]{page.relative_to(ROOT / 'docs')}$", text, re.MULTILINE), page
+
+
+def test_the_pages_have_commands_of_every_program() -> None:
+    """So that the tests below are not empty: a page in another form would hide its commands from them."""
+    for program in pages.PROGRAMS:
+        assert sum(command.words[0] == program for command in COMMANDS) >= 5, program
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[0] == "turncredit"], ids=str)
+def test_a_documented_turncredit_command_exists_with_its_options(command: Command) -> None:
+    found, rest = _find(command.words[1:])
+    of_snakemake = found.context_settings.get("ignore_unknown_options")
+    assert of_snakemake or set(_options(rest)) <= _known(found), f"{command.page}: turncredit has no such option"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[0] == "make"], ids=str)
+def test_a_documented_make_target_exists(command: Command) -> None:
+    targets = [word for word in command.words[1:] if not re.match(r"-|[A-Z_]+=", word)]
+    assert set(targets) <= TARGETS, f"the Makefile's targets are {sorted(TARGETS)}"
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.words[0] == "snakemake"], ids=str)
+def test_a_documented_snakemake_option_exists(command: Command) -> None:
+    assert set(_options(command.words[1:])) <= _snakemake_options()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name)
+def test_options_and_configuration_files_that_a_page_names_exist(page: Path) -> None:
+    known = _snakemake_options() | FOREIGN_OPTIONS
+    for script in ROOT.glob("benchmarks/**/*.py"):
+        known |= set(re.findall(r"--\w[\w-]*", script.read_text()))
+    for name in cli.COMMANDS:
+        for part in _all_commands(cli._load(name)):
+            known |= _known(part)
+    options = {name for code in pages.inline_code(page) if re.match(r"--\w", code) for name in _options(code.split())}
+    assert options - known == set()
+    files = set(re.findall(r"(?<![\w/.])config/[\w./-]+\.yaml\b", page.read_text())) - PLACEHOLDERS
+    assert [path for path in sorted(files) if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize("block", pages.blocks("sql"), ids=str)
+def test_a_documented_query_runs_on_results(block: Block, results: Path) -> None:
+    queries = [part for part in block.text.split(";") if part.strip()]
+    assert queries
+    for query in queries:
+        assert sql.answer(query, results).column_names
+
+
+@pytest.mark.parametrize("command", QUERIES, ids=str)
+def test_a_query_on_the_command_line_runs_on_results(
+    command: Command, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(results.parent)
+    assert sql.answer(command.words[2], results).column_names
+
+
+@pytest.mark.parametrize("block", pages.blocks("yaml"), ids=str)
+def test_documented_configuration_loads(block: Block, tmp_path: Path) -> None:
+    assert set(yaml.safe_load(block.text)) <= set(config.Experiment.model_fields)
+    path = tmp_path / "example.yaml"
+    path.write_text(block.text)
+    experiment = config.load([path])
+    for method in experiment.define:
+        configured_method(experiment, method)
+
+
+@pytest.mark.parametrize("block", pages.blocks("python"), ids=str)
+def test_documented_python_runs(block: Block) -> None:
+    exec(compile(block.text, str(block), "exec"), {"__name__": "example"})
+
+
+def test_everything_public_of_turns_stands_on_its_page() -> None:
+    table = {"group_id": ["a"], "rollout_id": ["x"], "turn": [0], "reward": [1.0]}
+    turns = Turns(table)
+    names = {*vars(turns), *dir(Turns), *dir(SideTable)}
+    page = (ROOT / "docs" / "turns.md").read_text()
+    missing = [name for name in names if not name.startswith("_") and not re.search(rf"`{name}\b", page)]
+    assert set(missing) <= {"where", "name", "turns"}
+
+
+def _find(words: tuple[str, ...]) -> tuple[typer.core.TyperCommand, tuple[str, ...]]:
+    """The command that a line runs, groups stepped into, and what follows its name."""
+    if words[0] not in cli.COMMANDS:
+        assert words[0] in ("--help", "--version"), f"turncredit has no command '{words[0]}'"
+        return typer.main.get_command(cli.app), ()
+    found, rest = cli._load(words[0]), words[1:]
+    while rest and rest[0] in getattr(found, "commands", {}):
+        found, rest = found.commands[rest[0]], rest[1:]
+    return found, rest
+
+
+def _all_commands(command: typer.core.TyperCommand) -> list[typer.core.TyperCommand]:
+    return [command, *(part for child in getattr(command, "commands", {}).values() for part in _all_commands(child))]
+
+
+def _known(command: typer.core.TyperCommand) -> set[str]:
+    return {"--help", *(option for part in command.params for option in (*part.opts, *part.secondary_opts))}
+
+
+def _options(words: tuple[str, ...] | list[str]) -> list[str]:
+    return [word.partition("=")[0] for word in words if re.match(r"--\w", word)]
+
+
+def _snakemake_options() -> set[str]:
+    from snakemake.cli import get_argument_parser
+
+    return set(get_argument_parser()._option_string_actions)

@@ -1,0 +1,165 @@
+"""The description of an environment: everything the pipeline, its agents, judges and commands ask of it, in one object.
+
+An environment's package declares it as `ENVIRONMENT`. Two things are needed to play: `open_task`, and tasks. All
+other fields are optional; what is missing takes a capability away (`Environment.capabilities`) or has a plain default.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from turncredit.envs.failures import FailureRule
+from turncredit.envs.judging import TRIAGE, Grammar, Rubric
+from turncredit.envs.protocol import METHODS_OF, Env, Expert, Rng, Step
+from turncredit.errors import UserError
+from turncredit.words import Words
+
+Row = Mapping[str, Any]
+"""A row of the tasks table."""
+
+
+class NoSettings(BaseModel):
+    """The settings of an environment that has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """An environment as the pipeline knows it.
+
+    name            in the configuration and in the column `env` of the tables
+    summary         one line for `turncredit env list`
+    aliases         other names under which tables made elsewhere call it
+
+    Playing:
+    Settings        pydantic model of `env.settings`
+    open_task       (row, settings) -> a fresh `Env`; a class will do. None: known from tables only (judges, failures)
+    env_class       the class of what `open_task` returns, whose methods are the environment's capabilities; only
+                    needed where `open_task` is a function
+    make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
+    read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
+
+    A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (whatever text opens
+    the task again) are optional, further columns are kept.
+
+    Demonstrations:
+    expert          (env, rng) -> an `Expert`; with a keyword `skip`, one that can forget a step (`demos.skip`)
+    random_command  (env, rng) -> an action at random, also a wrong one; default: any admissible action
+    slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
+
+    Words:
+    words           what agents' prompts say of it
+    rubric          what a language-model judge is told of it
+    judge           the module with the rule judge's grammar (`turncredit.envs.judging.Grammar`), as text
+    redact          (action, observation) -> the observation without what it says of the outcome; beside the judges'
+                    own patterns
+    failures        what counts as a failed action; None: a step that was not valid
+
+    Around it:
+    commands        `module:app`, a typer app for `turncredit env <name>`
+    conda           (settings) -> the name of a file in envs_conda/ that playing needs, or None for the core one
+    """
+
+    name: str
+    summary: str = ""
+    aliases: tuple[str, ...] = ()
+
+    Settings: type[BaseModel] = NoSettings
+    open_task: Callable[[Row, Any], Env] | None = None
+    env_class: type | None = None
+    make_tasks: Callable[[str, int, int, Any], Sequence[Row]] | None = None
+    read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
+
+    expert: Callable[..., Expert] | None = None
+    random_command: Callable[[Any, Rng], str] | None = None
+    slip_command: Callable[[Any, Rng], str] | None = None
+
+    words: Words = field(default_factory=Words)
+    rubric: Rubric = TRIAGE
+    judge: str | None = None
+    redact: Callable[[str, str], str] | None = None
+    failures: FailureRule | None = None
+
+    commands: str | None = None
+    conda: Callable[[Any], str | None] | None = None
+
+    @cached_property
+    def capabilities(self) -> frozenset[str]:
+        """The names, of `turncredit.envs.protocol.CAPABILITIES`, of what the environment can do."""
+        have = {name for name, methods in METHODS_OF.items() if all(hasattr(self._class, method) for method in methods)}
+        for name, value in (
+            ("expert", self.expert),
+            ("tasks_by_seed", self.make_tasks),
+            ("tasks_from_files", self.read_tasks),
+        ):
+            if value is not None:
+                have.add(name)
+        return frozenset(have)
+
+    @cached_property
+    def concurrent(self) -> bool:
+        """Whether steps are coroutines, so that those of several rollouts run side by side."""
+        return inspect.iscoroutinefunction(getattr(self._class, "step", None))
+
+    @property
+    def _class(self) -> type | None:
+        if self.env_class is not None:
+            return self.env_class
+        return self.open_task if isinstance(self.open_task, type) else None
+
+    def check(self, where: str) -> None:
+        """Raise UserError, naming `where` it was declared, for a description that can't be played."""
+        if self.open_task is None:
+            raise UserError(f"{where}: the environment '{self.name}' can't be played: it has no open_task")
+        if self._class is None:
+            raise UserError(
+                f"{where}: open_task of '{self.name}' is a function; give the class it returns as env_class"
+            )
+        missing = [method for method in ("reset", "step", "close") if not callable(getattr(self._class, method, None))]
+        if missing:
+            raise UserError(f"{where}: {self._class.__name__} lacks {', '.join(missing)} of reset, step, close")
+        if self.make_tasks is None and self.read_tasks is None:
+            raise UserError(f"{where}: the environment '{self.name}' has no tasks; give make_tasks or read_tasks")
+
+    def grammar(self) -> Grammar | None:
+        """The rule judge's grammar, imported now; None where there is none."""
+        return import_module(self.judge) if self.judge else None  # type: ignore[return-value]
+
+    def failed(self, step: Step) -> tuple[bool, bool]:
+        """Whether an action has failed and whether its reply is an error: the columns `failed`, `error_reply`."""
+        if self.failures is None:
+            return not step.valid, not step.valid
+        failed = self.failures.failed(step.observation)
+        if self.failures.error_reply is None:
+            return failed, failed
+        return failed, self.failures.error_reply(step.observation)
+
+    def takes_skip(self) -> bool:
+        """Whether the expert can forget a step on request."""
+        return self.expert is not None and "skip" in inspect.signature(self.expert).parameters
+
+    @property
+    def acts_at_random(self) -> bool:
+        """Whether `random_action` has something to choose from."""
+        return self.random_command is not None or "admissible" in self.capabilities
+
+    def random_action(self, env: Any, rng: Rng) -> str:
+        """An action at random, for noise."""
+        return self.random_command(env, rng) if self.random_command else _any_admissible(env, rng)
+
+    def slip(self, env: Any, rng: Rng) -> str:
+        """An admissible action that an agent might take by mistake."""
+        return self.slip_command(env, rng) if self.slip_command else _any_admissible(env, rng)
+
+
+def _any_admissible(env: Any, rng: Rng) -> str:
+    actions = env.admissible()
+    return actions[int(rng.random() * len(actions))]
