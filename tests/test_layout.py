@@ -16,9 +16,11 @@ from turncredit.layout import (
     Layout,
     fill,
     keys_in,
+    of_sft,
     policy_id,
     refuse_old,
     sampled_by,
+    shell_pattern,
 )
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
@@ -76,6 +78,24 @@ def test_files_on_disk_are_found_by_their_keys(tmp_path):
     assert list(layout.find("credits")) == []
 
 
+def test_a_rounds_folder_says_whose_turns_or_whose_run_it_holds(tmp_path):
+    layout = Layout(tmp_path)
+    assert layout.locate_round(tmp_path / "rollouts/sft-t4k4T1.0/seed0/round01") == {
+        "policy": "sft-t4k4T1.0",
+        "seed": 0,
+        "round": 1,
+    }
+    assert layout.locate_round(tmp_path / "runs/gigpo/seed3/round12") == {"method": "gigpo", "seed": 3, "round": 12}
+    for elsewhere in ("runs/gigpo/seed3", "runs/gigpo/seed3/round2", "other/gigpo/seed3/round12", "../x"):
+        assert layout.locate_round(tmp_path / elsewhere) is None
+
+
+def test_several_files_are_one_shell_pattern():
+    several = shell_pattern(ARTIFACTS["evals"].pattern, method=["gigpo"], seed=[0, 1], round=[9, 10])
+    assert several == "runs/gigpo/seed{0,1}/round{09,10}/evals.parquet"
+    assert shell_pattern(ARTIFACTS["turns"].pattern, seed=[0]) == "rollouts/*/seed0/round*/turns.parquet"
+
+
 def test_a_key_that_is_missing_is_named():
     with pytest.raises(UserError, match="the round is not given"):
         Layout("results/household").path("updates", method="gigpo", seed=0)
@@ -97,6 +117,8 @@ def test_round_1_is_sampled_by_the_sft_policy_with_the_methods_own_settings():
     assert sampled_by(experiment, "flat_grpo", 1) == "sft-t4k2T1.0"
     assert sampled_by(experiment, "hot", 1) == "sft-t4k2T1.5"
     assert sampled_by(experiment, "hot", 2) == "hot"
+    assert of_sft(sampled_by(experiment, "hot", 1))
+    assert not of_sft(sampled_by(experiment, "hot", 2))
     assert (policy_id("hot", 3, 0), policy_id("hot", 3, 1)) == ("sft", "hot/seed3/round01")
 
 

@@ -17,7 +17,7 @@ keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -187,6 +187,16 @@ def regex(pattern: str) -> str:
     return "".join(parts)
 
 
+def shell_pattern(pattern: str, **values: Sequence[str | int]) -> str:
+    """A pattern as the shell reads it: `{3,4}` where a key has several values, `*` where none is given for it."""
+
+    def one(match: re.Match[str]) -> str:
+        texts = [written(match[1], value) for value in values.get(match[1], ())]
+        return "*" if not texts else texts[0] if len(texts) == 1 else "{" + ",".join(texts) + "}"
+
+    return re.sub(r"{(\w+)}", one, pattern)
+
+
 @cache
 def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(regex(pattern))
@@ -238,10 +248,18 @@ class Layout:
                 return Located(name, keys, path)
         return None
 
+    def locate_round(self, folder: str | Path) -> dict[str, str | int] | None:
+        """The keys of a round's folder: policy, seed and round of turns, or method, seed and round of a run."""
+        try:
+            relative = Path(folder).resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return None
+        return keys_in(ROLLOUTS, relative) or keys_in(RUN, relative)
+
     def find(self, name: str, **wanted: str | int) -> Iterator[Located]:
         """The artifacts of one kind that are on disk, sorted by path; `wanted` keys restrict them."""
         kind = artifact(name)
-        for relative, path in self._files(kind.pattern):
+        for relative, path in self._files(shell_pattern(kind.pattern, **{key: [wanted[key]] for key in wanted})):
             keys = keys_in(kind.pattern, relative)
             if keys is not None and all(keys.get(key) == value for key, value in wanted.items()):
                 yield Located(name, keys, path)
@@ -255,8 +273,9 @@ class Layout:
                     yield stage, keys, path
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:
-        glob = re.sub(r"{\w+}", "*", pattern)
-        return [(path.relative_to(self.root).as_posix(), path) for path in sorted(self.root.glob(glob))]
+        return [
+            (path.relative_to(self.root).as_posix(), path) for path in sorted(self.root.glob(shell_pattern(pattern)))
+        ]
 
 
 def sampling_name(rollout: RolloutConfig) -> str:
@@ -277,9 +296,19 @@ def sampled_by(experiment: Experiment, method: str, round: int) -> str:
     return f"{SFT}-{sampling_name(section)}"
 
 
+def of_sft(policy: str) -> bool:
+    """Whether turns with this key `policy` were sampled by the SFT policy."""
+    return policy.startswith(f"{SFT}-")
+
+
+def round_name(who: str, seed: int, round: int) -> str:
+    """The short name of a round: of the run of a method, or of the turns that a policy sampled."""
+    return f"{who}/seed{seed}/round{round:02d}"
+
+
 def policy_id(method: str, seed: int, round: int) -> str:
     """The name, in tables, of the policy after `round` updates; before the first it is the shared `sft`."""
-    return SFT if round == 0 else f"{method}/seed{seed}/round{round:02d}"
+    return SFT if round == 0 else round_name(method, seed, round)
 
 
 def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout:

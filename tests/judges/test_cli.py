@@ -139,7 +139,7 @@ def results_tree(root: Path) -> None:
 
 
 def test_the_page_has_the_roles_of_each_method_and_round(tmp_path: Path) -> None:
-    from turncredit.judges.page import role_shares
+    from turncredit.report.roles import role_shares
 
     results_tree(tmp_path)
     judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")

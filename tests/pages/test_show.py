@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.helpers import nonempty
+from tests.results import synthetic
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.pages import show
@@ -18,9 +19,9 @@ def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), cre
 
 
 def test_without_a_rollout_all_are_listed(finished, capsys):
-    folder = finished / "runs/flat_grpo/seed0/round02"
-    out = shown(capsys, folder)
-    for name in pq.read_table(folder / "rollouts/turns.parquet")["rollout_id"].unique().to_pylist():
+    turns = finished / "rollouts/flat_grpo/seed0/round02/turns.parquet"
+    out = shown(capsys, turns.parent)
+    for name in pq.read_table(turns)["rollout_id"].unique().to_pylist():
         assert f"/{name} " in out
 
 
@@ -33,7 +34,8 @@ def test_a_run_is_found_by_its_short_name(finished, capsys):
 def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
     folder = finished / "runs/flat_grpo/seed0/round02"
     out = shown(capsys, folder, "train-2-0#0")
-    credits = tables.read(folder / "credits.parquet", "credits").to_pylist()
+    path = finished / "rollouts/flat_grpo/seed0/round02/credits/flat_grpo.parquet"
+    credits = tables.read(path, "credits").to_pylist()
     for row in nonempty(row for row in credits if row["rollout_id"] == "train-2-0#0"):
         assert f"flat_grpo  {row['advantage']:+8.3f}" in out
         assert f"> go to shelf {row['turn'] + 1}" in out
@@ -41,14 +43,16 @@ def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
     assert "turn_term" in shown(capsys, folder, "train-2-0#0", components=True)
 
 
-def test_round_one_shows_the_shared_rollouts_with_the_methods_own_credit(finished, capsys):
+def test_round_one_shows_the_shared_rollouts_with_the_runs_own_credit_first(finished, capsys):
     out = shown(capsys, finished / "runs/oracle_progress/seed1/round01", "train-1-0#0")
-    assert "oracle_progress" in out
-    assert "flat_grpo" not in out
+    credited = [line.split()[0] for line in out.splitlines() if "│" in line]
+    assert credited[:4] == ["oracle_progress", "flat_grpo", "has_progressive", "random_credit"]
+    by_turns = shown(capsys, "sft-t4k4T1.0/seed1/round01", "train-1-0#0", results=finished)
+    assert sorted(by_turns.splitlines()) == sorted(out.splitlines())
 
 
 def test_the_shared_rollouts_show_every_methods_credit(finished, capsys):
-    turns = next(finished.glob("sft/rollouts/*/seed0/turns.parquet"))
+    turns = finished / "rollouts/sft-t4k4T1.0/seed0/round01/turns.parquet"
     out = shown(capsys, turns, "train-1-0#0")
     for method in ("flat_grpo", "has_progressive", "oracle_progress", "random_credit"):
         assert method in out
@@ -79,6 +83,7 @@ def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
     [
         ("flat_grpo/seed0/rond02", None, None, "did you mean 'flat_grpo/seed0/round02'"),
         ("nothing/at/all", None, None, "neither a file, nor a folder"),
+        ("runs/flat_grpo/seed0", None, None, "neither a file, nor a folder"),
         ("flat_grpo/seed0/round02", "train-2-0#77", None, "no rollout 'train-2-0#77'"),
         ("flat_grpo/seed0/round02", "train-2-0#0", 99, "not 99"),
     ],
@@ -120,7 +125,7 @@ def test_a_bar_grows_from_zero_to_its_side(value, scale, expected):
 
 def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, capsys):
     out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
-    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    truth = tables.read(audited / "rollouts/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
     mine = nonempty(row for row in truth if row["rollout_id"] == "train-3-0#0")
     for row in mine:
         assert f"A* {row['advantage_true']:+.3f} ± 0.100 (V 0.50, Q {row['q_true']:.2f}, 24 continuations)" in out
@@ -133,14 +138,37 @@ def test_an_audited_round_shows_the_truth_beside_every_methods_credit(audited, c
     assert "Rank correlation with A*" in out
 
 
-def test_an_audits_folder_and_the_shared_rollouts_show_the_same(audited, capsys):
-    by_audit = shown(capsys, audited / "audit/flat_grpo/seed0/round01", "train-1-0#0")
-    turns = next(audited.glob("sft/rollouts/*/seed0/turns.parquet"))
-    assert by_audit == shown(capsys, turns, "train-1-0#0")
-    assert "A* " in by_audit
-    assert shown(capsys, audited / "audit/flat_grpo/seed0/round03", "train-3-0#0") == shown(
-        capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0"
+def test_the_folders_of_a_run_and_of_its_turns_show_the_same(audited, capsys):
+    for turns, run, rollout in (
+        ("rollouts/sft-t4k4T1.0/seed0/round01", "runs/flat_grpo/seed0/round01", "train-1-0#0"),
+        ("rollouts/flat_grpo/seed0/round03", "runs/flat_grpo/seed0/round03", "train-3-0#0"),
+    ):
+        by_turns = shown(capsys, audited / turns, rollout)
+        assert "A* " in by_turns
+        assert by_turns == shown(capsys, audited / turns / "turns.parquet", rollout)
+        assert by_turns == shown(capsys, audited / run, rollout)
+
+
+def test_a_folder_without_a_round_is_one_line(audited, capsys):
+    for folder in (audited / "rollouts/flat_grpo/seed0", audited.parent):
+        with pytest.raises(UserError, match="no round's folder"):
+            shown(capsys, folder)
+
+
+def test_a_round_without_turns_is_named(tmp_path, capsys):
+    folder = synthetic.make(
+        tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1), turns=False
     )
+    with pytest.raises(UserError, match=r"round01/turns\.parquet: no turns of this round yet"):
+        shown(capsys, folder / "runs/flat_grpo/seed0/round01")
+
+
+def test_results_of_the_old_layout_are_refused(tmp_path, capsys):
+    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
+    (folder / "audit").mkdir()
+    for what in (folder / "rollouts/sft-t4k4T1.0/seed0/round01/turns.parquet", "flat_grpo/seed0/round01"):
+        with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
+            shown(capsys, what, results=folder)
 
 
 def test_round_one_of_an_audited_run_shows_every_methods_credit_its_own_first(audited, capsys):
@@ -152,7 +180,7 @@ def test_round_one_of_an_audited_run_shows_every_methods_credit_its_own_first(au
 
 
 def test_the_list_says_which_rollouts_have_truth(audited, capsys):
-    truth = tables.read(audited / "audit/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
+    truth = tables.read(audited / "rollouts/flat_grpo/seed0/round03/branches.parquet", "branches").to_pylist()
     lines = shown(capsys, audited / "runs/flat_grpo/seed0/round03").splitlines()
     assert ["rollout", "turns", "branched"] in [line.split()[:3] for line in lines]
     for name in nonempty({row["rollout_id"] for row in truth}):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.helpers import nonempty
 from tests.results import synthetic
 from turncredit.config import load
 from turncredit.credit import METHODS
+from turncredit.layout import Layout
 from turncredit.report import diagnostics, figures, predictors
 from turncredit.report import report as module
 from turncredit.report.grid import Number
@@ -41,10 +41,9 @@ def folder(tmp_path_factory):
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)
-    for name, stage in (("label-rule-role", "label"), ("rollout", "rollout")):
-        path = folder / f"runs/flat_grpo/seed0/round02/metrics/{name}.json"
-        numbers = {"labels": 100, "tokens_in": 5000, "tokens_out": 70} if stage == "label" else {"tokens": 900}
-        path.write_text(json.dumps({"stage": stage, "started": 1, "wall_s": 2.0, "cpu_s": 1.0, "metrics": numbers}))
+    layout, keys = Layout(folder), {"policy": "flat_grpo", "seed": 0, "round": 2, "judge": "rule", "ask": "role"}
+    synthetic.metrics(layout, "label", keys, seconds=2.0, labels=100, tokens_in=5000, tokens_out=70)
+    synthetic.metrics(layout, "rollout", keys, seconds=2.0, tokens=900)
     return folder
 
 
@@ -108,14 +107,14 @@ def test_links_of_the_page_lead_somewhere(page):
 
 
 def test_fidelity_is_given_for_every_round_with_the_ceiling(summary):
-    first = grid(summary, "fidelity_flat_grpo_01")
+    first = grid(summary, "fidelity_sft-t4k4T1.0_01")
     assert next(iter(first.rows)) == diagnostics.CEILING
     assert first.rows[diagnostics.CEILING]["rank_correlation"].value == pytest.approx(0.6)
     assert first.rows["turn_value"]["rank_correlation"].direction == "up"
     assert first.rows["has_turnrd"]["rank_correlation"].direction == "down"
     assert not first.closed
     assert grid(summary, "fidelity_flat_grpo_03").closed
-    assert list(grid(summary, "fidelity_rounds").rows["turn_value"]) == ["flat_grpo_01", "flat_grpo_03"]
+    assert list(grid(summary, "fidelity_rounds").rows["turn_value"]) == ["sft-t4k4T1.0_01", "flat_grpo_03"]
 
 
 def test_seeds_that_agree_are_one_sample_and_seeds_that_do_not_are_few():
@@ -235,7 +234,7 @@ def test_roles_are_held_against_the_truth(folder, summary):
     query = """SELECT avg(b.advantage_true) AS mean, count(*) AS n FROM branches b
         JOIN labels l USING (experiment, seed, round, group_id, rollout_id, turn)
         JOIN turns t USING (experiment, seed, round, group_id, rollout_id, turn)
-        WHERE l.role = 'R' AND t.success AND t.method IN ('sft', 'flat_grpo') AND l.method IN ('sft', 'flat_grpo')"""
+        WHERE l.role = 'R' AND t.success AND t.policy = b.policy AND l.policy = b.policy"""
     found = answer(query, folder).to_pylist()[0]
     assert (cells["success"].value, cells["success_turns"].value) == pytest.approx((found["mean"], found["n"]))
     assert cells["success"].low < cells["success"].value < cells["success"].high

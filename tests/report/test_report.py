@@ -134,7 +134,7 @@ def test_the_training_curve_begins_with_the_shared_rollouts(finished):
     first = training[training["round"] == 1]
     assert first.groupby("seed")["successes"].nunique().eq(1).all()
     assert set(first["method"]) == set(synthetic.CEILINGS)
-    assert first["path"].str.contains("sft/rollouts").all()
+    assert first["path"].str.contains("rollouts/sft-").all()
 
 
 def test_an_unfinished_run_is_missing_and_not_zero(tmp_path):
@@ -170,7 +170,7 @@ def test_a_difference_uses_only_seeds_that_both_methods_have_finished(tmp_path):
 def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=4, games=6)
     folder = synthetic.make(tmp_path, config, turns=False)
-    (folder / "sft/evals/round04.parquet").unlink()
+    (folder / "runs/sft/seed0/round04/evals.parquet").unlink()
     summary = summarise(collect(folder))
     assert cell(summary, "final", "sft", "final") is None
     assert cell(summary, "final", "flat_grpo", "minus_sft") is None
@@ -198,7 +198,7 @@ def test_a_report_can_be_made_from_the_first_evaluation_on(tmp_path, last):
 
 def test_an_experiment_of_the_sft_policy_alone_has_a_report(tmp_path):
     config = synthetic.experiment(methods=["sft"], seeds=[0], rounds=3, games=6)
-    folder = synthetic.make(tmp_path, config.model_copy(update={"methods": ()}), turns=False)
+    folder = synthetic.make(tmp_path, config, turns=False)
     module.report(experiment=config, results=folder, out=tmp_path / "out")
     assert isinstance(cell(summarise(collect(folder, config)), "final", "sft", "final"), Number)
 

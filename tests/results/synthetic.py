@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.config import Experiment, from_mapping, sampling_slug
+from turncredit.config import Experiment, from_mapping
+from turncredit.layout import METRICS, SFT, Layout, fill, of_sft, policy_id, sampled_by
 from turncredit.seeding import generator
 
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
@@ -41,51 +42,49 @@ def make(root: Path, config: Experiment, *, rounds_done: dict | None = None, tur
     """Write the tree below `root`; `rounds_done` maps (method, seed) to the last round that exists."""
     folder = root / config.experiment
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config.model_dump(mode="json")))
+    layout = Layout(folder)
+    Path(layout.path("config")).write_text(json.dumps(config.model_dump(mode="json")))
     for round_ in config.eval_rounds():
-        _evals(folder / f"sft/evals/round{round_:02d}.parquet", config, "sft", 0, round_)
-    _metrics(folder / "sft/metrics/sft.json", seconds=41.0)
-    for seed in config.seeds:
-        for slug in {sampling_slug(config.section_for(method, "rollout")) for method in config.methods}:
-            if turns:
-                shared = folder / f"sft/rollouts/{slug}/seed{seed}"
-                _turns(shared / "turns.parquet", config, "sft", seed, 1)
-                _metrics(shared / "metrics/rollout.json", seconds=6.0)
-        for method in config.methods:
-            last = (rounds_done or {}).get((method, seed), config.rounds)
-            for round_ in range(1, last + 1):
-                _round(folder / f"runs/{method}/seed{seed}/round{round_:02d}", config, method, seed, round_, turns)
+        _evals(layout, config, {"method": SFT, "seed": 0, "round": round_})
+    metrics(layout, "sft", {}, seconds=41.0)
+    for method, seed in config.runs():
+        last = (rounds_done or {}).get((method, seed), config.rounds)
+        if turns:
+            _turns(layout, config, sampled(config, method, seed, 1))
+        for round_ in range(1, last + 1):
+            _round(layout, config, method, seed, round_, turns)
     return folder
 
 
-def _round(place: Path, config: Experiment, method: str, seed: int, round_: int, turns: bool) -> None:
+def sampled(config: Experiment, method: str, seed: int, round_: int) -> dict[str, str | int]:
+    """The keys of the turns that the run of `method` learns from in a round."""
+    return {"policy": sampled_by(config, method, round_), "seed": seed, "round": round_}
+
+
+def _round(layout: Layout, config: Experiment, method: str, seed: int, round_: int, turns: bool) -> None:
+    keys = {"method": method, **sampled(config, method, seed, round_)}
     if turns:
-        path = place / "rollouts/turns.parquet"
-        if round_ > 1:
-            _turns(path, config, method, seed, round_)
-            _metrics(place / "rollouts/metrics/rollout.json", seconds=6.0)
-        else:
-            slug = sampling_slug(config.section_for(method, "rollout"))
-            path = place.parents[3] / f"sft/rollouts/{slug}/seed{seed}/turns.parquet"
-        _credits(place / "credits.parquet", path, method)
-    _metrics(place / "metrics/credit.json", seconds=0.1)
-    _updates(place / "updates.parquet", method, seed, round_)
-    _metrics(place / "metrics/update.json", seconds=3.0)
+        _turns(layout, config, keys)
+        _credits(layout, keys)
+    metrics(layout, "credit", keys, seconds=0.1)
+    _updates(layout, keys)
+    metrics(layout, "update", keys, seconds=3.0)
     if round_ in config.eval_rounds():
-        _evals(place / "evals.parquet", config, method, seed, round_)
-        _metrics(place / "metrics/eval.json", seconds=2.0)
+        _evals(layout, config, keys)
+        metrics(layout, "eval", keys, seconds=2.0)
 
 
 def chance(config: Experiment, method: str, seed: int, round_: int) -> float:
     """The probability of success that the formula gives this policy on an average game."""
-    if method == "sft":
+    if method == SFT:
         return START
     rise = 1 / (1 + np.exp(-(round_ - config.rounds / 3) / (config.rounds / 8)))
     swing = generator("swing", method, seed, round_).normal() * 0.02 + generator("run", method, seed).normal() * 0.015
     return float(np.clip(START + (CEILINGS.get(method, 0.55) - START) * rise + swing, 0.02, 0.98))
 
 
-def _evals(path: Path, config: Experiment, method: str, seed: int, round_: int) -> None:
+def _evals(layout: Layout, config: Experiment, keys: dict) -> None:
+    method, seed, round_ = (keys[name] for name in ("method", "seed", "round"))
     rows = []
     for mode in config.eval.modes:
         for game in range(config.eval.games):
@@ -96,7 +95,7 @@ def _evals(path: Path, config: Experiment, method: str, seed: int, round_: int) 
             turns = int(generator("turns", task).integers(6, 15)) if won else 20
             rows.append(
                 {
-                    "policy_id": f"{method}/{seed}/{round_}",
+                    "policy_id": policy_id(method, seed, round_),
                     "method": method,
                     "seed": seed,
                     "round": round_,
@@ -112,10 +111,17 @@ def _evals(path: Path, config: Experiment, method: str, seed: int, round_: int) 
                     "tokens": turns * 9,
                 }
             )
-    tables.write(pa.Table.from_pylist(rows), path, "evals", MADE_BY)
+    tables.write(pa.Table.from_pylist(rows), layout.path("evals", keys), "evals", MADE_BY)
 
 
-def _turns(path: Path, config: Experiment, method: str, seed: int, round_: int) -> None:
+def _turns(layout: Layout, config: Experiment, keys: dict) -> None:
+    """The turns that a policy sampled, and the metrics of sampling them, once."""
+    path = Path(layout.path("turns", keys))
+    if path.exists():
+        return
+    metrics(layout, "rollout", keys, seconds=6.0)
+    method = SFT if of_sft(keys["policy"]) else keys["policy"]
+    seed, round_ = keys["seed"], keys["round"]
     rng = generator("train", method, seed, round_)
     rows = []
     for group in range(config.rollout.tasks):
@@ -152,7 +158,7 @@ def _turns(path: Path, config: Experiment, method: str, seed: int, round_: int) 
                         "done": last,
                         "success": won,
                         "score": float(won),
-                        "policy_id": f"{method}/{seed}/{round_ - 1}",
+                        "policy_id": policy_id(method, seed, round_ - 1),
                         "agent": "transcript",
                         "seed": seed,
                         "temperature": config.rollout.temperature,
@@ -162,28 +168,35 @@ def _turns(path: Path, config: Experiment, method: str, seed: int, round_: int) 
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("turns")), path, "turns", MADE_BY)
 
 
-def _credits(path: Path, turns: Path, method: str) -> None:
-    keys = tables.read(turns, "turns").select(list(tables.KEYS))
-    advantage = generator("credit", method).normal(size=keys.num_rows)
-    table = keys.append_column("method", pa.array([method] * keys.num_rows)).append_column(
-        "advantage", pa.array(advantage)
-    )
-    table = table.append_column("trajectory", pa.array(advantage / 2)).append_column(
-        "turn_term", pa.array(advantage / 2)
-    )
+def _credits(layout: Layout, keys: dict) -> None:
+    path = Path(layout.path("credits", keys))
+    if path.exists():
+        return
+    method = keys["method"]
+    table = tables.read(layout.path("turns", keys), "turns").select(list(tables.KEYS))
+    advantage = generator("credit", method).normal(size=table.num_rows)
+    table = table.append_column("method", pa.array([method] * table.num_rows))
+    table = table.append_column("advantage", pa.array(advantage))
+    for term in ("trajectory", "turn_term"):
+        table = table.append_column(term, pa.array(advantage / 2))
     tables.write(table, path, "credits", MADE_BY)
 
 
-def _updates(path: Path, method: str, seed: int, round_: int) -> None:
-    row = {"policy_id": f"{method}/{seed}/{round_}", "step": 0, "epoch": 0, "loss": 0.1, "grad_norm": 1.0, "lr": 1e-3}
-    row |= {"clip_fraction": 0.0, "ratio_max": 1.0, "entropy": 0.5, "tokens": 100, "kl": None}
+def _updates(layout: Layout, keys: dict) -> None:
+    method, seed, round_ = (keys[name] for name in ("method", "seed", "round"))
+    row = {"policy_id": policy_id(method, seed, round_), "step": 0, "epoch": 0, "loss": 0.1, "grad_norm": 1.0}
+    row |= {"lr": 1e-3, "clip_fraction": 0.0, "ratio_max": 1.0, "entropy": 0.5, "tokens": 100, "kl": None}
+    path = layout.path("updates", keys)
     tables.write(pa.Table.from_pylist([row], schema=tables.schema("updates")), path, "updates", MADE_BY)
 
 
-def _metrics(path: Path, seconds: float) -> None:
+def metrics(layout: Layout, stage: str, keys: dict, seconds: float, **numbers: float) -> Path:
+    """What a job of `stage` leaves of itself, `numbers` among it. The file."""
+    path = layout.root / fill(METRICS[stage], keys)
     path.parent.mkdir(parents=True, exist_ok=True)
-    measured = {"stage": path.stem, "started": 1.7e9, "wall_s": seconds, "cpu_s": seconds * 0.9, "peak_mb": 500.0}
-    path.write_text(json.dumps({**measured, "metrics": {"success": 0.5}}))
+    measured = {"stage": stage, "started": 1.7e9, "wall_s": seconds, "cpu_s": seconds * 0.9, "peak_mb": 500.0}
+    path.write_text(json.dumps({**measured, "metrics": numbers or {"success": 0.5}}))
+    return path
 
 
 #: How well each method's credit agrees with the made-up truth: rank correlation, signal to noise.
@@ -200,26 +213,25 @@ LEARNED = ("turn_value", "has_turnrd")
 
 def audit(folder: Path, config: Experiment, *, run: str = "flat_grpo", rounds=(1, 3), broken: bool = False) -> None:
     """SYNTHETIC tables of an audit: ground truth, every method's credit, fidelity, gradients, leaks and invariants."""
+    layout = Layout(folder)
     for seed in config.seeds:
         for round_ in rounds:
-            place = folder / f"audit/{run}/seed{seed}/round{round_:02d}"
-            turns = folder / f"runs/{run}/seed{seed}/round{round_:02d}/rollouts/turns.parquet"
-            if round_ == 1:
-                slug = sampling_slug(config.section_for(run, "rollout"))
-                turns = folder / f"sft/rollouts/{slug}/seed{seed}/turns.parquet"
-            _branches(place / "branches.parquet", turns, seed)
+            keys = sampled(config, run, seed, round_)
+            _branches(layout, keys)
             for method in FIDELITY:
-                _credits(place / f"credits/{method}.parquet", turns, method)
-            _labels(turns.parent / "labels/rule-role.parquet", turns)
-            _scores(place, seed, round_)
-            _holds(place / "invariants.parquet", run, seed, round_, broken=broken and round_ == rounds[-1])
-            _metrics(place / "metrics/branch.json", seconds=9.0)
-            (place / "pages").mkdir()
-            (place / "pages/index.html").write_text("<title>pages</title>")
+                _credits(layout, {**keys, "method": method})
+            _labels(layout, keys)
+            _scores(layout, keys)
+            _holds(layout, run, keys, broken=broken and round_ == rounds[-1])
+            metrics(layout, "branch", keys, seconds=9.0)
+            page = Path(layout.path("pages", keys))
+            page.parent.mkdir()
+            page.write_text("<title>pages</title>")
 
 
-def _branches(path: Path, turns: Path, seed: int) -> None:
-    keys = tables.read(turns, "turns").select([*tables.KEYS, "success"]).to_pylist()
+def _branches(layout: Layout, place: dict) -> None:
+    keys = tables.read(layout.path("turns", place), "turns").select([*tables.KEYS, "success"]).to_pylist()
+    seed = place["seed"]
     rng = generator("branch", seed, len(keys))
     rows = []
     for row in keys:
@@ -231,21 +243,23 @@ def _branches(path: Path, turns: Path, seed: int) -> None:
             | {"continuations": 24, "turns_played": 200, "replayed": True, "distance_change": None}
             | dict.fromkeys(("v_reference", "q_reference", "advantage_reference", "advantage_reference_se"))
         )
+    path = layout.path("branches", place)
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("branches")), path, "branches", MADE_BY)
 
 
-def _labels(path: Path, turns: Path) -> None:
-    if path.exists():
-        return
+def _labels(layout: Layout, keys: dict) -> None:
+    turns = layout.path("turns", keys)
     rows = []
     for place, row in enumerate(tables.read(turns, "turns").select(list(tables.KEYS)).to_pylist()):
         nothing = dict.fromkeys(("score", "tokens_in", "tokens_out", "seconds"))
         said = {"role": "DENR"[place % 4], "evidence": "it moved", "reason": None}
         rows.append(row | nothing | said | {"judge": "rule", "prompt_hash": "h", "cached": False})
+    path = layout.path("labels", keys, judge="rule", ask="role")
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("labels")), path, "labels", MADE_BY)
 
 
-def _scores(place: Path, seed: int, round_: int) -> None:
+def _scores(layout: Layout, keys: dict) -> None:
+    seed, round_ = keys["seed"], keys["round"]
     rng = generator("scores", seed, round_)
     scored, signal, leaks = [], [], []
     for method, (rank, snr) in FIDELITY.items():
@@ -274,14 +288,15 @@ def _scores(place: Path, seed: int, round_: int) -> None:
         leaks.append({"method": method, "view": "padded", "measure": "outcome_drop", "value": 0.39 if bad else 0.02})
     leaks = [row | {"low": row["value"] - 0.03, "high": row["value"] + 0.03} for row in leaks]
     for name, rows in (("fidelity", scored), ("gradients", signal), ("leaks", leaks)):
-        tables.write(pa.Table.from_pylist(rows, schema=tables.schema(name)), place / f"{name}.parquet", name, MADE_BY)
+        tables.write(pa.Table.from_pylist(rows, schema=tables.schema(name)), layout.path(name, keys), name, MADE_BY)
 
 
-def _holds(path: Path, run: str, seed: int, round_: int, *, broken: bool) -> None:
+def _holds(layout: Layout, run: str, keys: dict, *, broken: bool) -> None:
     rows = []
     for name in ("keys", "success", "conservation"):
-        at = {"run": run, "seed": seed, "round": round_, "name": name, "checked": 16}
+        at = {"run": run, "seed": keys["seed"], "round": keys["round"], "name": name, "checked": 16}
         fails = broken and name == "conservation"
         worst = (0.3 if fails else 1e-7) if name == "conservation" else None
         rows.append(at | {"holds": not fails, "worst": worst, "detail": "rollout 3 is off by 0.3" if fails else ""})
+    path = layout.path("rollout_invariants", keys)
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("invariants")), path, "invariants", MADE_BY)

@@ -13,35 +13,75 @@ import pytest
 from tests.results import synthetic
 from turncredit import tables
 from turncredit.errors import UserError
+from turncredit.layout import Layout
 from turncredit.results import sql, views
 from turncredit.results.collect import collect
+from turncredit.results.experiments import RunRound, paid_by
 
 
 def rows(query, results):
     return sql.answer(query, results).to_pylist()
 
 
-def test_the_path_gives_experiment_method_seed_and_round(finished):
-    query = "SELECT DISTINCT experiment, method, seed, round FROM credits ORDER BY ALL"
+def test_the_path_gives_experiment_policy_method_seed_and_round(finished):
+    query = "SELECT DISTINCT experiment, policy, method, seed, round FROM credits ORDER BY ALL"
     found = rows(query, finished.parent)
-    assert found[0] == {"experiment": "synthetic", "method": "flat_grpo", "seed": 0, "round": 1}
+    first = {"experiment": "synthetic", "policy": "flat_grpo", "method": "flat_grpo", "seed": 0, "round": 2}
+    assert found[0] == first
     assert len(found) == 4 * 2 * 5
 
 
 def test_shared_rollouts_are_the_sft_policys_of_round_one(finished):
-    found = rows("SELECT DISTINCT method, seed, round FROM turns WHERE path LIKE '%/sft/%' ORDER BY ALL", finished)
-    assert found == [{"method": "sft", "seed": seed, "round": 1} for seed in (0, 1)]
+    found = rows("SELECT DISTINCT policy, seed, round FROM turns WHERE policy LIKE 'sft-%' ORDER BY ALL", finished)
+    assert found == [{"policy": "sft-t4k4T1.0", "seed": seed, "round": 1} for seed in (0, 1)]
 
 
-def test_sql_and_python_place_a_file_the_same_way(finished):
-    for view in ("turns", "evals", "updates", "credits"):
-        by_sql = rows(f"SELECT DISTINCT path, method, seed, round FROM {view}", finished)
-        assert len(by_sql) == len(views.files(view, [finished]))
-        for row in by_sql:
-            there = views.place(views.Path(row["path"]), finished)
-            # The SFT policy's evaluations have no seed in their path; the table's own is shown.
-            assert (row["method"], row["round"]) == (there["method"], there["round"])
-            assert there["seed"] in (None, row["seed"])
+@pytest.mark.parametrize("view", ["turns", "evals", "updates", "credits", "labels", "fidelity", "invariants"])
+def test_sql_and_python_place_a_file_the_same_way(view, audited):
+    layout = Layout(audited)
+    located = [found for name in views.TABLES[view] for found in layout.find(name)]
+    keys = sorted({key for found in located for key in found.keys})
+    by_sql = {row.pop("path"): row for row in rows(f"SELECT DISTINCT path, {', '.join(keys)} FROM {view}", audited)}
+    assert by_sql == {str(found.path): found.keys for found in located}
+
+
+def test_a_runs_own_credit_is_that_of_the_turns_it_learned_from(audited):
+    own = "SELECT DISTINCT method, seed, round, policy FROM run_credits ORDER BY ALL"
+    found = [tuple(row.values()) for row in rows(own, audited)]
+    assert found == [
+        (method, seed, round_, "sft-t4k4T1.0" if round_ == 1 else method)
+        for method in sorted(synthetic.CEILINGS)
+        for seed in (0, 1)
+        for round_ in (1, 2, 3)
+    ]
+    # The same rows as by the table of runs: `credits` has the credit of compared methods beside them.
+    by_runs = """SELECT count(*) AS n, sum(advantage) AS s FROM credits
+        JOIN runs USING (experiment, method, seed, round, policy)"""
+    counted = rows("SELECT count(*) AS n, sum(advantage) AS s FROM run_credits", audited)
+    assert counted == [row | {"s": pytest.approx(row["s"])} for row in rows(by_runs, audited)]
+    assert counted[0]["n"] < rows("SELECT count(*) AS n FROM credits", audited)[0]["n"]
+
+
+def test_methods_that_sample_otherwise_have_round_one_turns_of_their_own(tmp_path):
+    hot = {"base": "flat_grpo", "rollout": {"temperature": 1.5}}
+    config = synthetic.experiment(methods=["flat_grpo", "hot"], seeds=[0], games=6, rounds=2, define={"hot": hot})
+    folder = synthetic.make(tmp_path, config)
+    found = rows("SELECT method, round, policy FROM runs ORDER BY ALL", folder)
+    assert [tuple(row.values()) for row in found] == [
+        ("flat_grpo", 1, "sft-t4k4T1.0"),
+        ("flat_grpo", 2, "flat_grpo"),
+        ("hot", 1, "sft-t4k4T1.5"),
+        ("hot", 2, "hot"),
+    ]
+    ids = rows("SELECT count(*) AS n, count(DISTINCT turn_id) AS d FROM turns WHERE round = 1", folder)[0]
+    assert ids["n"] == ids["d"]
+
+
+def test_results_of_the_old_layout_are_refused(tmp_path):
+    folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
+    (folder / "sft/rollouts").mkdir()
+    with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
+        rows("SELECT 1 FROM evals", tmp_path)
 
 
 def test_sql_and_the_report_read_the_same_rows(finished):
@@ -66,7 +106,7 @@ def test_a_table_that_no_stage_has_written_is_empty_and_has_its_columns(finished
     assert {"experiment", "round", "judge", "role"} <= set(table.column_names)
 
 
-@pytest.mark.parametrize("view", sorted(views.PATTERNS))
+@pytest.mark.parametrize("view", sorted(views.VIEWS))
 def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "config.json").write_text("{}")
@@ -87,44 +127,46 @@ def test_the_queries_of_the_documentation_run(audited):
 
 
 def test_tables_about_turns_join_on_one_number(audited):
-    by_keys = """SELECT c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s FROM credits c
-        JOIN turns t USING (experiment, seed, round, group_id, rollout_id, turn)
-        WHERE t.method IN ('sft', c.method) GROUP BY ALL ORDER BY ALL"""
-    by_number = """SELECT c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s FROM credits c
-        JOIN turns t USING (turn_id) GROUP BY ALL ORDER BY ALL"""
+    by_keys = """SELECT c.policy, c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s
+        FROM credits c JOIN turns t USING (experiment, policy, seed, round, group_id, rollout_id, turn)
+        GROUP BY ALL ORDER BY ALL"""
+    by_number = """SELECT c.policy, c.method, c.seed, c.round, count(*) AS n, sum(c.advantage * t.turn) AS s
+        FROM credits c JOIN turns t USING (turn_id) GROUP BY ALL ORDER BY ALL"""
     found = rows(by_number, audited)
     assert [row | {"s": pytest.approx(row["s"])} for row in rows(by_keys, audited)] == found
-    assert len(found) == 4 * 2 * 3
+    # Four methods' own rounds, and in the two audited ones the others of the comparison.
+    assert len(found) == 4 * 2 * 3 + 2 * 2 + 2 * 5
     whole = rows("SELECT count(*) AS n, count(DISTINCT turn_id) AS d FROM turns", audited)[0]
     assert whole["n"] == whole["d"]
 
 
-def test_what_an_audit_made_joins_the_turns_it_is_about(audited):
-    found = rows("SELECT run, method, seed, round, count(*) AS n FROM branches GROUP BY ALL ORDER BY ALL", audited)
-    assert [(row["run"], row["method"], row["seed"], row["round"]) for row in found] == [
-        ("flat_grpo", "flat_grpo", seed, round_) for seed in (0, 1) for round_ in (1, 3)
+def test_ground_truth_joins_the_turns_it_is_about(audited):
+    found = rows("SELECT policy, seed, round, count(*) AS n FROM branches GROUP BY ALL ORDER BY ALL", audited)
+    assert [(row["policy"], row["seed"], row["round"]) for row in found] == [
+        (policy, seed, round_) for policy, round_ in (("flat_grpo", 3), ("sft-t4k4T1.0", 1)) for seed in (0, 1)
     ]
     joined = rows("SELECT count(*) AS n FROM branches JOIN turns USING (turn_id) JOIN labels USING (turn_id)", audited)
     assert joined[0]["n"] == sum(row["n"] for row in found)
-    credited = rows("SELECT count(*) AS n FROM branches b JOIN audit_credits c USING (turn_id)", audited)
+    credited = rows("SELECT count(*) AS n FROM branches b JOIN credits c USING (turn_id)", audited)
     assert credited[0]["n"] == len(synthetic.FIDELITY) * joined[0]["n"]
 
 
 @pytest.mark.parametrize("view", ["fidelity", "gradients", "leaks"])
-def test_measures_of_an_audit_name_their_method_and_the_audited_run(view, audited):
-    found = rows(f"SELECT DISTINCT method, run, round FROM {view}", audited)
-    assert {row["run"] for row in found} == {"flat_grpo"}
+def test_measures_name_their_method_and_whose_turns_they_are_of(view, audited):
+    found = rows(f"SELECT DISTINCT method, policy, round FROM {view}", audited)
+    places = {("flat_grpo", 3)} if view == "leaks" else {("flat_grpo", 3), ("sft-t4k4T1.0", 1)}
+    assert {(row["policy"], row["round"]) for row in found} == places
     assert {row["method"] for row in found} == set(synthetic.LEARNED if view == "leaks" else synthetic.FIDELITY)
-    assert {row["round"] for row in found} == ({3} if view == "leaks" else {1, 3})
 
 
 def test_columns_that_only_some_files_have_are_found_all_the_same(tmp_path):
     folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1))
-    path = folder / "runs/oracle_progress/seed0/round01/credits.parquet"
+    shared = folder / "rollouts/sft-t4k4T1.0/seed0/round01"
+    path = shared / "credits/oracle_progress.parquet"
     table = tables.read(path, "credits")
     distance = pa.array([1.5] * table.num_rows)
     tables.write(table.append_column("distance_term", distance), path, "credits", synthetic.MADE_BY)
-    first = folder / "runs/flat_grpo/seed0/round01/credits.parquet"
+    first = shared / "credits/flat_grpo.parquet"
     tables.write(tables.read(first, "credits").drop_columns(["turn_term"]), first, "credits", synthetic.MADE_BY)
     for query, expected in (
         ("SELECT avg(distance_term) AS x FROM credits", 1.5),
@@ -149,7 +191,7 @@ def test_the_judges_cache_belongs_to_all_experiments(tmp_path):
 
 
 def test_a_folder_above_the_results_may_have_any_name(tmp_path):
-    place = tmp_path / "runs" / "audit" / "seed9" / "sft"
+    place = tmp_path / "runs" / "rollouts" / "seed9" / "sft"
     place.mkdir(parents=True)
     synthetic.make(place, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
     found = rows("SELECT DISTINCT experiment, method, seed, round FROM credits", place)
@@ -157,9 +199,9 @@ def test_a_folder_above_the_results_may_have_any_name(tmp_path):
 
 
 def test_rounds_may_have_three_digits(tmp_path):
-    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=1))
-    (folder / "runs/flat_grpo/seed0/round01").rename(folder / "runs/flat_grpo/seed0/round123")
-    assert rows("SELECT DISTINCT round FROM credits", folder) == [{"round": 123}]
+    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=2))
+    (folder / "rollouts/flat_grpo/seed0/round02").rename(folder / "rollouts/flat_grpo/seed0/round123")
+    assert rows("SELECT DISTINCT round FROM credits ORDER BY 1", folder) == [{"round": 1}, {"round": 123}]
 
 
 def test_the_mean_of_a_boolean_is_refused_with_what_to_write(finished):
@@ -170,6 +212,41 @@ def test_the_mean_of_a_boolean_is_refused_with_what_to_write(finished):
 def test_metrics_are_a_table_too(finished):
     found = rows("SELECT sum(value) AS s FROM metrics WHERE name = 'wall_s' AND stage = 'update'", finished)
     assert found[0]["s"] == pytest.approx(3.0 * 4 * 2 * 5)
+
+
+def test_metrics_say_who_pays(audited):
+    query = "SELECT DISTINCT paid_by, stage, method, policy FROM metrics WHERE seed = 0 AND round IN (1, 3)"
+    found = {tuple(row.values()) for row in rows(query, audited)}
+    shared = "sft-t4k4T1.0"
+    assert {row for row in found if row[0] in ("shared", "audit")} == {
+        ("shared", "rollout", None, shared),
+        ("audit", "branch", None, shared),
+        ("audit", "branch", None, "flat_grpo"),
+    }
+    assert {row for row in found if row[0] == "flat_grpo"} == {
+        ("flat_grpo", "rollout", None, "flat_grpo"),
+        ("flat_grpo", "credit", "flat_grpo", shared),
+        ("flat_grpo", "credit", "flat_grpo", "flat_grpo"),
+        ("flat_grpo", "update", "flat_grpo", None),
+        ("flat_grpo", "eval", "flat_grpo", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("stage", "keys", "payer"),
+    [
+        ("credit", {"policy": "sft-t4k4T1.0", "method": "rloo", "round": 1}, "audit"),
+        ("credit", {"policy": "flat_grpo", "method": "rloo", "round": 2}, "audit"),
+        ("credit_model", {"policy": "flat_grpo", "method": "flat_grpo", "round": 2}, "flat_grpo"),
+        ("hiddens", {"policy": "sft-t4k4T1.0", "read": "sft", "point": "action", "round": 1}, "shared"),
+        ("rollout_invariants", {"policy": "flat_grpo", "round": 2}, "audit"),
+        ("eval", {"method": "sft", "round": 1}, "shared"),
+        ("demos", {}, "shared"),
+    ],
+)
+def test_a_compared_methods_credit_is_paid_by_the_audit(stage, keys, payer):
+    rounds = {RunRound("flat_grpo", 0, 1, "sft-t4k4T1.0"), RunRound("flat_grpo", 0, 2, "flat_grpo")}
+    assert paid_by(stage, {"seed": 0, **keys}, rounds) == payer
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,11 @@ def roles(
         Path("results")
     ),
 ) -> None:
-    """Make a page: the share of each role per environment, method and round, from all labels in a results folder."""
-    from turncredit.judges.page import write_page
+    """Make a page: the share of each role per environment, policy and round, from all labels in a results folder."""
+    from turncredit.report.roles import write_page
 
     shares = write_page(results, out)
-    typer.echo(f"{out}: {shares.num_rows} rows, by environment, method, round and outcome")
+    typer.echo(f"{out}: {shares.num_rows} rows, by environment, policy, round and outcome")
 
 
 def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:

@@ -1,9 +1,9 @@
-"""`turncredit show`: rollouts in the terminal, turn by turn, with what each method made of them."""
+"""`turncredit show`: rollouts in the terminal, turn by turn, with each method's credit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from turncredit import tables
-from turncredit.config import sampling_slug
 from turncredit.errors import UserError, nearest
+from turncredit.layout import Keys, Layout, round_name, sampled_by
 from turncredit.pages.data import CLEAR
-from turncredit.results import views
-from turncredit.results.collect import read_config
+from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
 from turncredit.terminal import console, plain_table
 
@@ -24,13 +23,13 @@ BAR = 12  # cells on each side of zero
 
 
 @dataclass(frozen=True)
-class Found:
-    """The turns to show, and the tables that belong to them: credits (also an audit's), labels, ground truth."""
+class Tables:
+    """The turns to show, and the files that belong to them: credits, the run's own method first; labels; truth."""
 
     turns: Path
     credits: list[Path]
     labels: list[Path]
-    branches: list[Path]
+    branches: Path | None
 
 
 def run(
@@ -43,17 +42,18 @@ def run(
     components: bool,
 ) -> None:
     """Print the list of rollouts, one rollout, or one turn of it. Raises UserError for what cannot be found."""
-    found = find(what, results)
-    turns = _turns(found.turns)
+    files = find(what, results)
+    turns = _turns(files.turns)
+    truth = _truth(files.branches)
     screen = console()
     if rollout is None:
-        _list(screen, turns, found)
+        _list(screen, turns, truth, str(files.turns))
         return
-    rows = pick(turns, rollout, found.turns)
+    rows = pick(turns, rollout, files.turns)
     about = About(
-        credits=_distinct([_credits(path, rows) for path in (credit_files or found.credits)]),
-        labels=[_labels(path, rows) for path in found.labels],
-        truth=_truth(found.branches, rows),
+        credits=[_credits(path, rows) for path in (credit_files or files.credits)],
+        labels=[_labels(path, rows) for path in files.labels],
+        truth={} if truth is None else _by_turn(truth, rows),
     )
     if turn is None:
         _head(screen, rows)
@@ -62,7 +62,7 @@ def run(
             _turn(screen, row, about, components)
         return
     if turn not in set(rows["turn"]):
-        raise UserError(f"{found.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
+        raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
     _head(screen, rows)
     _turn_in_full(screen, rows[rows["turn"] == turn].iloc[0].to_dict(), about)
 
@@ -70,80 +70,71 @@ def run(
 # Finding -------------------------------------------------------------------------------------------------------------
 
 
-def find(what: str, results: Path) -> Found:
-    """What `what` names: a Parquet file, a folder of a run's round, or METHOD/seedK/roundRR in any experiment below
-    `results`. Raises UserError with the nearest run that exists."""
+def find(what: str, results: Path) -> Tables:
+    """What `what` names: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
+
+    Raises UserError with the nearest round that exists.
+    """
     path = Path(what)
-    if path.is_file():
-        return _beside(path)
-    if path.is_dir():
-        return _in_folder(path)
-    rounds = {}
+    if path.is_file() or path.is_dir():
+        return _at(path)
+    rounds: dict[str, tuple[Layout, Keys]] = {}
     if results.is_dir():
-        for folder in views.experiment_folders(results):
-            for place in sorted(folder.glob("runs/*/seed*/round[0-9]*")):
-                short = "/".join(place.parts[-3:])
-                rounds[f"{folder.name}/{short}"] = place
-                rounds.setdefault(short, place)
+        for folder in experiment_folders(results):
+            layout = Layout(folder)
+            for name, keys in _rounds(layout).items():
+                rounds[f"{folder.name}/{name}"] = layout, keys
+                rounds.setdefault(name, (layout, keys))
     if what in rounds:
-        return _in_folder(rounds[what])
-    hint = (
-        nearest(what, rounds) or f"; there are {len(rounds)} run rounds in {results}, such as flat_grpo/seed0/round01"
-    )
+        return _of_round(*rounds[what])
+    hint = nearest(what, rounds) or f"; there are {len(rounds)} rounds in {results}, such as flat_grpo/seed0/round01"
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 
 
-def _in_folder(folder: Path) -> Found:
-    """A round's folder: its own rollouts, or in round 1 the SFT policy's that its method reads. An audit folder stands
-    for the round that it audits."""
-    for own in (folder / "turns.parquet", folder / "rollouts" / "turns.parquet"):
-        if own.exists():
-            return _beside(own)
-    place = folder.resolve()
-    root, method, seed = place.parents[3], place.parents[1].name, place.parent.name
-    if place.parents[2].name == "audit" and place.name != "round01":
-        return _in_folder(root / "runs" / method / seed / place.name)
-    if place.name != "round01":
-        raise UserError(f"{folder}: no turns here (no rollouts/turns.parquet); give a Parquet file or a run's round")
-    slug = sampling_slug(read_config(root).section_for(method, "rollout"))
-    found = _beside(root / "sft" / "rollouts" / slug / seed / "turns.parquet")
-    if place.parents[2].name == "audit":
-        return found
-    own = [folder / "credits.parquet"] if (folder / "credits.parquet").exists() else []
-    return replace(found, credits=[*own, *_audited_credits([root / "audit" / method / seed / place.name])])
+def _rounds(layout: Layout) -> dict[str, Keys]:
+    """The rounds of an experiment's runs, and of the SFT policy's turns, by their short names."""
+    rounds: dict[str, Keys] = {
+        round_name(row.method, row.seed, row.round): row._asdict()
+        for row in run_rounds(layout, read_config(layout.root))
+    }
+    for found in layout.find("turns"):
+        policy, seed, round_ = str(found.keys["policy"]), int(found.keys["seed"]), int(found.keys["round"])
+        rounds.setdefault(round_name(policy, seed, round_), found.keys)
+    return rounds
 
 
-def _beside(turns: Path) -> Found:
-    """The tables that lie where the pipeline puts them for these turns; none for a file of one's own."""
-    labels = sorted(turns.parent.glob("labels/*.parquet"))
-    place = turns.resolve().parent
-    root = place.parents[3] if len(place.parents) > 3 else place
-    if place.name == "rollouts" and len(place.parents) > 4 and (place.parents[4] / "config.json").exists():
-        audit = place.parents[4] / "audit" / "/".join(place.parent.parts[-3:])
-        own = [place.parent / "credits.parquet"] if (place.parent / "credits.parquet").exists() else []
-        return Found(turns, [*own, *_audited_credits([audit])], labels, _branches([audit]))
-    own_file = place.parent / "credits.parquet"
-    if place.name == "rollouts" and own_file.exists():
-        return Found(turns, [own_file], labels, [])
-    if place.parents[1].name != "rollouts" or not (root / "config.json").exists():
-        return Found(turns, [], labels, [])
-    experiment = read_config(root)
-
-    def of_these(folder: Path) -> bool:
-        return sampling_slug(experiment.section_for(folder.parents[1].name, "rollout")) == place.parent.name
-
-    runs = [folder for folder in sorted(root.glob(f"runs/*/{place.name}/round01")) if of_these(folder)]
-    audits = [folder for folder in sorted(root.glob(f"audit/*/{place.name}/round01")) if of_these(folder)]
-    credits = [folder / "credits.parquet" for folder in runs if (folder / "credits.parquet").exists()]
-    return Found(turns, [*credits, *_audited_credits(audits)], labels, _branches(audits))
+def _at(path: Path) -> Tables:
+    """The turns that a file or a folder is about, with what lies beside them in an experiment's folder."""
+    root = experiment_of(path)
+    if root is not None:
+        layout, experiment = Layout(root), read_config(root)
+        located = layout.locate(path)
+        keys: Keys | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
+        if keys is not None:
+            if "policy" not in keys:
+                method, round_ = str(keys["method"]), int(keys["round"])
+                keys = {**keys, "policy": sampled_by(experiment, method, round_)}
+            return _of_round(layout, keys)
+    if path.is_dir():
+        raise UserError(f"{path}: no round's folder in an experiment's results; give a Parquet file or a run's round")
+    return Tables(path, [], [], None)
 
 
-def _audited_credits(audits: Sequence[Path]) -> list[Path]:
-    return [path for audit in audits for path in sorted(audit.glob("credits/*.parquet"))]
-
-
-def _branches(audits: Sequence[Path]) -> list[Path]:
-    return [audit / "branches.parquet" for audit in audits if (audit / "branches.parquet").exists()]
+def _of_round(layout: Layout, keys: Keys) -> Tables:
+    """The turns of a round and what is known of them; `keys` are the turns' own and, for a run's round, its method."""
+    turns = Path(layout.path("turns", keys))
+    if not turns.exists():
+        raise UserError(f"{turns}: no turns of this round yet; give a Parquet file or another round")
+    of = {name: keys[name] for name in ("policy", "seed", "round")}
+    own = keys.get("method", keys["policy"])
+    credits = sorted(layout.find("credits", **of), key=lambda found: (found.keys["method"] != own, str(found.path)))
+    branches = Path(layout.path("branches", keys))
+    return Tables(
+        turns,
+        [found.path for found in credits],
+        [found.path for found in layout.find("labels", **of)],
+        branches if branches.exists() else None,
+    )
 
 
 def _turns(path: Path) -> pd.DataFrame:
@@ -190,23 +181,18 @@ class About:
     truth: dict[int, dict]
 
 
-def _distinct(credits: list[Credit]) -> list[Credit]:
-    """One credit per method: a run's own before the audit's, which is the same method on the same turns."""
-    first: dict[str, Credit] = {}
-    for credit in credits:
-        first.setdefault(credit.method, credit)
-    return list(first.values())
+def _truth(path: Path | None) -> pd.DataFrame | None:
+    """The ground truth of the round's branched turns; None where there is none."""
+    if path is None:
+        return None
+    return tables.read(path, "branches").to_pandas().astype({"group_id": str, "rollout_id": str})
 
 
-def _truth(paths: Sequence[Path], rows: pd.DataFrame) -> dict[int, dict]:
-    """The branched turns of the shown rollout: `advantage_true`, its error and what it was measured from."""
+def _by_turn(frame: pd.DataFrame, rows: pd.DataFrame) -> dict[int, dict]:
+    """A table's rows about the shown rollout, by turn."""
     group, rollout = rows.iloc[0][["group_id", "rollout_id"]]
-    for path in paths:
-        frame = tables.read(path, "branches").to_pandas().astype({"group_id": str, "rollout_id": str})
-        own = frame[(frame["group_id"] == group) & (frame["rollout_id"] == rollout)]
-        if len(own):
-            return {int(row["turn"]): row for row in own.to_dict("records")}
-    return {}
+    own = frame[(frame["group_id"] == group) & (frame["rollout_id"] == rollout)]
+    return {int(row["turn"]): row for row in own.to_dict("records")}
 
 
 def _credits(path: Path, rows: pd.DataFrame) -> Credit:
@@ -229,40 +215,30 @@ def _credits(path: Path, rows: pd.DataFrame) -> Credit:
 def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
     """The judge's name and what it said of each turn of the shown rollout."""
     frame = tables.read(path, "labels").to_pandas().astype({"group_id": str, "rollout_id": str})
-    group, rollout = rows.iloc[0][["group_id", "rollout_id"]]
-    own = frame[(frame["group_id"] == group) & (frame["rollout_id"] == rollout)]
-    return path.stem, {int(row["turn"]): row for row in own.to_dict("records")}
+    return path.stem, _by_turn(frame, rows)
 
 
 # Printing ------------------------------------------------------------------------------------------------------------
 
 
-def _list(screen: Console, turns: pd.DataFrame, found: Found) -> None:
+def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> None:
     """One line per rollout; where some turns have ground truth, how many of its turns."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
-    known = _branched(found.branches)
-    counted = [name for name, there in (("branched", found.branches), ("invalid", "valid" in turns.columns)) if there]
+    branched = {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+    counted = [
+        name for name, there in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if there
+    ]
     columns = ["rollout", "turns", *counted, *optional]
-    grid = plain_table(columns, [name in numeric for name in columns], str(found.turns))
+    grid = plain_table(columns, [name in numeric for name in columns], where)
     for (group, rollout), rows in turns.groupby(["group_id", "rollout_id"], sort=False):
         last = rows.iloc[-1]
-        counts = {"branched": known.get((group, rollout), 0)}
+        counts = {"branched": branched.get((group, rollout), 0)}
         if "invalid" in counted:
             counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
         grid.add_row(f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
     screen.print(grid)
-
-
-def _branched(paths: Sequence[Path]) -> dict[tuple[str, str], int]:
-    """How many turns of each rollout have ground truth."""
-    counts: dict[tuple[str, str], int] = {}
-    for path in paths:
-        keys = tables.read(path, "branches", columns=["group_id", "rollout_id"]).to_pandas().astype(str)
-        for key, rows in keys.groupby(["group_id", "rollout_id"]):
-            counts.setdefault(key, len(rows))
-    return counts
 
 
 def _head(screen: Console, rows: pd.DataFrame) -> None:

@@ -6,34 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from turncredit.layout import METRICS, SFT, shell_pattern
 from turncredit.report.grid import Column, Grid, Number
-from turncredit.results.collect import SFT, Results
+from turncredit.results.collect import Results
+from turncredit.results.experiments import AUDIT, SHARED
 
-STAGES = [
-    "tasks",
-    "demos",
-    "base",
-    "sft",
-    "rollout",
-    "label",
-    "hiddens",
-    "credit_model",
-    "values",
-    "credit",
-    "update",
-    "eval",
-    "branch",
-    "audit_model",
-    "fidelity",
-    "gradients",
-    "leaks",
-    "invariants",
-    "pages",
-]
 #: The report's own time is left out: a report made twice should not differ.
 LEFT_OUT = ("report", "track")
 FILES = "**/metrics/*.json"
-SHARED, AUDIT = "shared", "audit"
 _WHO = (
     "The row 'shared' is paid once for all methods: games, demonstrations, the SFT policy, its rollouts and their "
     "labels, its evaluations. The row 'audit' is the ground truth and what is measured against it: no method needs it."
@@ -43,8 +23,7 @@ _WHO = (
 def time(results: Results, names: Sequence[str]) -> Grid:
     """Wall-clock seconds of each stage."""
     wall = results.metrics[(results.metrics["name"] == "wall_s") & ~results.metrics["stage"].isin(LEFT_OUT)]
-    stages = [stage for stage in STAGES if stage in set(wall["stage"])]
-    stages += sorted(set(wall["stage"]) - set(stages))
+    stages = [stage for stage in METRICS if stage in set(wall["stage"])]
     grid = Grid(
         name="time",
         title="Time by stage",
@@ -55,7 +34,13 @@ def time(results: Results, names: Sequence[str]) -> Grid:
     for name, rows, where in _payers(names, wall):
         base = _sum(results, where, "name = 'wall_s'")
         grid.rows[name] = {
-            stage: Number(float(part["value"].sum()), "seconds", f"{base} AND stage = '{stage}'", FILES, n=len(part))
+            str(stage): Number(
+                float(part["value"].sum()),
+                "seconds",
+                f"{base} AND stage = '{stage}'",
+                shell_pattern(METRICS[str(stage)]),
+                n=len(part),
+            )
             for stage, part in rows.groupby("stage")
         }
     return grid
@@ -108,8 +93,8 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
     grid = Grid(
         name="spending",
         title="What it took",
-        caption=f"Summed over seeds and rounds. {_WHO} A label that several methods read is paid by the first; labels"
-        f" that the audit reads stand with the run that it audits.",
+        caption=f"Summed over seeds and rounds. {_WHO} Labels and hidden states of a run's own turns stand with that"
+        " run, even where only the audit reads them.",
         columns=[Column(key, heading, meaning) for key, (heading, meaning, *_) in asked.items()],
     )
     for key, (_, _, unit, kept, condition, factor) in asked.items():
@@ -126,14 +111,9 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
 
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
     """(name, rows, SQL condition) of whoever has rows in `metrics`: shared work, each method, the audit."""
-    audited, method = metrics["run"].notna(), metrics["method"]
-    shared = ~audited & (method.isna() | (method == SFT))
-    kept = [
-        (SHARED, shared, f"run IS NULL AND (method IS NULL OR method = '{SFT}')"),
-        (AUDIT, audited, "run IS NOT NULL"),
-        *((name, method == name, f"method = '{name}'") for name in names if name != SFT),
-    ]
-    return [(name, metrics[rows], where) for name, rows, where in kept if rows.any()]
+    payers = [SHARED, AUDIT, *(name for name in names if name != SFT)]
+    kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = '{name}'") for name in payers]
+    return [(name, rows, where) for name, rows, where in kept if len(rows)]
 
 
 def _sum(results: Results, where: str, condition: str, factor: dict[str, int] | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What audits found, as grids and words: fidelity, gradient signal, leaks of credit models, invariants."""
+"""What is known of turns, as grids and words: fidelity, gradient signal, leaks of credit models, invariants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.special import chdtrc, ndtri, stdtrit
 
 from turncredit.analysis import leak_measures
 from turncredit.report.grid import Cell, Column, Grid, Number
-from turncredit.report.selection import braces
+from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
 
 CEILING = "noise ceiling"
@@ -88,15 +88,16 @@ def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
 
 
 def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
-    """The audited (run, round) pairs of a table, in order."""
-    frame = results.audit.get(table)
-    return [] if frame is None else sorted(set(zip(frame["run"], frame["round"], strict=True)))
+    """The (policy, round) pairs whose turns a table is about, round by round."""
+    frame = results.analysis.get(table)
+    pairs = set() if frame is None else set(zip(frame["policy"], frame["round"], strict=True))
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
 
-def measure(results: Results, table: str, run: str, round_: int, **keys: str) -> Number | None:
+def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
     """One measure of a table, pooled over seeds; None where it is not there. `keys`: method, measure, subset, view."""
-    frame = results.audit[table]
-    keep = (frame["run"] == run) & (frame["round"] == round_)
+    frame = results.analysis[table]
+    keep = (frame["policy"] == policy) & (frame["round"] == round_)
     for name, wanted in keys.items():
         keep &= frame[name] == wanted
     rows = frame[keep]
@@ -107,10 +108,10 @@ def measure(results: Results, table: str, run: str, round_: int, **keys: str) ->
         low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     unit = _unit(table, keys)
-    where = _where(results, run, round_, **keys)
+    where = _where(results, policy, round_, **keys)
     note = f"{len(rows)} seeds" if len(rows) > 1 else "1 seed"
     sql = f"SELECT avg(value) FROM {table} WHERE {where}"
-    return Number(value, unit, sql, _files(rows, run, round_, table), low, high, count, note)
+    return Number(value, unit, sql, _files(rows, policy, round_, table), low, high, count, note)
 
 
 def _unit(table: str, keys: dict[str, str]) -> str:
@@ -120,113 +121,117 @@ def _unit(table: str, keys: dict[str, str]) -> str:
     return known.get(keys["measure"], ("", "", "small"))[2]
 
 
-def _where(results: Results, run: str, round_: int, **keys: str) -> str:
-    named = {"experiment": results.folder.name, "run": run, **keys}
+def _where(results: Results, policy: str, round_: int, **keys: str) -> str:
+    named = {"experiment": results.folder.name, "policy": policy, **keys}
     return " AND ".join([*(f"{name} = '{value}'" for name, value in named.items()), f"round = {round_}"])
 
 
-def _files(rows: pd.DataFrame, run: str, round_: int, table: str) -> str:
-    seeds = braces([str(seed) for seed in sorted(set(rows["seed"]))])
-    return f"audit/{run}/seed{seeds}/round{round_:02d}/{table}.parquet"
+def _files(rows: pd.DataFrame, policy: str, round_: int, table: str) -> str:
+    return files_of(table, policy=[policy], seed=sorted(set(rows["seed"])), round=[round_])
 
 
 def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
-    """One grid for each audited round (the first open), and one of the rank correlation over rounds."""
+    """One grid for each round with ground truth (the first open), and one of the rank correlation over rounds."""
     grids = []
-    audits = rounds_of(results, "fidelity")
-    for place, (run, round_) in enumerate(audits):
-        grid = _fidelity_round(results, names, run, round_)
+    rounds = rounds_of(results, "fidelity")
+    for place, (policy, round_) in enumerate(rounds):
+        grid = _fidelity_round(results, names, policy, round_)
         grid.closed = place > 0
         grids.append(grid)
-    if len(audits) > 1:
-        grids.insert(1, _by_round(results, names, audits))
+    if len(rounds) > 1:
+        grids.insert(1, _by_round(results, names, rounds))
     return grids
 
 
-def _fidelity_round(results: Results, names: Sequence[str], run: str, round_: int) -> Grid:
-    frame = results.audit["fidelity"]
-    here = frame[(frame["run"] == run) & (frame["round"] == round_) & (frame["subset"] == "all")]
+def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int) -> Grid:
+    frame = results.analysis["fidelity"]
+    here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
     shown = [name for name in FIDELITY if name in set(here["measure"])]
     grid = Grid(
-        name=f"fidelity_{run}_{round_:02d}",
-        title=f"Fidelity of credit in round {round_}, rollouts of {run}",
+        name=f"fidelity_{policy}_{round_:02d}",
+        title=f"Fidelity of credit in round {round_}, rollouts of {sampler(policy)}",
         caption=(
-            "Each method's credit on the same rollouts against the ground truth A* = Q - V, measured by letting the "
-            "same policy go on from before and after the turn. Intervals by bootstrap over task groups. The noise "
-            "ceiling is what the truth itself would score against this noisy estimate of it."
+            "Each method's credit on the same rollouts against the ground truth A* = Q - V, measured by sampling "
+            "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
+            "groups. The noise ceiling is what the truth itself would score against this noisy estimate of it."
         ),
         columns=[Column(name, *FIDELITY[name][:2]) for name in shown],
     )
-    ceiling = {name: _ceiling(results, here, run, round_, name) for name in shown if name in WITH_CEILING}
+    ceiling = {name: _ceiling(results, here, policy, round_, name) for name in shown if name in WITH_CEILING}
     if any(isinstance(cell, Number) for cell in ceiling.values()):
         grid.rows[CEILING] = {**dict.fromkeys(shown, ""), **ceiling}
     for method in _present(names, here):
         grid.rows[method] = {
-            name: measure(results, "fidelity", run, round_, method=method, measure=name, subset="all") for name in shown
+            name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
+            for name in shown
         }
     return grid
 
 
-def _ceiling(results: Results, here: pd.DataFrame, run: str, round_: int, name: str) -> Cell:
+def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
     """The ceiling, which methods that are scored on the same turns share."""
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
-    where = _where(results, run, round_, measure=name, subset="all")
+    where = _where(results, policy, round_, measure=name, subset="all")
     sql = f"SELECT avg(ceiling) FROM fidelity WHERE {where}"
-    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, run, round_, "fidelity"))
+    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, policy, round_, "fidelity"))
 
 
-def _by_round(results: Results, names: Sequence[str], audits: Sequence[tuple[str, int]]) -> Grid:
-    several = len({run for run, _ in audits}) > 1
+def _by_round(results: Results, names: Sequence[str], rounds: Sequence[tuple[str, int]]) -> Grid:
+    several = len({round_ for _, round_ in rounds}) < len(rounds)
     grid = Grid(
         name="fidelity_rounds",
         title="Rank correlation by round",
         caption="Does a credit model get better as it learns, and does credit stay right as the policy changes?",
         columns=[
-            Column(f"{run}_{round_:02d}", f"{run}, {round_}" if several else f"round {round_}", f"rollouts of {run}")
-            for run, round_ in audits
+            Column(
+                f"{policy}_{round_:02d}",
+                f"{policy}, {round_}" if several else f"round {round_}",
+                f"rollouts of {sampler(policy)}",
+            )
+            for policy, round_ in rounds
         ],
     )
-    frame = results.audit["fidelity"]
+    frame = results.analysis["fidelity"]
     for method in _present(names, frame):
         cells = {
-            f"{run}_{round_:02d}": measure(
-                results, "fidelity", run, round_, method=method, measure="rank_correlation", subset="all"
+            f"{policy}_{round_:02d}": measure(
+                results, "fidelity", policy, round_, method=method, measure="rank_correlation", subset="all"
             )
-            for run, round_ in audits
+            for policy, round_ in rounds
         }
         grid.rows[method] = dict(cells)
     return grid
 
 
 def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
-    """One grid for each audited round: the gradient that a method's advantages give, signal against noise."""
+    """One grid for each round: the gradient that a method's advantages give, signal against noise."""
     grids = []
-    for place, (run, round_) in enumerate(rounds_of(results, "gradients")):
-        frame = results.audit["gradients"]
-        here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+    for place, (policy, round_) in enumerate(rounds_of(results, "gradients")):
+        frame = results.analysis["gradients"]
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
         shown = [name for name in GRADIENTS if name in set(here["measure"])]
         grid = Grid(
-            name=f"gradients_{run}_{round_:02d}",
-            title=f"Gradient signal in round {round_}, rollouts of {run}",
+            name=f"gradients_{policy}_{round_:02d}",
+            title=f"Gradient signal in round {round_}, rollouts of {sampler(policy)}",
             caption=(
-                "The policy gradient that each method's advantages give on the same rollouts at the policy that played "
-                "them: how much of one minibatch's gradient is signal, and where it points."
+                "The policy gradient that each method's advantages give on the same rollouts at the policy that "
+                "sampled them: how much of one minibatch's gradient is signal, and where it points."
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
             closed=place > 0,
         )
         for method in _present(names, here):
             grid.rows[method] = {
-                name: measure(results, "gradients", run, round_, method=method, measure=name) for name in shown
+                name: measure(results, "gradients", policy, round_, method=method, measure=name) for name in shown
             }
         grids.append(grid)
     return grids
 
 
 def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
-    """The methods of a table: those of the final table in its order, then those that only an audit compares."""
+    """The methods of a table: those of the final table in its order, then those that are only compared."""
     have = list(dict.fromkeys(frame["method"]))
     return [*(name for name in names if name in have), *(name for name in have if name not in names)]
 
@@ -244,13 +249,13 @@ class Leak:
 
 
 def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]:
-    """One sentence for each learned method, of the last audited round, and which round of which run that was."""
-    audits = rounds_of(results, "leaks")
-    if not audits:
+    """One sentence for each learned method, of the last round with leak tests, and which round that was."""
+    rounds = rounds_of(results, "leaks")
+    if not rounds:
         return [], ""
-    run, round_ = max(audits, key=lambda audit: audit[1])
-    frame = results.audit["leaks"]
-    here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+    policy, round_ = rounds[-1]
+    frame = results.analysis["leaks"]
+    here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
     lines = []
     for method in _present(names, here):
         rows = here[here["method"] == method]
@@ -260,7 +265,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
             ends = (float("nan") if end is None else end for end in (low, high))
             found[view, name] = leak_measures.Measured(value, *ends)
         lines.append(Leak(method, leak_measures.verdict(found), not _leaks(found)))
-    return lines, f"round {round_}, rollouts of {run}"
+    return lines, f"round {round_}, rollouts of {sampler(policy)}"
 
 
 def _leaks(found: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
@@ -270,23 +275,23 @@ def _leaks(found: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
 
 
 def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
-    """The leak tests' numbers, one grid for each audited round."""
+    """The leak tests' numbers, one grid for each round."""
     grids = []
-    for run, round_ in rounds_of(results, "leaks"):
-        frame = results.audit["leaks"]
-        here = frame[(frame["run"] == run) & (frame["round"] == round_)]
+    for policy, round_ in rounds_of(results, "leaks"):
+        frame = results.analysis["leaks"]
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
         have = set(zip(here["view"], here["measure"], strict=True))
         shown = [key for key in LEAKS if key in have]
         grid = Grid(
-            name=f"leaks_{run}_{round_:02d}",
-            title=f"Leak tests in numbers, round {round_}, rollouts of {run}",
+            name=f"leaks_{policy}_{round_:02d}",
+            title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
             caption="AUC 0.5 knows nothing. A model that reads the length or the last turn falls when they are hidden.",
             columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
             closed=True,
         )
         for method in _present(names, here):
             grid.rows[method] = {
-                f"{view}_{name}": measure(results, "leaks", run, round_, method=method, view=view, measure=name)
+                f"{view}_{name}": measure(results, "leaks", policy, round_, method=method, view=view, measure=name)
                 for view, name in shown
             }
         grids.append(grid)
@@ -306,24 +311,32 @@ class Holds:
 
 def holds(results: Results) -> Holds:
     """The report's first line: do all invariants hold, and where not."""
-    frame = results.audit.get("invariants")
+    frame = results.analysis.get("invariants")
     if frame is None:
         return Holds(None, f"Invariants: not checked here; turncredit check results/{results.folder.name} checks them.")
-    rounds = len(frame[["run", "seed", "round"]].drop_duplicates())
-    broken = frame[~frame["holds"]]
+    named = _named(frame)
+    rounds = len(named[["where", "seed", "round"]].drop_duplicates())
+    broken = named[~named["holds"]]
     checked = f"{len(frame)} checks of {frame['name'].nunique()} invariants in {rounds} round{'s' * (rounds > 1)}"
     if broken.empty:
         return Holds(True, f"All invariants hold: {checked}.")
-    named = broken.rename(columns={"name": "invariant"})
     said = [
-        f"{row.invariant} in {row.run}, seed {row.seed}, round {row.round}: {row.detail}" for row in named.itertuples()
+        f"{row.invariant} in {row.where}, seed {row.seed}, round {row.round}: {row.detail}"
+        for row in broken.itertuples()
     ]
     return Holds(False, f"{len(broken)} of {checked} fail: {'; '.join(said[:5])}{' ...' if len(said) > 5 else ''}.")
 
 
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Invariants with `where`, in words, what they were checked in: turns, by who sampled them, or a run."""
+    keys = frame.reindex(columns=["policy", "method"])
+    where = keys["method"].where(keys["policy"].isna(), keys["policy"].map(sampler, na_action="ignore"))
+    return frame.rename(columns={"name": "invariant"}).assign(where=where)
+
+
 def invariants(results: Results) -> list[Grid]:
     """Each invariant: in how many rounds it was checked and held, and its largest deviation."""
-    frame = results.audit.get("invariants")
+    frame = results.analysis.get("invariants")
     if frame is None:
         return []
     grid = Grid(
@@ -331,14 +344,14 @@ def invariants(results: Results) -> list[Grid]:
         title="Invariants",
         caption="What must hold whatever the method (docs/invariants.md).",
         columns=[
-            Column("checked", "rounds checked", "rounds of runs and audits"),
+            Column("checked", "rounds checked", "rounds of turns and of runs"),
             Column("failed", "failed", "rounds in which it does not hold"),
             Column("things", "things checked", "rows, rollouts or files that were looked at"),
             Column("worst", "largest deviation", "where the invariant has one"),
         ],
         closed=True,
     )
-    files = "**/invariants.parquet"
+    files = f"{files_of('invariants')} {files_of('rollout_invariants')}"
     for name, rows in frame.groupby("name", sort=True):
         base = f"FROM invariants WHERE experiment = '{results.folder.name}' AND name = '{name}'"
         grid.rows[str(name)] = {

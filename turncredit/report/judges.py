@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
+from turncredit.layout import Layout
 from turncredit.report.grid import Cell, Column, Grid, Number
+from turncredit.report.selection import files_of
 from turncredit.results import views
 from turncredit.results.collect import Results
 
@@ -22,11 +24,11 @@ def judged(results: Results) -> list[Grid]:
 
     Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
     """
-    if not results.labels or not views.files("branches", [results.folder]):
+    if not results.labels or not any(Layout(results.folder).find("branches")):
         return []
     source = _FROM.format(experiment=results.folder.name)
     query = (
-        "SELECT l.judge, l.role, t.success, b.run, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
+        "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
         f"count(*) AS turns {source} GROUP BY ALL ORDER BY ALL"
     )
     with views.connect(results.folder, query) as connection:
@@ -66,7 +68,7 @@ def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
     """The mean over turns with its interval by group (of each seed and round), and how many turns."""
     if rows.empty:
         return {end: None, f"{end}_turns": None}
-    files = "audit/*/seed*/round*/branches.parquet"
+    files = files_of("branches")
     turns = int(rows["turns"].sum())
     mean = float(rows["total"].sum() / turns)
     low = high = None

@@ -8,7 +8,8 @@ from turncredit.config import Experiment
 from turncredit.credit.catalogue import find
 from turncredit.credit.compose import Role
 from turncredit.errors import UserError
-from turncredit.results.collect import SFT, Results
+from turncredit.layout import SFT
+from turncredit.results.collect import Results
 from turncredit.stats.intervals import Estimate
 
 #: group -> its heading where a table has several

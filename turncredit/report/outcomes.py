@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 
 from turncredit.bounds import MIDDLE, UPPER
+from turncredit.layout import SFT
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import (
-    braces,
     chosen,
     closed_gap,
     difference_sql,
-    file_pattern,
+    eval_files,
+    files_of,
     final_evals,
     final_rounds,
     gap_sql,
@@ -23,7 +24,7 @@ from turncredit.report.selection import (
     paired,
     where_sql,
 )
-from turncredit.results.collect import SFT, Results
+from turncredit.results.collect import Results
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 
@@ -76,7 +77,7 @@ def _final_row(
         return {"final": None, "seeds": _progress(results, method)}
     mean = intervals.crossed_mean(intervals.cells(evals))
     where = where_sql(results, method, rounds, mode, seeds)
-    row: dict[str, Cell] = {"final": _estimated(mean, "share", mean_sql(where), file_pattern(method, rounds, seeds))}
+    row: dict[str, Cell] = {"final": _estimated(mean, "share", mean_sql(where), eval_files(method, rounds, seeds))}
     if method == SFT:
         return {
             **row,
@@ -91,7 +92,7 @@ def _final_row(
         if found is not None:
             common = seeds if other == SFT else sorted(set(seeds) & set(results.finished_seeds(other)))
             sql = difference_sql(results, method, other, rounds, mode, common)
-            files = f"{file_pattern(method, rounds, common)} {file_pattern(other, rounds, common)}"
+            files = f"{eval_files(method, rounds, common)} {eval_files(other, rounds, common)}"
             row[key] = _estimated(found, "points", sql, files)
     if method == baseline:
         row["minus_baseline"] = "baseline"
@@ -113,7 +114,7 @@ def _gap(results: Results, method: str, baseline: str) -> Cell:
     if found is None:
         return ""
     rounds, mode = final_rounds(results), results.experiment.eval.primary
-    files = " ".join(file_pattern(name, rounds, seeds) for name in (method, MIDDLE, UPPER))
+    files = " ".join(eval_files(name, rounds, seeds) for name in (method, MIDDLE, UPPER))
     return _estimated(found, "gap", gap_sql(results, method, rounds, mode, seeds), files)
 
 
@@ -133,14 +134,14 @@ def _single_rounds(results: Results, method: str, seeds: Sequence[int]) -> dict[
             float(last),
             "share",
             mean_sql(where_sql(results, method, rounds[-1:], mode, seeds)),
-            file_pattern(method, rounds[-1:], seeds),
+            eval_files(method, rounds[-1:], seeds),
             n=int(per_round[per_round["round"] == rounds[-1]]["rollouts"].sum()),
         ),
         "best": Number(
             float(best),
             "share",
             f"SELECT avg(best) FROM (SELECT seed, max(success) AS best FROM ({inner}) GROUP BY seed)",
-            file_pattern(method, rounds, seeds),
+            eval_files(method, rounds, seeds),
             n=int(per_round["rollouts"].sum()),
         ),
     }
@@ -153,14 +154,14 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
     if rows.empty:
         return None
-    where = f"experiment = '{results.folder.name}' AND method = '{method}' AND seed IN ({listed(seeds)})"
+    # From round 2 on the turns that a run learns from are those that it samples itself.
+    where = f"experiment = '{results.folder.name}' AND policy = '{method}' AND seed IN ({listed(seeds)})"
     sql = (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
         "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
         f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
     )
-    span = braces([f"{round_:02d}" for round_ in sorted(set(rows["round"]))])
-    path = f"runs/{method}/seed{braces([str(seed) for seed in seeds])}/round{span}/rollouts/turns.parquet"
+    path = files_of("turns", policy=[method], seed=seeds, round=sorted(set(rows["round"])))
     value = float((rows["successes"] / rows["rollouts"]).mean())
     return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
 
@@ -191,7 +192,7 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
                 point.success,
                 "share",
                 mean_sql(where_sql(results, method, at, mode, seeds)),
-                file_pattern(method, at, seeds),
+                eval_files(method, at, seeds),
                 point.low,
                 point.high,
                 point.rollouts,
@@ -230,7 +231,7 @@ def families(results: Results, names: Sequence[str]) -> Grid:
     for method in names:
         evals = final_evals(results, method)
         seeds = None if method == SFT else results.finished_seeds(method)
-        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds or [0])
+        where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         found = intervals.rates(evals, ["family"]).itertuples() if len(evals) else []
         grid.rows[method] = dict.fromkeys(families) | {
             row.family: Number(
@@ -282,7 +283,7 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
             grid.rows[method] = dict.fromkeys(_COSTS)
             continue
         found = intervals.rates(evals, ["one"]).iloc[0]
-        where, files = where_sql(results, method, rounds, mode, seeds), file_pattern(method, rounds, seeds)
+        where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         grid.rows[method] = {
             key: Number(
                 float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=int(found["rollouts"])
@@ -314,7 +315,7 @@ def modes(results: Results, names: Sequence[str]) -> list[Grid]:
             if len(evals):
                 mean = intervals.crossed_mean(intervals.cells(evals))
                 sql = mean_sql(where_sql(results, method, rounds, mode, seeds))
-                row[mode] = _estimated(mean, "share", sql, file_pattern(method, rounds, seeds))
+                row[mode] = _estimated(mean, "share", sql, eval_files(method, rounds, seeds))
         grid.rows[method] = row
     return [grid]
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
+from turncredit.layout import SFT
 from turncredit.report.grid import Cell, Column, Grid, Number
-from turncredit.report.selection import file_pattern, final_evals, final_rounds, where_sql
-from turncredit.results.collect import SFT, Results
+from turncredit.report.selection import eval_files, final_evals, final_rounds, where_sql
+from turncredit.results.collect import Results
 from turncredit.stats import intervals
 
 
@@ -89,5 +90,5 @@ def _ours(results: Results, method: str, families: Sequence[str]) -> Number | No
     if families:
         where += f" AND family IN ({', '.join(repr(family) for family in families)})"
     sql = f"SELECT avg(success::INT) FROM evals WHERE {where}"
-    files_ = file_pattern(method, rounds, seeds)
+    files_ = eval_files(method, rounds, seeds)
     return Number(float(rate["success"]), "share", sql, files_, rate["low"], rate["high"], int(rate["rollouts"]))

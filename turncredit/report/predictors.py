@@ -53,15 +53,15 @@ class Prediction:
 def predictions(
     results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Estimate]
 ) -> list[Prediction]:
-    """The predictors that an audit of round 1 measured, for the methods that were trained as well."""
+    """The predictors that were measured in round 1, for the methods that were trained as well."""
     out = []
     for name, (table, keys, label) in PREDICTORS.items():
-        run = next((run for run, round_ in diagnostics.rounds_of(results, table) if round_ == 1), None)
-        if run is None:
+        policy = next((policy for policy, round_ in diagnostics.rounds_of(results, table) if round_ == 1), None)
+        if policy is None:
             continue
         points = []
         for method in names:
-            x = diagnostics.measure(results, table, run, 1, method=method, **keys)
+            x = diagnostics.measure(results, table, policy, 1, method=method, **keys)
             if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
                 points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))
         if len(points) > 1:

@@ -16,13 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turncredit import tables
 from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
-from turncredit.judges.page import write_page
+from turncredit.layout import SFT
 from turncredit.report import figures
 from turncredit.report.diagnostics import CEILING
 from turncredit.report.grid import Grid, Number, summary_table
 from turncredit.report.ordering import GROUPS
+from turncredit.report.roles import write_page
+from turncredit.report.selection import sampler
 from turncredit.report.summary import Summary, summarise
-from turncredit.results.collect import SFT, Results, collect
+from turncredit.results.collect import Results, collect
 from turncredit.results.redact import redacted
 from turncredit.results.sql import write_csv
 from turncredit.stats import intervals
@@ -84,10 +86,10 @@ def links(results: Results, out: Path) -> list[tuple[str, str]]:
     """(words, address from `out`) of the credit pages' indexes."""
     here = out.resolve()
     found = []
-    for path in results.pages:
-        _, run, seed, round_, *_ = path.parts
-        words = f"{run}, seed {seed.removeprefix('seed')}, round {int(round_.removeprefix('round'))}"
-        found.append((words, os.path.relpath(results.folder / path, here)))
+    for page in sorted(results.pages, key=lambda page: (page.keys["round"], page.keys["policy"], page.keys["seed"])):
+        policy, seed, round_ = (page.keys[key] for key in ("policy", "seed", "round"))
+        words = f"rollouts of {sampler(str(policy))}, seed {seed}, round {round_}"
+        found.append((words, os.path.relpath(page.path, here)))
     return found
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from turncredit.bounds import MIDDLE, UPPER
-from turncredit.results.collect import SFT, Results
+from turncredit.layout import ARTIFACTS, SFT, of_sft, shell_pattern
+from turncredit.results.collect import Results
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 
@@ -77,17 +78,19 @@ def listed(numbers: Sequence[int]) -> str:
     return ", ".join(str(number) for number in numbers)
 
 
-def braces(names: Sequence[str]) -> str:
-    """Names as a shell pattern: `{10,11,12}`, or the name itself where there is one."""
-    return names[0] if len(names) == 1 else "{" + ",".join(names) + "}"
+def files_of(artifact: str, **keys: Sequence[str | int]) -> str:
+    """The files of an artifact as one shell pattern, below the experiment's folder; all where a key is not given."""
+    return shell_pattern(ARTIFACTS[artifact].pattern, **keys)
 
 
-def file_pattern(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
-    """The evaluation files as one shell pattern, below the experiment's folder."""
-    numbers = braces([f"{round_:02d}" for round_ in rounds])
-    if method == SFT:
-        return f"sft/evals/round{numbers}.parquet"
-    return f"runs/{method}/seed{braces([str(seed) for seed in seeds or []])}/round{numbers}/evals.parquet"
+def eval_files(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
+    """The evaluation files of a method as one shell pattern. The SFT policy's are those of seed 0."""
+    return files_of("evals", method=[method], seed=[0] if method == SFT else seeds or [], round=rounds)
+
+
+def sampler(policy: str) -> str:
+    """Who sampled turns with this key `policy`, in words."""
+    return "the SFT policy" if of_sft(policy) else policy
 
 
 def mean_sql(where: str) -> str:

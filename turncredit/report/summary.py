@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from turncredit.bounds import LOWER, MIDDLE, UPPER
+from turncredit.layout import SFT
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.grid import Grid
 from turncredit.report.judges import judged
@@ -15,9 +16,12 @@ from turncredit.report.ordering import ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, predictions
 from turncredit.report.selection import paired
-from turncredit.results.collect import SFT, Results
+from turncredit.results.collect import Results
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate, Verdict
+
+#: What is measured of each method's credit.
+_BY_METHOD = ("fidelity", "gradients", "leaks")
 
 
 @dataclass
@@ -56,7 +60,7 @@ def summarise(results: Results) -> Summary:
     adjusted = intervals.holm(family)
     against_middle = differences if baseline == MIDDLE else {}
     effects = {**differences, **({baseline: _zero()} if differences else {})}
-    compared = {name for frame in results.audit.values() if "method" in frame for name in frame["method"]}
+    compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
     order = ordered(results, effects, [SFT, *results.methods, *sorted(compared - set(results.methods))])
     everyone = [name for group in order.values() for name in group]
     names = [name for name in everyone if name == SFT or name in results.methods]

@@ -16,8 +16,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turncredit.results import views
 from turncredit.errors import UserError, nearest
+from turncredit.results import views
 
 SHOWN_ROWS = 40
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from turncredit.results.redact import redacted
-from turncredit.results.views import place, read_metrics, stage_numbers
 from turncredit.config import Experiment
 from turncredit.errors import UserError
+from turncredit.results.redact import redacted
+from turncredit.results.views import place, read_metrics, stage_numbers
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

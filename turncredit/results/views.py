@@ -1,9 +1,9 @@
-"""DuckDB views over a results folder: one view per kind of table, across all experiments, methods, seeds and rounds.
+"""DuckDB views over a results folder: one view per kind of table, across all experiments, policies, methods and rounds.
 
-The columns `experiment`, `method`, `seed` and `round` (for what an audit makes also `run`) come from a file's place in
-the folder (docs/sql.md), so a query is the same for one run and for a whole sweep. Views are made only for the tables
-that a query names. Tables about turns join on `turn_id`, one number: seven columns of text took four times as long and
-three times the memory over ten million turns (benchmarks/sql).
+Every view begins with `experiment` and the keys of its files (`turncredit.layout`), so a query is the same for one run
+and for a whole sweep. Views are made only for the tables that a query names. Tables about turns join on `turn_id`, one
+number: seven columns of text took four times as long and three times the memory over ten million turns
+(benchmarks/sql).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -18,100 +19,43 @@ import pyarrow as pa
 
 from turncredit import tables
 from turncredit.errors import UserError
+from turncredit.layout import ARTIFACTS, JUDGE_CACHE, KEYS, Layout, Located, regex
+from turncredit.results.experiments import experiment_folders, paid_by, read_config, run_rounds
 
-#: view -> (its schema, where its files lie below results/<experiment>). Side tables lie beside the turns they describe.
-_TURNS = ("sft/rollouts/*/seed*/{}", "runs/*/seed*/round*/rollouts/{}")
-_AUDIT = "audit/*/seed*/round*/{}"
-PATTERNS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "turns": ("turns", tuple(place.format("turns.parquet") for place in _TURNS)),
-    "credits": ("credits", ("runs/*/seed*/round*/credits.parquet",)),
-    "evals": ("evals", ("sft/evals/round*.parquet", "runs/*/seed*/round*/evals.parquet")),
-    "updates": ("updates", ("runs/*/seed*/round*/updates.parquet",)),
-    "labels": ("labels", tuple(place.format("labels/*.parquet") for place in _TURNS)),
-    "hiddens": (
-        "hiddens",
-        (*(place.format("hiddens*.parquet") for place in _TURNS), _AUDIT.format("hiddens*.parquet")),
-    ),
-    "values": ("values", ("runs/*/seed*/round*/values.parquet",)),
-    "branches": ("branches", (_AUDIT.format("branches.parquet"),)),
-    "audit_credits": ("credits", (_AUDIT.format("credits/*.parquet"),)),
-    "audit_values": ("values", (_AUDIT.format("values/*.parquet"),)),
-    "fidelity": ("fidelity", (_AUDIT.format("fidelity.parquet"),)),
-    "gradients": ("gradients", (_AUDIT.format("gradients.parquet"),)),
-    "leaks": ("leaks", (_AUDIT.format("leaks.parquet"),)),
-    "invariants": (
-        "invariants",
-        (
-            _AUDIT.format("invariants.parquet"),
-            "runs/*/seed*/invariants.parquet",
-            "runs/*/seed*/round*/invariants.parquet",
-        ),
-    ),
-    "tasks": ("tasks", ("tasks/*.parquet",)),
-    "demos": ("demos", ("demos/demos.parquet",)),
-    "sft_log": ("sft_log", ("sft/log.parquet",)),
-    "judge_cache": ("judge_cache", ("../judge_cache/*.parquet",)),
-}
-#: `metrics` is a table made from the stages' JSON files.
-VIEWS = (*PATTERNS, "metrics")
+#: view -> the artifacts whose files it reads; all tables of one schema are in one view.
+TABLES: dict[str, tuple[str, ...]] = {}
+for _kind in ARTIFACTS.values():
+    if _kind.schema is not None:
+        TABLES[_kind.schema] = (*TABLES.get(_kind.schema, ()), _kind.name)
+#: The credit that each run learned from: the part of `credits` whose turns are the run's own.
+RUN_CREDITS = "run_credits"
+#: All views; `runs` and `metrics` are tables made for the query.
+VIEWS = (*TABLES, RUN_CREDITS, "judge_cache", "runs", "metrics")
 #: What a query may take before it goes on in temporary files: audits run beside other work.
 MEMORY = "2GB"
 
-METRICS_SCHEMA = pa.schema(
+_KEY_TYPES = {"seed": "BIGINT", "round": "INTEGER"}
+_ARROW_TYPES = {"seed": pa.int64(), "round": pa.int32()}
+RUNS_SCHEMA = pa.schema(
     [
         ("experiment", pa.string()),
         ("method", pa.string()),
-        ("run", pa.string()),
         ("seed", pa.int64()),
         ("round", pa.int32()),
+        ("policy", pa.string()),
+    ]
+)
+METRICS_SCHEMA = pa.schema(
+    [
+        ("experiment", pa.string()),
+        ("paid_by", pa.string()),
         ("stage", pa.string()),
+        *((key, _ARROW_TYPES.get(key, pa.string())) for key in KEYS),
         ("name", pa.string()),
         ("value", pa.float64()),
         ("path", pa.string()),
     ]
 )
-
-
-def experiment_folders(results: str | Path) -> list[Path]:
-    """The experiments' folders: `results` itself if it is one, otherwise the ones directly below it.
-
-    Raises UserError where the folder does not exist or holds no experiment.
-    """
-    results = Path(results)
-    if not results.is_dir():
-        raise UserError(f"{results}: no such folder; give the results folder with --results")
-    if (results / "config.json").exists():
-        return [results]
-    found = sorted(path.parent for path in results.glob("*/config.json"))
-    if not found:
-        raise UserError(
-            f"{results}: no experiment here (no */config.json); run one, or give another folder with --results"
-        )
-    return found
-
-
-def place(path: Path, folder: Path) -> dict:
-    """(method, run, seed, round) of an artifact, by its path below the experiment's `folder`; None where it has none.
-
-    What belongs to the SFT policy has the method `sft`; its rollouts are those of round 1. `run` is the method whose
-    rollouts an audit looks at; what an audit makes belongs to no method by its place.
-    """
-    parts = path.relative_to(folder).parts
-    text = "/".join(parts)
-    seed, round_ = re.search(r"/seed(\d+)/", text), re.search(r"/round(\d+)(?=[/.])", text)
-    shared = parts[:2] == ("sft", "rollouts")
-    return {
-        "method": parts[1] if parts[0] == "runs" else "sft" if parts[0] == "sft" else None,
-        "run": parts[1] if parts[0] == "audit" else None,
-        "seed": int(seed.group(1)) if seed else None,
-        "round": int(round_.group(1)) if round_ else 1 if shared else None,
-    }
-
-
-def files(view: str, folders: list[Path]) -> list[Path]:
-    """The Parquet files behind a view, in sorted order."""
-    found = (path for folder in folders for pattern in PATTERNS[view][1] for path in folder.glob(pattern))
-    return sorted({path.resolve() if ".." in path.parts else path for path in found})
 
 
 def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
@@ -125,88 +69,108 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     # It would go to stdout, between the lines of a CSV, where a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
-    for view in PATTERNS:
+    for view, names in TABLES.items():
         if view in words:
-            _create_view(connection, view, folders, alike=alike)
-    if "metrics" in words:
-        connection.register("metrics", metrics_table(folders))
+            found = [(folder, name, list(Layout(folder).find(name))) for folder in folders for name in names]
+            _create_view(connection, view, found, alike=alike)
+    if RUN_CREDITS in words:
+        own = [(folder, "credits", own_credits(folder)) for folder in folders]
+        _create_view(connection, RUN_CREDITS, own, alike=alike)
+    if "judge_cache" in words:
+        _create_cache_view(connection, folders, alike=alike)
+    for name, make in (("runs", runs_table), ("metrics", metrics_table)):
+        if name in words:
+            connection.register(name, make(folders))
     return connection
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, view: str, folders: list[Path], *, alike: bool) -> None:
-    """A view over all files of its kind. Without a file it has no rows, so that a query says "0 rows" and not that
-    there is no such table."""
-    schema = tables.schema(PATTERNS[view][0])
-    if view == "judge_cache":
-        # One cache for all experiments: it has no place.
-        parts = [_select(paths, "", alike)] if (paths := files(view, folders)) else []
-        empty = ""
-    else:
-        parts = [
-            _select(paths, _place_sql(view, folder), alike) for folder in folders if (paths := files(view, [folder]))
-        ]
-        names = ["experiment VARCHAR", "method VARCHAR", *(["run VARCHAR"] if _audited(view) else [])]
-        names += ["seed BIGINT", "round INTEGER", *(["turn_id UBIGINT"] if _by_turn(schema) else [])]
-        empty = "".join(f"NULL::{kind} AS {name}, " for name, kind in (each.split() for each in names))
-    if not parts:
-        own = (f'NULL::{_sql_type(field.type)} AS "{field.name}"' for field in schema if field.name not in _PLACE)
-        parts = [f"SELECT {empty}{', '.join(own)}, NULL::VARCHAR AS path WHERE false"]
+def own_credits(folder: Path) -> list[Located]:
+    """The credits in an experiment's folder that its runs learned from."""
+    layout = Layout(folder)
+    rounds = run_rounds(layout, read_config(folder))
+    found = (Located("credits", row._asdict(), Path(layout.path("credits", row._asdict()))) for row in rounds)
+    return [credit for credit in found if credit.path.exists()]
+
+
+def _create_view(
+    connection: duckdb.DuckDBPyConnection,
+    view: str,
+    found: Sequence[tuple[Path, str, list[Located]]],
+    *,
+    alike: bool,
+) -> None:
+    """A view over files, which are listed as (experiment's folder, artifact, its files).
+
+    Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
+    """
+    parts = [
+        _select([file.path for file in files], _key_columns(name, folder), alike)
+        for folder, name, files in found
+        if files
+    ]
+    parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in found)]
     connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
 
 
-def _select(paths: list[Path], place: str, alike: bool) -> str:
-    """One experiment's files with `place` before their own columns."""
+def _create_cache_view(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], *, alike: bool) -> None:
+    """The judge's cache: one for all experiments, so it has no keys."""
+    paths = sorted({path for folder in folders for path in (folder.parent / JUDGE_CACHE).glob("*.parquet")})
+    schema = tables.schema("judge_cache")
+    text = _select(paths, {}, alike) if paths else _no_rows({field.name: _sql_type(field.type) for field in schema})
+    connection.execute(f"CREATE VIEW judge_cache AS {text}")
+
+
+def _keys_of(name: str) -> list[str]:
+    """An artifact's keys in the order in which views have them."""
+    return [key for key in KEYS if key in ARTIFACTS[name].keys]
+
+
+def _by_turn(name: str) -> bool:
+    return set(tables.KEYS) <= set(tables.schema(ARTIFACTS[name].schema or "").names)
+
+
+def _key_columns(name: str, folder: Path) -> dict[str, str]:
+    """The columns that begin a view, as SQL: the experiment, the file's keys, and `turn_id` in tables about turns.
+
+    The file's keys decide where the table has a column of the same name.
+    """
+    pattern = ARTIFACTS[name].pattern
+    relative = f"substr(filename, {len(str(folder)) + 2})"
+    numbered = {key: place + 1 for place, key in enumerate(ARTIFACTS[name].keys)}
+    columns = {"experiment": _quote(folder.name)}
+    for key in _keys_of(name):
+        text = f"regexp_extract({relative}, {_quote(f'^{regex(pattern)}$')}, {numbered[key]})"
+        columns[key] = f"CAST({text} AS {_KEY_TYPES[key]})" if key in _KEY_TYPES else text
+    if _by_turn(name):
+        # Who sampled the turns is the same for a whole file, so it is hashed apart.
+        sampled = f"hash({', '.join(columns[key] for key in ('experiment', 'policy', 'seed', 'round'))})"
+        columns["turn_id"] = f"hash({sampled}, {', '.join(f'own.{key}' for key in tables.KEYS)})"
+    return columns
+
+
+def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool) -> str:
+    """One experiment's files of one kind, with `columns` before their own."""
     listed = ", ".join(_quote(str(path)) for path in paths)
-    taken = ", ".join(
-        _quote(name) for name in ("filename", "turn_id", *_PLACE) if name == "filename" or f" AS {name}," in place
-    )
+    begin = "".join(f"{text} AS {name}, " for name, text in columns.items())
+    taken = ", ".join(_quote(name) for name in ("filename", *columns))
     return (
-        f"SELECT {place}COLUMNS(lambda name: name NOT IN ({taken})), filename AS path "
+        f"SELECT {begin}COLUMNS(lambda name: name NOT IN ({taken})), filename AS path "
         f"FROM read_parquet([{listed}], filename = true, union_by_name = {not alike}) AS own"
     )
 
 
-#: What a file's path below its experiment says, as SQL over `rel`.
-_PLACE = {
-    "method": r"CASE WHEN {rel} LIKE 'runs/%' THEN regexp_extract({rel}, '^runs/([^/]+)/', 1) "
-    r"WHEN {rel} LIKE 'sft/%' THEN 'sft' END",
-    "run": r"CASE WHEN {rel} LIKE 'audit/%' THEN regexp_extract({rel}, '^audit/([^/]+)/', 1) END",
-    "seed": r"TRY_CAST(regexp_extract({rel}, '/seed([0-9]+)/', 1) AS BIGINT)",
-    "round": r"coalesce(TRY_CAST(regexp_extract({rel}, '/round([0-9]+)[/.]', 1) AS INTEGER), "
-    r"CASE WHEN {rel} LIKE 'sft/rollouts/%' THEN 1 END)",
-}
+def _empty(name: str) -> str:
+    """The view of an artifact that has no file yet: its columns, no row."""
+    types = {"experiment": "VARCHAR", **{key: _KEY_TYPES.get(key, "VARCHAR") for key in _keys_of(name)}}
+    if _by_turn(name):
+        types["turn_id"] = "UBIGINT"
+    schema = tables.schema(ARTIFACTS[name].schema or "")
+    return _no_rows(types | {field.name: _sql_type(field.type) for field in schema if field.name not in types})
 
 
-def _audited(view: str) -> bool:
-    return any(pattern.startswith("audit/") for pattern in PATTERNS[view][1])
-
-
-def _by_turn(schema: pa.Schema) -> bool:
-    return set(tables.KEYS) <= set(schema.names)
-
-
-def _place_sql(view: str, folder: Path) -> str:
-    """The columns that begin every view: where a row is from, and `turn_id`, which joins all tables about turns.
-
-    What the path does not say (an evaluation's seed, say) is taken from the table, where the table has it.
-    """
-    schema = tables.schema(PATTERNS[view][0])
-    rel = f"substr(filename, {len(str(folder)) + 2})"
-    sql = {name: text.format(rel=rel) for name, text in _PLACE.items()}
-    owner = f"CASE WHEN {sql['round']} = 1 THEN 'sft' ELSE coalesce({sql['run']}, {sql['method']}) END"
-    if not _audited(view):
-        del sql["run"]
-    elif "method" not in schema.names:
-        # Ground truth, hidden states: they belong to the run whose rollouts they are about.
-        sql["method"] = f"coalesce({sql['method']}, {sql['run']})"
-    columns = [f"{_quote(folder.name)} AS experiment"]
-    for name, text in sql.items():
-        columns.append(f"{f'coalesce({text}, own.{name})' if name in schema.names else text} AS {name}")
-    if _by_turn(schema):
-        # The place is the same for a whole file, so it is hashed apart.
-        who = f"hash({_quote(folder.name)}, {owner}, {sql['seed']}, {sql['round']})"
-        columns.append(f"hash({who}, {', '.join(f'own.{key}' for key in tables.KEYS)}) AS turn_id")
-    return "".join(f"{column}, " for column in columns)
+def _no_rows(types: dict[str, str]) -> str:
+    columns = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in (types | {"path": "VARCHAR"}).items())
+    return f"SELECT {columns} WHERE false"
 
 
 def _quote(text: str) -> str:
@@ -222,17 +186,29 @@ def _sql_type(kind: pa.DataType) -> str:
     )
 
 
-def metrics_table(folders: list[Path]) -> pa.Table:
-    """All numbers of all `metrics/<stage>.json` below the experiments, one row each.
+def runs_table(folders: Sequence[Path]) -> pa.Table:
+    """Every round of every run, and the `policy` whose turns it learned from."""
+    rows = [
+        {"experiment": folder.name, **row._asdict()}
+        for folder in folders
+        for row in run_rounds(Layout(folder), read_config(folder))
+    ]
+    return pa.Table.from_pylist(rows, schema=RUNS_SCHEMA)
+
+
+def metrics_table(folders: Sequence[Path]) -> pa.Table:
+    """All numbers of all jobs' metrics below the experiments, one row each.
 
     Raises UserError for a file that is not what a stage writes.
     """
     rows = []
     for folder in folders:
-        for path in sorted(folder.rglob("metrics/*.json")):
-            data = read_metrics(path)
-            where = {"experiment": folder.name, **place(path, folder), "stage": data["stage"], "path": str(path)}
-            rows += [{**where, "name": name, "value": value} for name, value in stage_numbers(data).items()]
+        layout = Layout(folder)
+        rounds = frozenset(run_rounds(layout, read_config(folder)))
+        for stage, keys, path in layout.find_metrics():
+            where = {"experiment": folder.name, "paid_by": paid_by(stage, keys, rounds), "stage": stage, **keys}
+            numbers = stage_numbers(read_metrics(path))
+            rows += [{**where, "path": str(path), "name": name, "value": value} for name, value in numbers.items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import jinja2
@@ -12,13 +11,10 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
+from turncredit.layout import SFT, Layout, Located, of_sft
+from turncredit.results.experiments import experiment_folders
 
-#: of a labels file in a results folder, from the experiment's name on
-_PLACE = re.compile(
-    r"(?P<experiment>[^/]+)/(?:sft/rollouts/[^/]+/seed\d+|runs/(?P<method>[^/]+)/seed\d+/round(?P<round>\d+)/rollouts)"
-    r"/labels/[^/]+-role\.parquet$"
-)
-_BY = ["experiment", "env", "judge", "method", "round", "outcome"]
+_BY = ["experiment", "env", "judge", "policy", "round", "outcome"]
 # Okabe-Ito, which colour-blind readers can tell apart; the letters stand in the bars as well.
 _COLOURS = {"D": "#009E73", "E": "#56B4E9", "N": "#BBBBBB", "R": "#D55E00", "-": "#F0E442"}
 
@@ -48,14 +44,14 @@ _PAGE = jinja2.Template(
 <p class="key">{% for role in order %}
 <span style="background:{{ colours[role] }}">{{ role }}</span>{{ names[role] }} &ensp;
 {% endfor %}</p>
-<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. Round 1 of all
-methods reads the SFT policy's rollouts, shown as <i>sft</i>.</p>
+<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. In round 1 all
+methods share the rollouts of the SFT policy, shown as <i>sft</i>.</p>
 {% for (experiment, env, judge), rows in sections %}
 <h2>{{ env }} <small>{{ experiment }}, judge {{ judge }}</small></h2>
 <div class="scroll"><table>
-<tr><th>method<th>round<th>outcome<th class="number">turns<th>share of each role</tr>
+<tr><th>policy<th>round<th>outcome<th class="number">turns<th>share of each role</tr>
 {% for row in rows -%}
-<tr><td>{{ row.method }}<td>{{ row.round }}<td>{{ row.outcome }}<td class="number">{{ row.turns }}<td class="bar"><div>
+<tr><td>{{ row.policy }}<td>{{ row.round }}<td>{{ row.outcome }}<td class="number">{{ row.turns }}<td class="bar"><div>
 {%- for role in order if row[role] > 0 -%}
 <span title="{{ names[role] }}: {{ '%.1f' % (100 * row[role]) }}%"
  style="width:{{ 100 * row[role] }}%;background:{{ colours[role] }}">
@@ -71,11 +67,13 @@ methods reads the SFT policy's rollouts, shown as <i>sft</i>.</p>
 
 def role_shares(results: str | Path) -> pa.Table:
     """Share of each role (columns D, E, N, R and `-` for missing labels) and the number of turns, one row for each
-    experiment, environment, judge, method, round and outcome (`success`, `failure`, and `all`), over all seeds.
+    experiment, environment, judge, policy, round and outcome (`success`, `failure`, and `all`), over all seeds.
 
     Raises UserError where there are no role labels.
     """
-    parts = [part for path in sorted(Path(results).rglob("labels/*.parquet")) if (part := _labelled(path)) is not None]
+    layouts = [Layout(folder.resolve()) for folder in experiment_folders(results)]
+    found = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
+    parts = [part for layout, labels in found if (part := _labelled(layout, labels)) is not None]
     if not parts:
         raise UserError(f"{results}: no role labels there; run a method that reads labels, or label with --ask role")
     rows = pd.concat(parts, ignore_index=True)
@@ -99,24 +97,21 @@ def write_page(results: str | Path, out: str | Path) -> pa.Table:
     return shares
 
 
-def _labelled(path: Path) -> pd.DataFrame | None:
-    """Roles with what the path and the turns beside them say; None for labels that are no answer about roles."""
-    found = _PLACE.search(path.resolve().as_posix())
-    turns = path.parent.parent / "turns.parquet"
-    if found is None or not turns.exists():
-        return None
-    labels = tables.read(path, "labels", columns=[*tables.KEYS, "judge", "role"]).to_pandas()
+def _labelled(layout: Layout, located: Located) -> pd.DataFrame | None:
+    """A file of roles with what its keys and the turns say; None for labels without any role."""
+    labels = tables.read(located.path, "labels", columns=[*tables.KEYS, "role"]).to_pandas()
     if labels["role"].isna().all():
         return None
-    told = tables.read(turns, "turns", columns=[*tables.KEYS, "env", "success"]).to_pandas()
-    rows = labels.merge(told, on=list(tables.KEYS), how="inner", validate="one_to_one")
+    turns = tables.read(layout.path("turns", located.keys), "turns", columns=[*tables.KEYS, "env", "success"])
+    rows = labels.merge(turns.to_pandas(), on=list(tables.KEYS), how="inner", validate="one_to_one")
+    policy = str(located.keys["policy"])
     return pd.DataFrame(
         {
-            "experiment": found["experiment"],
+            "experiment": layout.root.name,
             "env": rows["env"],
-            "judge": rows["judge"],
-            "method": found["method"] or "sft",
-            "round": int(found["round"] or 1),
+            "judge": located.keys["judge"],
+            "policy": SFT if of_sft(policy) else policy,
+            "round": located.keys["round"],
             "outcome": rows["success"].map({True: "success", False: "failure"}),
             "role": rows["role"].fillna("-"),
         }

@@ -1,0 +1,110 @@
+"""The experiments in a results folder: their configurations, their runs, and who pays for what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from turncredit.config import Experiment, from_mapping
+from turncredit.errors import UserError
+from turncredit.layout import SFT, Layout, artifact, of_sft, refuse_old, sampled_by
+
+#: Who pays for what is no run's: shared by all runs; ground truth and what is measured against it, which no run needs.
+SHARED, AUDIT = "shared", "audit"
+#: Stages that only an audit needs, whoever's turns they look at.
+AUDIT_STAGES = frozenset({"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"})
+
+
+def experiment_folders(results: str | Path) -> list[Path]:
+    """The experiments' folders: `results` itself if it is one, otherwise the ones directly below it.
+
+    Raises UserError where the folder does not exist, holds no experiment, or one of another version's layout.
+    """
+    results = Path(results)
+    if not results.is_dir():
+        raise UserError(f"{results}: no such folder; give the results folder with --results")
+    name = artifact("config").pattern
+    found = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
+    if not found:
+        raise UserError(f"{results}: no experiment here (no */{name}); run one, or give another folder with --results")
+    for folder in found:
+        refuse_old(folder)
+    return found
+
+
+def experiment_of(path: str | Path) -> Path | None:
+    """The experiment's folder that `path` lies in; None where it lies in none."""
+    name = artifact("config").pattern
+    return next((folder for folder in Path(path).resolve().parents if (folder / name).exists()), None)
+
+
+def read_config(folder: str | Path) -> Experiment:
+    """The resolved configuration that an experiment's folder was made with.
+
+    Raises UserError where there is none, and for results of another version's layout.
+    """
+    refuse_old(folder)
+    path = Path(Layout(folder).path("config"))
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder}: not an experiment's folder (no {path.name}); give one such as results/household"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); delete it and run Snakemake again to remake it") from None
+    return from_mapping(data, str(path))
+
+
+class RunRound(NamedTuple):
+    """A round of a run that has begun, and the key `policy` of the turns that it learned from."""
+
+    method: str
+    seed: int
+    round: int
+    policy: str
+
+
+def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
+    """The rounds of all runs on disk, sorted.
+
+    From round 2 on a run samples turns of its own. A run of the configuration has begun its first round once its method
+    has credited the SFT policy's turns, any other once that round is updated or evaluated: methods that are only
+    compared credit these turns, too.
+    """
+    begun = {
+        (str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
+        for name in ("updates", "evals")
+        for found in layout.find(name)
+    }
+    for found in layout.find("turns"):
+        policy, seed, round_ = str(found.keys["policy"]), int(found.keys["seed"]), int(found.keys["round"])
+        if not of_sft(policy):
+            begun.add((policy, seed, round_))
+    for method, seed in experiment.runs():
+        keys = {"policy": sampled_by(experiment, method, 1), "method": method, "seed": seed, "round": 1}
+        if Path(layout.path("credits", keys)).exists():
+            begun.add((method, seed, 1))
+    return [
+        RunRound(method, seed, round_, sampled_by(experiment, method, round_))
+        for method, seed, round_ in sorted(begun)
+        if method != SFT
+    ]
+
+
+def paid_by(stage: str, keys: Mapping[str, str | int], rounds: Collection[RunRound]) -> str:
+    """Who needs what a job of `stage` made: the method whose run it is, `shared`, or `audit`.
+
+    A method's credit belongs to its run where the run learned from those turns, and to the audit elsewhere.
+    """
+    if stage in AUDIT_STAGES:
+        return AUDIT
+    method, policy = keys.get("method"), keys.get("policy")
+    if method is None:
+        return SHARED if policy is None or of_sft(str(policy)) else str(policy)
+    if policy is None:
+        return SHARED if method == SFT else str(method)
+    own = RunRound(str(method), int(keys["seed"]), int(keys["round"]), str(policy)) in rounds
+    return str(method) if own else AUDIT
