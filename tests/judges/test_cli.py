@@ -17,6 +17,7 @@ from turncredit import tables
 from turncredit.cli.judge import app
 from turncredit.errors import UserError
 from turncredit.judges.config import JudgeConfig
+from turncredit.layout import Layout
 
 from .chat_server import ChatServer
 from .conftest import turns_table
@@ -121,24 +122,27 @@ def test_a_server_that_fails_leaves_no_labels(
 
 def results_tree(root: Path) -> None:
     """A results folder with labels of two places, as the pipeline lays them out (made up for this test)."""
-    for place, role_of in (("sft/rollouts/t4k2T1.0/seed0", "E"), ("runs/triage/seed0/round02/rollouts", "D")):
-        folder = root / "exp" / place
+    layout = Layout(root / "exp")
+    layout.root.mkdir(exist_ok=True)
+    Path(layout.path("config")).write_text("{}")
+    for policy, round_, role_of in (("sft-t4k2T1.0", 1, "E"), ("triage", 2, "D")):
+        keys = {"policy": policy, "seed": 0, "round": round_}
         table = turns_table(2, 2, success=True)
         for field in tables.schema("turns"):
             if field.name not in table.column_names:
                 blank = {"string": "", "bool": True}.get(str(field.type), [] if pa.types.is_list(field.type) else 0)
                 table = table.append_column(field.name, pa.array([blank] * 4, field.type))
-        tables.write(table, folder / "turns.parquet", "turns", {})
+        tables.write(table, layout.path("turns", keys), "turns", {})
         labels = {**{key: table.column(key) for key in tables.KEYS}, "role": [role_of, "R", "R", None]}
         rest = {"judge": "rule", "prompt_hash": "0", "cached": False, "score": None, "evidence": None, "reason": None}
         rest |= {"tokens_in": None, "tokens_out": None, "seconds": None}
         labels |= {
             name: pa.array([value] * 4, tables.schema("labels").field(name).type) for name, value in rest.items()
         }
-        tables.write(pa.table(labels), folder / "labels" / "rule-role.parquet", "labels", {})
+        tables.write(pa.table(labels), layout.path("labels", keys, judge="rule", ask="role"), "labels", {})
 
 
-def test_the_page_has_the_roles_of_each_method_and_round(tmp_path: Path) -> None:
+def test_the_page_has_the_roles_of_each_policy_and_round(tmp_path: Path) -> None:
     from turncredit.report.roles import role_shares
 
     results_tree(tmp_path)
@@ -146,13 +150,14 @@ def test_the_page_has_the_roles_of_each_method_and_round(tmp_path: Path) -> None
     page = (tmp_path / "roles.html").read_text()
     assert "<small>exp, judge rule</small>" in page
     assert "http" not in page  # nothing is fetched
-    shares = {(row["method"], row["round"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
+    shares = {(row["policy"], row["round"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
     row = shares["triage", 2, "success"]
     assert (row["turns"], row["D"], row["E"], row["R"], row["-"]) == (4, 0.25, 0.0, 0.5, 0.25)
     assert shares["sft", 1, "all"]["E"] == 0.25
 
 
 def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="no role labels there"):
         judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
 

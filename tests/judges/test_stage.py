@@ -94,7 +94,7 @@ def test_how_labels_are_got_does_not_decide_what_they_are() -> None:
 
 def test_the_stage_writes_labels_that_say_what_they_were_made_from(tmp_path: Path) -> None:
     results_tree(tmp_path)
-    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
     out = tmp_path / "labels.parquet"
     metrics = label(experiment=from_mapping({}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)
     assert metrics["labels"] == tables.read(out, "labels").num_rows == 4
@@ -106,7 +106,7 @@ def test_the_stage_writes_labels_that_say_what_they_were_made_from(tmp_path: Pat
 
 def test_the_stage_asks_a_server_and_keeps_its_answers(server: ChatServer, tmp_path: Path) -> None:
     results_tree(tmp_path)
-    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
     experiment = from_mapping({"judge": {"kind": "llm", "model": "tiny", "base_url": server.url, "thinking": False}})
     for out, cached in (("a", 0), ("b", 4)):
         metrics = label(
@@ -119,7 +119,7 @@ def test_the_stage_asks_a_server_and_keeps_its_answers(server: ChatServer, tmp_p
 @pytest.mark.usefixtures("vllm")
 def test_a_job_starts_its_server_waits_for_health_labels_and_stops_it(tmp_path: Path) -> None:
     results_tree(tmp_path)
-    turns = tmp_path / "exp/sft/rollouts/t4k2T1.0/seed0/turns.parquet"
+    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
     judge = {"kind": "llm", "model": "tiny", "thinking": False, "serve": {"python": sys.executable}}
     out = tmp_path / "l.parquet"
     label(experiment=from_mapping({"judge": judge}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)

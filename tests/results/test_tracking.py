@@ -9,6 +9,7 @@ import pytest
 
 from tests.results import synthetic
 from turncredit.errors import UserError
+from turncredit.layout import Layout
 from turncredit.results import tracking
 from turncredit.results.collect import read_config
 
@@ -47,7 +48,7 @@ def test_runs_are_nested_and_every_stage_is_there(folder):
     names = {name for (name,) in table(folder, "SELECT name FROM runs")}
     rounds = {f"{method}/seed0/round0{r}" for method in ("flat_grpo", "random_credit") for r in (1, 2, 3)}
     assert rounds | {"flat_grpo/seed0", "random_credit/seed0", "shared"} <= names
-    assert found == {"imported": len(tracking.entries(folder)), "known": 0}
+    assert found == {"imported": len(tracking.entries(read_config(folder), folder)), "known": 0}
     parents = table(
         folder,
         "SELECT c.name, p.name FROM runs c JOIN tags t USING (run_uuid) JOIN runs p ON p.run_uuid = t.value "
@@ -65,6 +66,29 @@ def test_a_runs_curve_is_its_rounds_numbers(folder):
         "WHERE r.name = 'flat_grpo/seed0' AND m.key = 'update/wall_s' ORDER BY 1",
     )
     assert curve == [(1, 3.0), (2, 3.0), (3, 3.0)]
+
+
+def test_a_runs_credit_of_shared_turns_is_in_the_run_and_a_compared_methods_is_shared(folder):
+    keys = {"policy": "sft-t4k4T1.0", "seed": 0, "round": 1}
+    synthetic.metrics(Layout(folder), "credit", {**keys, "method": "rloo"}, seconds=0.5)
+    track(folder)
+    query = (
+        "SELECT r.name, m.key, m.value FROM metrics m JOIN runs r USING (run_uuid) WHERE m.key LIKE 'credit%/wall_s'"
+    )
+    found = table(folder, f"{query} AND m.step = 1")
+    shared = "shared/sft-t4k4T1.0/seed0/round01"
+    of_runs = {
+        (name, "credit/wall_s", 0.1)
+        for method in ("flat_grpo", "random_credit")
+        for name in (f"{method}/seed0", f"{method}/seed0/round01")
+    }
+    assert set(found) == {*of_runs, (shared, "credit-rloo/wall_s", 0.5)}
+
+
+def test_results_of_the_old_layout_are_refused(folder):
+    (folder / "audit").mkdir()
+    with pytest.raises(UserError, match=r"layout of turncredit 0\.1"):
+        tracking.track(experiment=synthetic.experiment(), results=folder)
 
 
 def test_tracking_again_adds_nothing(folder):
@@ -121,7 +145,12 @@ def test_artifacts_are_linked_and_not_copied(folder):
             "WHERE r.name = 'flat_grpo/seed0/round02' AND t.key LIKE 'artifact.%'",
         )
     )
-    assert links["artifact.credits"] == str(folder / "runs/flat_grpo/seed0/round02/credits.parquet")
+    assert links == {
+        "artifact.turns": str(folder / "rollouts/flat_grpo/seed0/round02/turns.parquet"),
+        "artifact.credits": str(folder / "rollouts/flat_grpo/seed0/round02/credits/flat_grpo.parquet"),
+        "artifact.updates": str(folder / "runs/flat_grpo/seed0/round02/updates.parquet"),
+        "artifact.evals": str(folder / "runs/flat_grpo/seed0/round02/evals.parquet"),
+    }
     assert not (folder / "mlflow-artifacts").exists()
 
 

@@ -33,9 +33,9 @@ def sql(
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
-    Views: turns, credits, evals, updates, labels, hiddens, values, tasks, demos, sft_log, metrics, judge_cache; and of
-    audits branches, audit_credits, audit_values, fidelity, gradients, leaks, invariants. Each has experiment, method,
-    seed and round from the file's place, and tables about turns `turn_id` to join them. See docs/sql.md.
+    Views: turns, credits, run_credits, labels, hiddens, values, branches, fidelity, gradients, leaks, invariants,
+    evals, updates, runs, tasks, demos, sft_log, metrics, summary, judge_cache. Each has experiment and the keys of its
+    files (policy, method, seed, round, ...), and tables about turns `turn_id` to join them. See docs/sql.md.
     """
     from turncredit.results import sql
 
@@ -44,19 +44,19 @@ def sql(
 
 def show(
     what: Annotated[
-        str, typer.Argument(help="A Parquet file of turns, a run's round folder, or METHOD/seedK/roundRR.")
+        str, typer.Argument(help="METHOD/seedK/roundRR, a round's folder in the results, or a Parquet file of turns.")
     ],
     rollout: Annotated[str | None, typer.Argument(help="GROUP/ROLLOUT as listed without it.")] = None,
     turn: Annotated[int | None, typer.Argument(help="One turn, in full.")] = None,
     results: ResultsOption = Path("results"),
     credits: Annotated[
-        list[Path] | None, typer.Option(help="Credits tables to show; found beside the run by itself.")
+        list[Path] | None, typer.Option(help="Credits tables to show; by default those beside the turns.")
     ] = None,
     components: Annotated[
         bool, typer.Option(help="Show every component of the credit, not only the advantage.")
     ] = False,
 ) -> None:
-    """One rollout in the terminal: observation, action, reward, progress, and each method's advantage per turn."""
+    """One rollout in the terminal: observation, action, reward, progress, ground truth, and each method's credit."""
     from turncredit.pages import show as module
 
     module.run(what, rollout, turn, results=results, credit_files=credits or [], components=components)

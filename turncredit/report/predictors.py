@@ -8,13 +8,13 @@ from itertools import permutations
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from turncredit.report import diagnostics
 from turncredit.report.grid import Number
 from turncredit.report.ordering import group_of
 from turncredit.results.collect import Results
 from turncredit.stats.intervals import Estimate
+from turncredit.stats.ranks import ranks
 
 #: name -> (table, its keys, axis label)
 PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -95,7 +95,8 @@ def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, flo
     points. `p` is two-sided by permutation: of all orders up to seven points, of 10,000 drawn ones above. What
     each point's own error adds is not in it.
     """
-    x, y = rankdata(x_N) - (len(x_N) + 1) / 2, rankdata(y_N) - (len(y_N) + 1) / 2
+    together = np.zeros(len(x_N), dtype=np.int64)
+    x, y = (ranks(column, together) - (len(column) - 1) / 2 for column in (x_N, y_N))
     size = float(np.sqrt((x @ x) * (y @ y)))
     if size == 0:
         return 0.0, float("nan"), float("nan"), 1.0

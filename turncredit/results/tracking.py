@@ -1,4 +1,4 @@
-"""MLflow: what the stages measured, as nested runs, imported from their `metrics/<stage>.json`.
+"""MLflow: what the stages measured, as nested runs, imported from their JSON files.
 
 The stages themselves never talk to MLflow: they leave JSON, and `track` copies what is new. So a tracking server that
 is away costs nothing but a later `turncredit track`, and jobs that run in parallel never race for a database. In MLflow
@@ -21,34 +21,36 @@ from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
 from turncredit.errors import UserError
+from turncredit.layout import Layout, refuse_old, round_name, sampled_by
+from turncredit.results.experiments import AUDIT, SHARED, paid_by, run_rounds
 from turncredit.results.redact import redacted
-from turncredit.results.views import place, read_metrics, stage_numbers
+from turncredit.results.views import read_metrics, stage_numbers
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 #: Stages that look at results and are none themselves; tracking them would add something at every call.
 NOT_TRACKED = {"report", "track"}
-SHARED = "shared"
 KEY = "turncredit.key"
-_ARTIFACTS = (
-    "credits.parquet",
-    "updates.parquet",
-    "evals.parquet",
-    "policy",
-    "rollouts/turns.parquet",
-    "turns.parquet",
-)
+#: Artifacts of a round that are linked.
+_ARTIFACTS = ("turns", "credits", "updates", "evals", "policy")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One metrics file: the run it belongs to (`parent`), its own key below it, and where it lies."""
+    """One metrics file: the run it belongs to (`parent`), its own key below it, the `name` that its numbers get, and
+    the keys of what the job made."""
 
     parent: str
     key: str
-    round: int | None
+    name: str
+    keys: Mapping[str, str | int]
     path: Path
+
+    @property
+    def round(self) -> int | None:
+        """The round that the job worked on; None where it is about no single one."""
+        return int(self.keys["round"]) if "round" in self.keys else None
 
 
 def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
@@ -64,6 +66,7 @@ def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
         return {"imported": 0.0, "known": 0.0}
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; give an experiment's folder such as results/household")
+    refuse_old(results)
     uri = store_uri(experiment, results)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
@@ -126,26 +129,32 @@ def _quick_commits() -> Iterator[None]:
         event.remove(Engine, "connect", set_pragma)
 
 
-def entries(results: Path) -> list[Entry]:
-    """The metrics files below an experiment's folder, runs in order, rounds in order."""
+def entries(experiment: Experiment, results: Path) -> list[Entry]:
+    """The metrics files below an experiment's folder: those of runs by method, seed and round, the others as `shared`.
+
+    A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
+    """
+    layout = Layout(results)
+    rounds = frozenset(run_rounds(layout, experiment))
     found = []
-    for path in sorted(results.rglob("metrics/*.json")):
-        if path.stem in NOT_TRACKED:
+    for stage, keys, path in layout.find_metrics():
+        if stage in NOT_TRACKED:
             continue
-        where = place(path, results)
-        folder = path.parent.parent.relative_to(results).as_posix()
-        if folder.startswith("runs/"):
-            parent = f"{where['method']}/seed{where['seed']}"
-            # What is about the whole run (its invariants) is in the run itself.
-            nested = where["round"] is not None
-            found.append(
-                Entry(parent, f"{parent}/round{where['round']:02d}" if nested else parent, where["round"], path)
-            )
-        else:
-            # Rollouts and evaluations of the SFT policy are nested below `shared`, each by its folder.
-            nested = where["round"] is not None
-            found.append(Entry(SHARED, f"{SHARED}/{folder}" if nested else SHARED, where["round"], path))
-    return found
+        payer = paid_by(stage, keys, rounds)
+        if payer in (SHARED, AUDIT):
+            of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
+            found.append(Entry(SHARED, of_round, path.stem, keys, path))
+            continue
+        parent = f"{payer}/seed{keys['seed']}"
+        # What is about the whole run (its invariants) is in the run itself.
+        of_round = _round(payer, keys) if "round" in keys else parent
+        name = stage if "method" in keys else path.stem
+        found.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
+    return sorted(found, key=lambda entry: (entry.key, entry.path))
+
+
+def _round(who: object, keys: Mapping[str, str | int]) -> str:
+    return round_name(str(who), int(keys["seed"]), int(keys["round"]))
 
 
 @dataclass(frozen=True)
@@ -167,7 +176,7 @@ def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[s
     """
     mlflow_id = _experiment_id(client, experiment.experiment, results)
     runs = _existing(client, mlflow_id)
-    every = entries(results)
+    every = entries(experiment, results)
     new = [found for entry in every if (found := _read(entry, runs.get(entry.key, {}))) is not None]
     for one in new:
         for key in dict.fromkeys((one.entry.parent, one.entry.key)):
@@ -181,7 +190,9 @@ def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[s
         own = [one for one in new if one.entry.key == key]
         if key != own[0].entry.parent:
             _log_numbers(client, runs[key]["id"], own)
-        _finish(client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, results)}, own)
+        _finish(
+            client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, experiment, results)}, own
+        )
     for parent in dict.fromkeys(one.entry.parent for one in new):
         _finish(client, runs[parent]["id"], {}, [one for one in new if one.entry.parent == parent])
     return {"imported": float(len(new)), "known": float(len(every) - len(new))}
@@ -248,7 +259,7 @@ def _log_numbers(client: MlflowClient, run_id: str, measured: Sequence[Measured]
     from mlflow.entities import Metric
 
     metrics = [
-        Metric(f"{one.entry.path.stem}/{name}", value, one.stamp, one.entry.round or 0)
+        Metric(f"{one.entry.name}/{name}", value, one.stamp, one.entry.round or 0)
         for one in measured
         for name, value in one.numbers.items()
     ]
@@ -271,12 +282,18 @@ def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
         yield list(items[at : at + size])
 
 
-def _links(entry: Entry, results: Path) -> dict[str, str]:
-    """The paths of the artifacts beside a metrics file, as tags."""
-    folder = entry.path.parent.parent
-    if folder == results:
+def _links(entry: Entry, experiment: Experiment, results: Path) -> dict[str, str]:
+    """The paths of a round's artifacts, as tags."""
+    layout, keys = Layout(results), dict(entry.keys)
+    if entry.round is None:
         return {}
-    return {f"artifact.{Path(name).stem}": str(folder / name) for name in _ARTIFACTS if (folder / name).exists()}
+    if entry.parent == SHARED:
+        kinds = ["turns"] if "policy" in keys else ["evals"]
+    else:
+        kinds = list(_ARTIFACTS)
+        keys["policy"] = sampled_by(experiment, str(keys["method"]), entry.round)
+    paths = {kind: Path(layout.path(kind, keys)) for kind in kinds}
+    return {f"artifact.{kind}": str(path) for kind, path in paths.items() if path.exists()}
 
 
 def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
