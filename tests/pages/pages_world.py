@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tests.rows import MADE_BY, branch_row, label_row, turn_row
 from turncredit import tables
 from turncredit.credit import METHODS, compute
 from turncredit.seeding import generator
 from turncredit.turns import Turns
 
-MADE_BY = {"stage": "synthetic", "code": "synthetic", "config": {}, "config_hash": "", "inputs": {}, "seed": 0}
 METHOD_NAMES = (
     "flat_grpo", "gigpo", "scpo", "has_progressive", "has_turnrd", "mgr_no_critic", "triage", "oracle_progress",
     "random_credit",
@@ -45,25 +45,21 @@ class World:
 
 def make(root: Path, *, groups: int = 3, siblings: int = 4, longest: int = 9, methods=METHOD_NAMES) -> World:
     """Write the tables below `root`. The last sibling of group 0 has texts that try to be markup."""
-    rows = [row for group in range(groups) for copy in range(siblings) for row in _rollout(group, copy, longest)]
+    rows = [turn for group in range(groups) for copy in range(siblings) for turn in _rollout(group, copy, longest)]
     table = pa.Table.from_pylist(rows, schema=tables.schema("turns"))
     tables.write(table, root / "turns.parquet", "turns", MADE_BY)
     keys = {name: table.column(name) for name in tables.KEYS}
     rng = generator("pages", "side tables")
     n = table.num_rows
-    labels = {
-        "judge": ["rule"] * n,
-        "role": rng.choice(["D", "E", "N", "R"], n).tolist(),
-        "score": rng.normal(size=n).round(3).tolist(),
-        "evidence": [EVIL if "evil" in row["rollout_id"] else f"because of {row['action']}" for row in rows],
-        "reason": [None] * n,
-        "prompt_hash": [""] * n,
-        "cached": [False] * n,
-        "tokens_in": pa.nulls(n, pa.int32()),
-        "tokens_out": pa.nulls(n, pa.int32()),
-        "seconds": pa.nulls(n, pa.float64()),
-    }
-    tables.write(pa.table({**keys, **labels}), root / "rule-role.parquet", "labels", MADE_BY)
+    roles, scores = rng.choice(["D", "E", "N", "R"], n).tolist(), rng.normal(size=n).round(3).tolist()
+    evidence = [EVIL if "evil" in turn["rollout_id"] else f"because of {turn['action']}" for turn in rows]
+    labels = [
+        label_row(*given, score=score, evidence=text)
+        for *given, score, text in zip(rows, roles, scores, evidence, strict=True)
+    ]
+    tables.write(
+        pa.Table.from_pylist(labels, schema=tables.schema("labels")), root / "rule-role.parquet", "labels", MADE_BY
+    )
     said = {"model": ["turnrd"] * n, "value": rng.normal(size=n), "weight": rng.random(n)}
     tables.write(pa.table({**keys, **said}), root / "values.parquet", "values", MADE_BY)
     tables.write(_branches(rows, rng), root / "branches.parquet", "branches", MADE_BY)
@@ -96,42 +92,12 @@ def _rollout(group: int, copy: int, longest: int) -> list[dict]:
         place = PLACES[int(rng.integers(len(PLACES)))]
         got = f"You arrive at {place}. You see a mug {turn}." if valid else "Nothing happens."
         got = EVIL if evil and turn == 1 else got
-        rows.append(
-            {
-                "group_id": f"game-{group}",
-                "rollout_id": name,
-                "turn": turn,
-                "env": "household",
-                "split": "train",
-                "task_id": f"game-{group}",
-                "family": "pick",
-                "goal": EVIL if evil else f"put a clean mug in {PLACES[group % len(PLACES)]}.",
-                "observation": seen,
-                "context_reset": turn == 0,
-                "prompt_ids": [1],
-                "response_ids": [2],
-                "response_logprobs": [-0.5],
-                "response_text": f"go to {place}",
-                "action": EVIL if evil and turn == 2 else f"go to {place}",
-                "valid": valid,
-                "well_formed": True,
-                "admissible": ["look", f"go to {place}"],
-                "next_observation": got,
-                "reward": float(won and turn == length - 1),
-                "progress_before": 1 - distance / 4,
-                "progress": 1 - after / 4,
-                "distance_before": distance,
-                "distance": after,
-                "done": turn == length - 1,
-                "success": won,
-                "score": float(won),
-                "policy_id": "sft",
-                "agent": "transcript",
-                "seed": 0,
-                "temperature": 1.0,
-                "created_by": "synthetic",
-            }
-        )
+        action = EVIL if evil and turn == 2 else f"go to {place}"
+        given = {"length": length, "success": won, "valid": valid, "observation": seen, "action": action}
+        given |= {"goal": EVIL if evil else f"put a clean mug in {PLACES[group % len(PLACES)]}."}
+        given |= {"response_text": f"go to {place}", "admissible": ["look", f"go to {place}"], "next_observation": got}
+        given |= {"progress_before": 1 - distance / 4, "progress": 1 - after / 4}
+        rows.append(turn_row(f"game-{group}", name, turn, distance_before=distance, distance=after, **given))
         distance, seen = after, got
     return rows
 
@@ -139,30 +105,10 @@ def _rollout(group: int, copy: int, longest: int) -> list[dict]:
 def _branches(rows: list[dict], rng: np.random.Generator) -> pa.Table:
     """Ground truth for two turns of three, in part clear of zero."""
     found = []
-    for row in rows:
-        if row["turn"] % 3 == 2:
-            continue
+    for turn in (turn for turn in rows if turn["turn"] % 3 != 2):
         v, q = rng.random(2)
         v_se, q_se = rng.uniform(0.01, 0.2, 2)
-        keep = ("group_id", "rollout_id", "turn", "policy_id", "temperature")
-        found.append(
-            {
-                **{name: row[name] for name in keep},
-                "stratum": "all",
-                "v_true": v,
-                "v_se": v_se,
-                "q_true": q,
-                "q_se": q_se,
-                "advantage_true": q - v,
-                "advantage_true_se": float(np.hypot(v_se, q_se)),
-                "continuations": 16,
-                "turns_played": 100,
-                "replayed": True,
-                "distance_change": float(row["distance_before"] - row["distance"]),
-                "v_reference": v,
-                "q_reference": q,
-                "advantage_reference": q - v,
-                "advantage_reference_se": 0.05,
-            }
-        )
+        given = {"v": v, "q": q, "se": float(np.hypot(v_se, q_se)), "v_se": v_se, "q_se": q_se}
+        given |= {"v_reference": v, "q_reference": q, "advantage_reference": q - v, "advantage_reference_se": 0.05}
+        found.append(branch_row(turn, distance_change=float(turn["distance_before"] - turn["distance"]), **given))
     return pa.Table.from_pylist(found)

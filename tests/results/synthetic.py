@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tests.rows import MADE_BY, branch_row, label_row, turn_row
 from turncredit import tables
 from turncredit.config import Experiment, from_mapping
 from turncredit.layout import METRICS, SFT, Layout, fill, of_sft, policy_id, sampled_by
@@ -20,7 +21,6 @@ from turncredit.seeding import generator
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
 CEILINGS = {"flat_grpo": 0.50, "has_progressive": 0.58, "oracle_progress": 0.66, "random_credit": 0.43}
 START = 0.35
-MADE_BY = {"stage": "synthetic", "code": "synthetic", "config": {}, "config_hash": "", "inputs": {}, "seed": 0}
 
 
 def experiment(methods=tuple(CEILINGS), seeds=(0, 1), rounds=12, games=64, **more) -> Experiment:
@@ -128,43 +128,10 @@ def _turns(layout: Layout, config: Experiment, keys: dict) -> None:
         for copy in range(config.rollout.group_size):
             won, length = bool(rng.random() < chance(config, method, seed, round_)), int(rng.integers(3, 7))
             for turn in range(length):
-                last = turn == length - 1
-                rows.append(
-                    {
-                        "group_id": f"train-{round_}-{group}",
-                        "rollout_id": f"train-{round_}-{group}#{copy}",
-                        "turn": turn,
-                        "env": "household",
-                        "split": "train",
-                        "task_id": f"train-{round_}-{group}",
-                        "family": FAMILIES[group % 6],
-                        "goal": "put a clean mug in shelf.",
-                        "observation": f"You arrive at shelf {turn}. On the shelf {turn}, you see a mug 1.",
-                        "context_reset": turn == 0,
-                        "prompt_ids": [1, 2],
-                        "response_ids": [3],
-                        "response_logprobs": [-0.5],
-                        "response_text": f"go to shelf {turn + 1}",
-                        "action": f"go to shelf {turn + 1}",
-                        "valid": bool(rng.random() < 0.7),
-                        "well_formed": True,
-                        "admissible": ["look", f"go to shelf {turn + 1}"],
-                        "next_observation": f"You arrive at shelf {turn + 1}.",
-                        "reward": float(won and last),
-                        "progress_before": turn / length,
-                        "progress": (turn + 1) / length if won or not last else 0.5,
-                        "distance_before": length - turn,
-                        "distance": length - turn - 1 if won else -1,
-                        "done": last,
-                        "success": won,
-                        "score": float(won),
-                        "policy_id": policy_id(method, seed, round_ - 1),
-                        "agent": "transcript",
-                        "seed": seed,
-                        "temperature": config.rollout.temperature,
-                        "created_by": "synthetic",
-                    }
-                )
+                given = {"length": length, "success": won, "family": FAMILIES[group % 6]}
+                given |= {"valid": bool(rng.random() < 0.7), "policy_id": policy_id(method, seed, round_ - 1), "seed": seed}
+                name = f"train-{round_}-{group}"
+                rows.append(turn_row(name, f"{name}#{copy}", turn, temperature=config.rollout.temperature, **given))
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("turns")), path, "turns", MADE_BY)
 
 
@@ -233,28 +200,15 @@ def _branches(layout: Layout, place: dict) -> None:
     keys = tables.read(layout.path("turns", place), "turns").select([*tables.KEYS, "success"]).to_pylist()
     seed = place["seed"]
     rng = generator("branch", seed, len(keys))
-    rows = []
-    for row in keys:
-        truth = float(rng.normal() * 0.2)
-        rows.append(
-            {key: row[key] for key in tables.KEYS}
-            | {"policy_id": "x", "temperature": 1.0, "stratum": "all", "v_true": 0.5, "v_se": 0.07}
-            | {"q_true": 0.5 + truth, "q_se": 0.07, "advantage_true": truth, "advantage_true_se": 0.1}
-            | {"continuations": 24, "turns_played": 200, "replayed": True, "distance_change": None}
-            | dict.fromkeys(("v_reference", "q_reference", "advantage_reference", "advantage_reference_se"))
-        )
-    path = layout.path("branches", place)
+    rows = [branch_row(key, q=0.5 + float(rng.normal() * 0.2), policy_id="x") for key in keys]
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("branches")), path, "branches", MADE_BY)
 
 
-def _labels(layout: Layout, keys: dict) -> None:
-    turns = layout.path("turns", keys)
-    rows = []
-    for place, row in enumerate(tables.read(turns, "turns").select(list(tables.KEYS)).to_pylist()):
-        nothing = dict.fromkeys(("score", "tokens_in", "tokens_out", "seconds"))
-        said = {"role": "DENR"[place % 4], "evidence": "it moved", "reason": None}
-        rows.append(row | nothing | said | {"judge": "rule", "prompt_hash": "h", "cached": False})
-    path = layout.path("labels", keys, judge="rule", ask="role")
+def _labels(path: Path, turns: Path) -> None:
+    if path.exists():
+        return
+    keys = tables.read(turns, "turns").select(list(tables.KEYS)).to_pylist()
+    rows = [label_row(key, "DENR"[place % 4]) for place, key in enumerate(keys)]
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("labels")), path, "labels", MADE_BY)
 
 

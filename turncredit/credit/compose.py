@@ -154,7 +154,7 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
                 bonus_N[name] = bonus_N[name] + made.pop(name) if name in bonus_N else made.pop(name)
         columns.update(made)
     columns.update(bonus_N)
-    taken_N = {f"{name}_N": value for name, value in bonus_N.items() if method.estimator.takes(name)}
+    taken_N = {f"{name}_N": bonus_N[name] for name in BONUSES if name in bonus_N and method.estimator.takes(name)}
     base = dict(_call(method.estimator, turns, seed, **taken_N))
     advantage_N = base.pop("advantage")
     columns.update(base)

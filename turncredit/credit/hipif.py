@@ -30,7 +30,9 @@ PLAIN = frozenset(
 )
 
 
-def hipif(turns: Turns, *, penalty: NonNegative = 0.1, repeats: Count = 3, success_above: float | None = None) -> dict:
+def hipif(
+    turns: Turns, *, penalty: NonNegative = 0.1, repeats: Count = 3, success_above: float | None = None
+) -> dict[str, np.ndarray]:
     """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
 
     r_gr     a new subgoal that names no object or place seen so far in the rollout

@@ -37,7 +37,9 @@ def balanced_partition(length_M: np.ndarray, parts: int) -> list[np.ndarray]:
     heapq.heapify(heap)
     while len(heap) > 1:
         one, two = heapq.heappop(heap)[-1], heap[0][-1]
-        merged = [(a[0] + b[0], a[1] + b[1], a[2], (a[3], b[3])) for a, b in zip(one, two[::-1], strict=True)]
+        merged: list[_Part] = [
+            (a[0] + b[0], a[1] + b[1], a[2], (a[3], b[3])) for a, b in zip(one, two[::-1], strict=True)
+        ]
         merged.sort(reverse=True)  # the third entries differ, so the trees are never compared
         heapq.heapreplace(heap, _keyed(merged))
     found = [np.sort(np.array(_flat(part[3]), dtype=np.int64)) for part in heap[0][-1]]
@@ -96,11 +98,13 @@ def _keyed(state: list[_Part]) -> tuple[int, int, int, int, list[_Part]]:
 
 
 def _flat(tree: object) -> list[int]:
-    items, stack = [], [tree]
+    items: list[int] = []
+    stack = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, tuple):
             stack += node
         else:
+            assert isinstance(node, int)
             items.append(node)
     return items

@@ -140,7 +140,7 @@ def _from_file(text: str) -> Method:
     return Method(function_name, summary, part)
 
 
-def _guarded(function: Callable, where: str) -> Callable:
+def _guarded(function: Callable[..., Any], where: str) -> Callable[..., dict[str, np.ndarray]]:
     """`function` with its result checked: an array of N finite numbers, or columns with `advantage` among them."""
 
     def checked(turns: Turns, **params: Any) -> dict[str, np.ndarray]:
