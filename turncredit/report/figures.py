@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -368,7 +369,7 @@ def standalone_svg(figure: Figure, name: str) -> str:
     return _svg(figure, name, facecolor=PAPER)
 
 
-def _svg(figure: Figure, name: str, **options: str) -> str:
+def _svg(figure: Figure, name: str, **options: Any) -> str:
     buffer = io.StringIO()
     # A fixed salt and no date: the same numbers give the same bytes.
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):

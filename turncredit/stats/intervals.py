@@ -327,11 +327,13 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
     if lower is not None:
         parts.append(f"{LOWER} is {points(lower)} against {MIDDLE}, {'below' if lower.value < 0 else 'not below'} it")
     said = "; ".join(parts) + ("." if parts else "")
-    high_failed = upper is not None and upper.value < RAIL_MARGIN
-    low_failed = lower is not None and lower.value >= 0
+    high_failed = upper if upper is not None and upper.value < RAIL_MARGIN else None
+    low_failed = lower if lower is not None and lower.value >= 0 else None
     if high_failed or low_failed:
         # Where an interval still reaches the side that is asked for, the experiment may only be too small.
-        still_open = (not high_failed or upper.high >= RAIL_MARGIN) and (not low_failed or lower.low < 0)
+        still_open = (high_failed is None or high_failed.high >= RAIL_MARGIN) and (
+            low_failed is None or low_failed.low < 0
+        )
         tail = (
             "The intervals would still allow it: more seeds or games may decide."
             if still_open

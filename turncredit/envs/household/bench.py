@@ -11,7 +11,6 @@ from typing import Any
 from turncredit.envs.household.game import Game
 from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.profile import identify
-from turncredit.envs.protocol import Env
 
 ENGINES = ("alfworld", "textworld", "native")
 """In the order in which one process can measure them: `textworld` patches the package that `alfworld` is."""
@@ -70,7 +69,8 @@ def _native_game(data: Mapping[str, Any]) -> Game:
     return Game(*identify(data["pddl_domain"], data["grammar"]), data["pddl_problem"])
 
 
-def _opener(engine: str) -> Callable[[Mapping[str, Any]], Env]:
+def _opener(engine: str) -> Callable[[Mapping[str, Any]], Any]:
+    """What opens a game on an engine; each engine has its own kind of snapshot."""
     if engine == "native":
         return lambda data: NativeEnv(_native_game(data), _HORIZON)
     from turncredit.envs.household import textworld

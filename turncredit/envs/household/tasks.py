@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from turncredit.envs.household import generate, real
 from turncredit.envs.household.game import Game
@@ -14,8 +14,10 @@ from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.planner import distance
 from turncredit.envs.household.profile import PROFILES, TASK_PREFIX, UnsupportedGame, identify
 from turncredit.envs.household.settings import Settings
-from turncredit.envs.protocol import Env
 from turncredit.errors import UserError
+
+if TYPE_CHECKING:  # the reference engine is imported when it is asked for
+    from turncredit.envs.household.textworld import TextworldEnv
 
 NAME = "household"
 _GAMES_KEPT = 512
@@ -76,7 +78,7 @@ def _row(task_id: str, split: str, seed: int, source: str, game: Game, text: str
     }
 
 
-def open_task(row: Mapping[str, Any], settings: Settings) -> Env:
+def open_task(row: Mapping[str, Any], settings: Settings) -> NativeEnv | TextworldEnv:
     """An environment for a row of the tasks table; rollouts of one task share its parsed game.
 
     Raises UserError where the game is damaged, missing or of an unknown edition.
