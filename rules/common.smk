@@ -83,18 +83,22 @@ def part(stage):
 PARTS = {}
 
 
-def ask(stage):
-    """What a job of `stage` asks of the scheduler, from the block `resources`; memory grows with each retry."""
-    wanted = EXPERIMENT.resource(stage)
+def ask(*stages):
+    """What a job of these stages asks of the scheduler, from the block `resources`: the most that one of them asks.
+
+    Memory grows with each retry.
+    """
+    wanted = [EXPERIMENT.resource(stage) for stage in stages]
+    most = max(one.mem_mb for one in wanted)
 
     @known
     def memory(wildcards, attempt):
-        return wanted.mem_mb * attempt
+        return most * attempt
 
     return {
         "mem_mb": memory,
-        "runtime": wanted.runtime,
-        "gpu": wanted.gpu,
+        "runtime": max(one.runtime for one in wanted),
+        "gpu": max(one.gpu for one in wanted),
     }
 
 

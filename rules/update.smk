@@ -24,7 +24,7 @@ rule update:
         "../workflow_scripts/update.py"
 
 
-if LAST_ONLY:
+if LAST_ONLY and EXPERIMENT.granularity == "stage":
 
     use rule update as update_last with:
         output:

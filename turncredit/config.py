@@ -311,6 +311,12 @@ class Experiment(_Closed):
     keep_policies: Literal["all", "last"] = Field(
         "all", description="'last' deletes a round's policy once the next round and its evaluation have read it"
     )
+    granularity: Literal["stage", "round", "run"] = Field(
+        "stage",
+        description="what one job of a run does: one stage; all stages of rounds_per_job rounds; or the whole run. The "
+        "artifacts are the same",
+    )
+    rounds_per_job: int = Field(1, ge=1, description="with granularity round: how many rounds one job does")
     launcher: Literal["warm", "plain"] = Field(
         "warm", description="how local jobs start: forked from a warm process, or each as a process of its own"
     )
@@ -328,6 +334,12 @@ class Experiment(_Closed):
             )
         if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
             raise ValueError("methods and seeds must not repeat")
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_of_a_job(self) -> Experiment:
+        if self.granularity != "round" and self.rounds_per_job != 1:
+            raise ValueError(f"rounds_per_job belongs to granularity round; granularity is {self.granularity}")
         return self
 
     @model_validator(mode="after")
@@ -351,6 +363,11 @@ class Experiment(_Closed):
             if len(set(wanted)) < len(wanted):
                 raise ValueError(f"audit.{name} must not repeat")
         return self.model_copy(update={"audit": audit.model_copy(update={"run": run, "rounds": tuple(rounds)})})
+
+    def blocks(self) -> list[range]:
+        """The rounds that one job does, block by block; each round by itself with granularity `stage`."""
+        size = {"stage": 1, "round": self.rounds_per_job, "run": self.rounds}[self.granularity]
+        return [range(first, min(first + size, self.rounds + 1)) for first in range(1, self.rounds + 1, size)]
 
     def audited(self) -> list[tuple[int, int]]:
         """Every (seed, round) of the run `audit.run` that is audited."""

@@ -48,7 +48,8 @@ class OpenPolicy:
     def sampler(self, slots: int) -> Sampler:
         """A fresh engine for `slots` rollouts side by side: what it samples does not depend on what was done before."""
         eos = self.tokenizer.eos_id
-        return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos)
+        model = self._models.get(False)
+        return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model)
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:
         """This policy's model, whose weights an update has changed, as the policy that was saved in `folder`.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -96,9 +96,14 @@ class Store:
             return tables.read(path, schema, columns)
         return table if columns is None else table.select(list(columns))
 
+    def changed(self, path: str) -> None:
+        """Forget what is known of `path`, which was written."""
+        for known in (self._tables, self._policies, self._hashes):
+            known.pop(path, None)
+
     def put_table(self, path: str, table: pa.Table) -> None:
         """Remember a table that was written to `path`."""
-        self._hashes.pop(path, None)
+        self.changed(path)
         if self.keep:
             self._tables[path] = table
 
@@ -116,7 +121,7 @@ class Store:
 
     def put_policy(self, folder: str, policy: Any) -> None:
         """Remember a policy whose folder was written."""
-        self._hashes.pop(folder, None)
+        self.changed(folder)
         if self.keep:
             self._policies[folder] = policy
 
@@ -185,11 +190,14 @@ class Job:
             yield folder
             made_by = {**self.provenance(), "content": tables.file_hash(folder)}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
+        self.store.changed(self.output[name])
 
-    def provenance(self) -> dict[str, Any]:
-        """What the outputs are made from: stage, keys, slice, and the hashes of all inputs. The same for every run."""
+    def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """What the outputs are made from: stage, keys, slice, and the hashes of all inputs (but those `without`)."""
         inputs = {}
         for name, value in self.input.items():
+            if name in without:
+                continue
             if isinstance(value, str):
                 inputs[name] = self.store.hash(value)
             else:
@@ -197,18 +205,29 @@ class Job:
         config = {**self.at.keys, **self.config.model_dump(mode="json")}
         return tables.provenance(self.stage, config=config, hashes=inputs, seed=self.at.keys.get("seed"))
 
-    def is_made(self) -> bool:
-        """Whether every output is there and was made from what would make it now (whatever the code's commit)."""
-        if not all(os.path.exists(path) for path in self.output.values()):
+    def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
+        """Whether every output is there and was made from what would make it now (whatever the code's commit).
+
+        Paths in `deleted` are gone because nobody needs them any more: outputs that may be missing, inputs whose
+        content is not compared.
+        """
+        there = [path for path in self.output.values() if path not in deleted]
+        if not all(os.path.exists(path) for path in there):
             return False
-        wanted = _comparable(self.provenance())
-        made = [made_from(path) for path in self.output.values()]
-        return all(_comparable(one) == wanted for one in made if one is not None) and any(made)
+        gone = {name for name, value in self.input.items() if value in deleted}
+        try:
+            wanted = _comparable(self.provenance(without=gone), gone)
+        except FileNotFoundError:
+            return False
+        made = [made_from(path) for path in there]
+        return all(_comparable(one, gone) == wanted for one in made if one is not None) and any(made)
 
 
-def _comparable(made_by: Mapping[str, Any]) -> dict[str, Any]:
-    keys = ("stage", "config_hash", "inputs", "seed")
-    return {key: made_by.get(key) for key in keys} | {"version": str(made_by.get("code")).partition("+")[0]}
+def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
+    """What of a provenance must be the same for an artifact to be the same."""
+    inputs = {name: value for name, value in (made_by.get("inputs") or {}).items() if name not in without}
+    version = str(made_by.get("code")).partition("+")[0]
+    return {**{key: made_by.get(key) for key in ("stage", "config_hash", "seed")}, "inputs": inputs, "code": version}
 
 
 def made_from(path: str | Path) -> dict[str, Any] | None:

@@ -85,10 +85,15 @@ def run(stage: str, snakemake: Any = None) -> None:
         Path(described.log).parent.mkdir(parents=True, exist_ok=True)
         if snakemake is not None:
             write_json(_job_file(described.log), asdict(described))
+    carry_out(described, lambda: load(stage).run(described.job()))
+
+
+def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
+    """Do a job's work: announced, logged and measured. Ends the process where it fails."""
     with logged(described.log) as say, watch.announced(described.rule, described.label) as tell:
         line, status = "", 0
         try:
-            metrics = measured(stage, described.output, lambda: load(stage).run(described.job()))
+            metrics = measured(described.stage, described.output, work)
         except UserError as error:
             line, status = f"{described.label}: {error}", 2
         except Exception as error:

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from turncredit.errors import UserError, nearest
 from turncredit.policy.sampling import Sampler
 
+if TYPE_CHECKING:
+    import torch
 
-def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int) -> Sampler:
+
+def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, with `slots` rollouts side by side.
 
     `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the
     whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.
+
+    `model` is the policy's model where it is in memory already, adapters merged: what takes weights of a model takes
+    them from there instead of the folder.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep
 
-        return Lockstep(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+        return Lockstep(folder, slots=slots, dtype=dtype, eos_id=eos_id, weights=_weights(model))
     if engine == "transformers":
         from turncredit.policy.engines.transformers import Generate
 
-        return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+        return Generate(folder, slots=slots, dtype=dtype, eos_id=eos_id, model=model)
     if engine == "vllm":
         from turncredit.policy.engines.vllm import Vllm
 
         return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id)
     raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
+
+
+def _weights(model: Any) -> Mapping[str, torch.Tensor] | None:
+    return None if model is None else {name: tensor.detach() for name, tensor in model.state_dict().items()}

@@ -9,7 +9,7 @@ in the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,9 +44,11 @@ class Lockstep:
     `tokens_read` and `passes` count what the model did: tokens read, sampled ones and wrong guesses included.
     """
 
-    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
+    def __init__(
+        self, folder: str, *, slots: int, dtype: str, eos_id: int, weights: Mapping[str, torch.Tensor] | None = None
+    ):
         self.slots, self.eos_id = slots, eos_id
-        self._model = Ragged(folder, rows=slots, dtype=dtype)
+        self._model = Ragged(folder, rows=slots, dtype=dtype, weights=weights)
         self._guesses = Guesses(eos_id)
         self._cached: list[list[int]] = [[] for _ in range(slots)]  # the tokens in a slot's cache
         self._pending = [-1] * slots  # a slot's last sampled token, not read by the model yet

@@ -8,7 +8,7 @@ reads the caches of neighbouring rows in place.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -43,9 +43,12 @@ class Layer:
 
 
 class Ragged:
-    """Weights, and a cache for each of `rows` rows. Which of its positions count is the caller's to know."""
+    """Weights (of `folder`, or as given), and a cache for each of `rows` rows.
 
-    def __init__(self, folder: str, *, rows: int, dtype: str):
+    Which of its positions count is the caller's to know.
+    """
+
+    def __init__(self, folder: str, *, rows: int, dtype: str, weights: Mapping[str, torch.Tensor] | None = None):
         config = read_config(folder)
         if config["model_type"] not in SUPPORTED:
             raise UserError(
@@ -65,12 +68,12 @@ class Ragged:
         steps = torch.zeros(2 * self._limit, device=self.device, dtype=self._dtype)
         steps[self._limit :] = float("-inf")
         self._visible = steps.as_strided((self._limit, self._limit), (1, 1))
-        self._load(read_weights(folder), config["num_hidden_layers"])
+        self._load(read_weights(folder) if weights is None else weights, config["num_hidden_layers"])
         self._buffers = [(self.embed.new_empty(0), self.embed.new_empty(0)) for _ in self.layers]
         #: Of one position of one row, keys and values of all layers.
         self.position_bytes = 2 * len(self.layers) * self._kv * self._dim * self.embed.element_size()
 
-    def _load(self, weights: dict[str, torch.Tensor], layers: int) -> None:
+    def _load(self, weights: Mapping[str, torch.Tensor], layers: int) -> None:
         def take(name: str) -> torch.Tensor:
             return weights[name].to(self.device, self._dtype)
 

@@ -13,9 +13,9 @@ from turncredit.policy.sampling import Request, Response, device, draw
 class Generate:
     """Left-padded batches through the model's own forward pass and cache."""
 
-    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
+    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int, model: torch.nn.Module | None = None):
         self.slots, self.eos_id = slots, eos_id
-        self._model = load_model(folder, dtype=dtype).to(device()).eval()
+        self._model = (load_model(folder, dtype=dtype).to(device()) if model is None else model).eval()
         self._context: list[list[int]] = [[] for _ in range(slots)]
 
     @torch.inference_mode()

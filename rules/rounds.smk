@@ -1,0 +1,111 @@
+# With granularity round or run one job does all stages of some rounds of a run, in one process, with the same artifacts
+# as job by job (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts) and audits
+# stay jobs of their own. A method's artifacts depend on what it reads, so methods that read alike share rules: one for
+# each block of rounds.
+#
+# Outputs are flagged `update`: Snakemake then leaves what a killed or failed job has made for the next try, which takes
+# from it what was made from what would make it now. That needs keep-incomplete (profiles/default, slurm/).
+
+
+from turncredit.workflow import rounds as fused
+
+
+def outputs_of_block(method, block):
+    """The artifacts of a block's stages, for all methods that read like `method`: method and seed stay wildcards."""
+    steps = fused.steps_of_block(PLAN, method, EXPERIMENT.seeds[0], block)
+    passing = fused.passing_policies(PLAN, method, EXPERIMENT.seeds[0], block)
+    patterns = []
+    for stage, at in steps:
+        for kind in load(stage).OUTPUTS.values():
+            if (
+                layout.ARTIFACTS[kind].folder
+                and PLAN.layout.path(kind, at.keys) in passing
+            ):
+                continue
+            keys = {**at.keys, "method": "{method}", "seed": "{seed}"}
+            keys["policy"] = "{method}" if at.policy == method else at.policy
+            path = PLAN.layout.path(kind, keys)
+            patterns.append(
+                update(directory(path) if layout.ARTIFACTS[kind].folder else path)
+            )
+    return patterns
+
+
+def reads_of_block(block):
+    @known
+    def files(wildcards):
+        method, seed = wildcards.method, int(wildcards.seed)
+        return fused.inputs_of_block(
+            PLAN, fused.steps_of_block(PLAN, method, seed, block)
+        )
+
+    return files
+
+
+def parts_of_block(block):
+    """Params: each stage's part of the configuration, for the first and the last of its rounds."""
+
+    @known
+    def slices(wildcards):
+        if (wildcards.method, block[0]) not in BLOCK_PARTS:
+            steps = fused.steps_of_block(
+                PLAN, wildcards.method, EXPERIMENT.seeds[0], block
+            )
+            BLOCK_PARTS[wildcards.method, block[0]] = {
+                f"{stage} {at.round:02d}": PLAN.slice(stage, at).model_dump(mode="json")
+                for stage, at in steps
+            }
+        return BLOCK_PARTS[wildcards.method, block[0]]
+
+    return slices
+
+
+BLOCK_PARTS = {}
+
+#: methods by what their rounds read and make
+ALIKE = {}
+if EXPERIMENT.granularity != "stage":
+    for method, _ in EXPERIMENT.runs():
+        first = [
+            (stage, str(at).replace(method, "{method}"))
+            for stage, at in fused.steps_of_block(
+                PLAN, method, 0, range(1, min(EXPERIMENT.rounds, 2) + 1)
+            )
+        ]
+        ALIKE.setdefault(str(first), []).append(method)
+
+for number, methods in enumerate(ALIKE.values(), start=1):
+    for block in EXPERIMENT.blocks():
+
+        rule:
+            name:
+                f"rounds_{block[0]:02d}_{block[-1]:02d}_{number}"
+            input:
+                reads_of_block(block),
+            output:
+                outputs_of_block(methods[0], block),
+            wildcard_constraints:
+                method="|".join(methods),
+            priority: 1000 - block[0]
+            conda:
+                PLAYING
+            threads: max(threads(stage) for stage in fused.STAGES)
+            resources:
+                **ask(*fused.STAGES),
+            params:
+                config=parts_of_block(block),
+                rounds=list(block),
+            message:
+                "Rounds {params.rounds} of {wildcards.method}, seed {wildcards.seed}"
+            script:
+                "../workflow_scripts/rounds.py"
+
+
+if ALIKE:
+    # What a block makes is made by its rule; the rules of single stages make the rest (audits, what methods share).
+    blocks = [
+        f"rounds_{block[0]:02d}_{block[-1]:02d}_{number}"
+        for number in range(1, len(ALIKE) + 1)
+        for block in EXPERIMENT.blocks()
+    ]
+    workflow.ruleorder(*blocks, *fused.STAGES)

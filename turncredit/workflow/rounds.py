@@ -1,0 +1,143 @@
+"""Several rounds of a run in one process (`granularity: round` or `run`): the same artifacts as job by job.
+
+Each stage runs as it does in a job of its own, with the same inputs, slice of the configuration, log, metrics and
+provenance; tables and weights that one stage has made, the next takes from memory. A stage whose artifacts are there,
+made from what would make them now, is left out: so a killed job loses at most the stage that it was in.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from turncredit.config import from_mapping
+from turncredit.files import write_json
+from turncredit.layout import LOGS, fill
+from turncredit.stages.job import At, Job, Store
+from turncredit.stages.plan import Plan, load
+from turncredit.workflow import job as jobs
+
+#: The stages that the rounds of a run may have.
+STAGES = ("rollout", "label", "hiddens", "credit_model", "values", "credit", "update", "eval")
+
+Step = tuple[str, At]
+
+
+def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
+    """The stages of one round of a run, in order, with their keys.
+
+    What methods share is not among them: games, the SFT policy, and its rollouts with their labels and hidden states.
+    """
+    turns = plan.turns_at(method, seed, round)
+    own = replace(turns, method=method)
+    needs = plan.method(method).needs
+    if round > 1:
+        yield "rollout", turns
+        if "labels" in needs:
+            yield "label", plan.labels_at(turns, method)
+        if "values" in needs:
+            yield "hiddens", plan.hiddens_at(turns, method)
+    if "values" in needs:
+        yield "credit_model", own
+        yield "values", own
+    yield "credit", own
+    run = At(method=method, seed=seed, round=round)
+    yield "update", run
+    if round in plan.experiment.eval_rounds():
+        yield "eval", run
+
+
+def steps_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Step]:
+    """The stages of several rounds of a run, in order."""
+    return [step for round in rounds for step in steps_of_round(plan, method, seed, round)]
+
+
+def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
+    """Every path that these stages make, what they measure included."""
+    paths = {path for step in steps for path in plan.outputs(*step).values()}
+    return paths | {plan.metrics(*step) for step in steps}
+
+
+def inputs_of_block(plan: Plan, steps: Sequence[Step]) -> list[str]:
+    """What these stages read that others make, each path once."""
+    inside = made_inside(plan, steps)
+    paths: dict[str, None] = {}
+    for step in steps:
+        for value in plan.inputs(*step).values():
+            paths.update(dict.fromkeys([value] if isinstance(value, str) else value))
+    return [path for path in paths if path not in inside]
+
+
+def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
+    """The policies of these rounds that are deleted when the next round is done (`keep_policies: last`).
+
+    Each with the next round's log of updates: where that is there and the policy is not, it was deleted.
+
+    Kept are the block's last one, which the next job reads, and those that sampled the audited rounds.
+    """
+    if plan.experiment.keep_policies == "all":
+        return {}
+    audited = {round - 1 for _, round in plan.experiment.audited()} if plan.experiment.audit.run == method else set()
+    passing = [round for round in rounds if round != rounds[-1] and round not in audited]
+    path = plan.layout.path
+    return {
+        path("policy", method=method, seed=seed, round=round): path(
+            "updates", method=method, seed=seed, round=round + 1
+        )
+        for round in passing
+    }
+
+
+def run(snakemake: Any) -> None:
+    """Run the rounds that Snakemake's job names; what goes wrong in a stage is one line and ends the job."""
+    plan = Plan(from_mapping(snakemake.config), Path(str(snakemake.output[0])).parts[0])
+    method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
+    run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
+    for path in map(str, snakemake.output):  # also of what was there already: it is what these inputs make
+        os.utime(path)
+
+
+def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
+    """Make what is not there yet of these rounds of a run, stage after stage, in this process."""
+    store = Store(keep=True)
+    passing = passing_policies(plan, method, seed, rounds)
+    games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
+    for number, round in enumerate(rounds):
+        for stage, at in steps_of_round(plan, method, seed, round):
+            job = plan.job(stage, at, threads=min(threads, plan.experiment.resource(stage).threads), store=store)
+            if not job.is_made(deleted=_gone(passing)) or not os.path.exists(plan.metrics(stage, at)):
+                _run_stage(plan, job)
+        if number:
+            before = plan.policy_before(method, seed, round)
+            if before in passing:
+                shutil.rmtree(before, ignore_errors=True)
+        policy = plan.layout.path("policy", method=method, seed=seed, round=round)
+        store.forget([*games, policy, plan.layout.path("sft_policy")])
+
+
+def _gone(passing: Mapping[str, str]) -> list[str]:
+    return [policy for policy, after in passing.items() if os.path.exists(after) and not os.path.exists(policy)]
+
+
+def _run_stage(plan: Plan, job: Job) -> None:
+    """One stage as a job of its own would run it: announced, logged and measured. Ends the process where it fails."""
+    output = {**job.output, "metrics": plan.metrics(job.stage, job.at)}
+    log = f"{plan.layout.root}/{fill(LOGS[job.stage], job.at.keys)}"
+    described = jobs.Description(
+        stage=job.stage,
+        rule=job.stage,
+        slice=job.config.model_dump(mode="json"),
+        config=plan.experiment.model_dump(mode="json"),
+        input=job.input,
+        output=output,
+        wildcards={key: str(value) for key, value in job.at.keys.items()},
+        log=log,
+        threads=job.threads,
+    )
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    write_json(Path(log).with_suffix(".job.json"), asdict(described))
+    jobs.carry_out(described, lambda: load(job.stage).run(job))
