@@ -295,7 +295,7 @@ class TrainerState:
 
 def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> None:
     if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
         if hasattr(model, "enable_input_require_grads"):
             model.enable_input_require_grads()
 
