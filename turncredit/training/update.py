@@ -230,6 +230,7 @@ class Objective:
                 outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
                 row["clip_fraction"] += float(outside.float().sum()) / total
                 row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
+                assert entropy is not None
                 row["entropy"] += float(entropy.sum()) / total
         return row
 
