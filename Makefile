@@ -1,6 +1,7 @@
 # make demo     the default experiment on this machine's CPU, and its report
 # make setup    the environment alone: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
+# make test-fast  those that take a minute, for while one writes: no Snakemake, no reference engine
 # make lint     style, types, and what may import what
 # make docs     the documentation as a site, in site/; make docs-serve: the same, built again at each change
 # make test-vllm  the judge against a real vLLM server on the CPU (an environment of its own, 3.5 GB)
@@ -16,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-fast test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -28,6 +29,9 @@ READY := .venv/.ready
 LINT_READY := .venv/.ready-lint
 DOCS_READY := .venv/.ready-docs
 TEST_READY := .venv/.ready-test
+# A file's tests stay in one process, so that what they share is made once; in the order of the files, so that the
+# longest (tests/pipeline) are not the last.
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 COMPILERS := g++ cmake make libffi-dev python3-dev
 
 setup: $(READY)
@@ -69,7 +73,10 @@ $(TEST_READY): $(LINT_READY) requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it watches processes and signals
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --ignore tests/pipeline/test_launch.py
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
+
+test-fast: $(LINT_READY)
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not reference"
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py

@@ -54,6 +54,12 @@ class Pipeline:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "pipeline" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
+
+
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory) -> Pipeline:
     return Pipeline(tmp_path_factory.mktemp("pipeline"))

@@ -80,7 +80,7 @@ def test_adapters_and_gradient_checkpointing_change_nothing(model, batch):
             torch.nn.init.normal_(parameter, std=0.3)
     expected = gradients(adapted, whole(adapted.get_base_model(), *batch))
     assert agree(gradients(adapted, states_at(adapted, *batch)), expected)
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.activation_checkpointing_enable({"use_reentrant": False})
     adapted.enable_input_require_grads()
     assert agree(gradients(adapted, states_at(adapted, *batch)), expected)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,13 +96,11 @@ def gradients(
     model = policy.model(trainable=True).eval()
     temperature = turns.column("temperature")[0].as_py()
     sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, tokens_per_pass)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for method in methods:
         for measure, numbers in measures(sums, method).items():
-            known = [float(number) if np.isfinite(number) else None for number in numbers]
-            rows.append(
-                {"method": method, "measure": measure, **dict(zip(("value", "low", "high"), known, strict=True))}
-            )
+            value, low, high = (float(number) if np.isfinite(number) else None for number in numbers)
+            rows.append({"method": method, "measure": measure, "value": value, "low": low, "high": high})
     metrics = {"rollouts": float(len(group_R)), "groups": float(group_R.max() + 1)}
     ratios = [row["value"] for row in rows if row["measure"] == "snr" and row["value"] is not None]
     table = pa.Table.from_pylist(rows, schema=tables.schema("gradients"))

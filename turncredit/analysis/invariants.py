@@ -144,9 +144,8 @@ class Round:
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
         }
         side = {need: there[need] for need in self.method(name).needs}
-        if None in side.values():
-            return None
-        return Turns(self.table, {need: tables.read(path, need) for need, path in side.items()}, self.turns.where)
+        read = {need: tables.read(path, need) for need, path in side.items() if path is not None}
+        return Turns(self.table, read, self.turns.where) if read.keys() == side.keys() else None
 
     @property
     def credit_seed(self) -> int:

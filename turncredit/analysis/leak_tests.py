@@ -267,7 +267,7 @@ def _donors(length_R: np.ndarray, turns: int, rng: np.random.Generator) -> tuple
 
 def _even_length(length_R: np.ndarray, won_R: np.ndarray) -> int:
     """How many turns the view `equal_length` shows: as many as `LONG_ENOUGH` of the successes go on after."""
-    ends: Sequence[int] = length_R[won_R] if won_R.any() else length_R
+    ends = length_R[won_R] if won_R.any() else length_R
     return int(np.quantile(ends, 1 - LONG_ENOUGH, method="lower")) - 1
 
 

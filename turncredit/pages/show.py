@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,14 @@ from rich.text import Text
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
-from turncredit.layout import Keys, Layout, round_name, sampled_by
+from turncredit.layout import Layout, round_name, sampled_by
 from turncredit.pages.data import CLEAR
 from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
 from turncredit.terminal import console, plain_table
+
+#: keys of an artifact that is there
+Found = dict[str, str | int]
 
 BAR = 12  # cells on each side of zero
 
@@ -78,7 +82,7 @@ def find(what: str, results: Path) -> Tables:
     path = Path(what)
     if path.is_file() or path.is_dir():
         return _at(path)
-    rounds: dict[str, tuple[Layout, Keys]] = {}
+    rounds: dict[str, tuple[Layout, Found]] = {}
     if results.is_dir():
         for folder in experiment_folders(results):
             layout = Layout(folder)
@@ -91,9 +95,9 @@ def find(what: str, results: Path) -> Tables:
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 
 
-def _rounds(layout: Layout) -> dict[str, Keys]:
+def _rounds(layout: Layout) -> dict[str, Found]:
     """The rounds of an experiment's runs, and of the SFT policy's turns, by their short names."""
-    rounds: dict[str, Keys] = {
+    rounds: dict[str, Found] = {
         round_name(row.method, row.seed, row.round): row._asdict()
         for row in run_rounds(layout, read_config(layout.root))
     }
@@ -109,7 +113,7 @@ def _at(path: Path) -> Tables:
     if root is not None:
         layout, experiment = Layout(root), read_config(root)
         located = layout.locate(path)
-        keys: Keys | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
+        keys: Found | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
         if keys is not None:
             if "policy" not in keys:
                 method, round_ = str(keys["method"]), int(keys["round"])
@@ -120,7 +124,7 @@ def _at(path: Path) -> Tables:
     return Tables(path, [], [], None)
 
 
-def _of_round(layout: Layout, keys: Keys) -> Tables:
+def _of_round(layout: Layout, keys: Found) -> Tables:
     """The turns of a round and what is known of them; `keys` are the turns' own and, for a run's round, its method."""
     turns = Path(layout.path("turns", keys))
     if not turns.exists():
@@ -343,7 +347,7 @@ def _facts(row: dict) -> list[str]:
     return facts
 
 
-def _state(name: str, value: float) -> str:
+def _state(name: str, value: Any) -> str:
     return "unreachable" if name == "distance" and value < 0 else f"{value:.3g}"
 
 

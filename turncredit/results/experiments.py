@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.errors import UserError
-from turncredit.layout import SFT, Layout, artifact, of_sft, refuse_old, sampled_by
+from turncredit.layout import SFT, Keys, Layout, artifact, of_sft, refuse_old, sampled_by
 
 #: Who pays for what is no run's: shared by all runs; ground truth and what is measured against it, which no run needs.
 SHARED, AUDIT = "shared", "audit"
@@ -84,7 +84,7 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
         if not of_sft(policy):
             begun.add((policy, seed, round_))
     for method, seed in experiment.runs():
-        keys = {"policy": sampled_by(experiment, method, 1), "method": method, "seed": seed, "round": 1}
+        keys: Keys = {"policy": sampled_by(experiment, method, 1), "method": method, "seed": seed, "round": 1}
         if Path(layout.path("credits", keys)).exists():
             begun.add((method, seed, 1))
     return [

@@ -28,7 +28,7 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
         played = player.play(
             starts,
             temperature=mode.temperature,
-            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(modes)),
+            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(modes)),  # type: ignore[misc]
         )
         for rollout in played:
             task = rollout.start.task

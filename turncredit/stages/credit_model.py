@@ -6,6 +6,7 @@ update. The model of round 1 is untrained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -53,7 +54,7 @@ def run(job: Job) -> dict[str, float]:
     previous = next((load(folder) for folder in job.paths("previous")), None)
     if previous is not None:
         check_settings(previous, settings, job.paths("previous")[0])
-    credits = job.paths("credits") or [None] * len(job.paths("turns"))
+    credits: Sequence[str | None] = job.paths("credits") or [None] * len(job.paths("turns"))
     rounds = [
         replay.load(
             job.store.table(turns, columns=replay.COLUMNS),

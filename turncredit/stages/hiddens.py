@@ -42,8 +42,8 @@ def run(job: Job) -> dict[str, float]:
     table = hiddens(
         job.policy("policy"),
         turns,
-        read=at.read,
-        point=at.point,
+        read=at.read,  # type: ignore[arg-type]  # the layout allows no other
+        point=at.point,  # type: ignore[arg-type]
         tokens_per_pass=config.tokens_per_pass,
         where=job.path("turns"),
     )

@@ -60,7 +60,8 @@ class At:
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> At:
         """The keys in Snakemake's wildcards."""
-        return cls(**{key: int(value) if key in ("seed", "round") else value for key, value in wildcards.items()})
+        keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
+        return cls(**keys)
 
     @property
     def keys(self) -> dict[str, str | int]:
@@ -203,7 +204,8 @@ class Job:
             else:
                 inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
         config = {**self.at.keys, **self.config.model_dump(mode="json")}
-        return tables.provenance(self.stage, config=config, hashes=inputs, seed=self.at.keys.get("seed"))
+        seed = self.at.seed if self.at.seed >= 0 else None
+        return tables.provenance(self.stage, config=config, hashes=inputs, seed=seed)
 
     def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
         """Whether every output is there and was made from what would make it now (whatever the code's commit).

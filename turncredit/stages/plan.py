@@ -170,7 +170,8 @@ class Plan:
     def slice(self, stage: str, at: At) -> Slice:
         """The part of the configuration that decides what a job makes."""
         keys = getattr(load(stage), "VARIES_BY", VARIES_BY)
-        which = stage, At(**{key: value for key, value in at.keys.items() if key in keys})
+        varied: dict[str, Any] = {key: value for key, value in at.keys.items() if key in keys}
+        which = stage, At(**varied)
         if which not in self._slices:
             self._slices[which] = load(stage).config(self, at)
         return self._slices[which]

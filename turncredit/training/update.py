@@ -230,6 +230,7 @@ class Objective:
                 outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
                 row["clip_fraction"] += float(outside.float().sum()) / total
                 row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
+                assert entropy is not None
                 row["entropy"] += float(entropy.sum()) / total
         return row
 
@@ -295,7 +296,7 @@ class TrainerState:
 
 def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> None:
     if settings.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
         if hasattr(model, "enable_input_require_grads"):
             model.enable_input_require_grads()
 
