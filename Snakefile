@@ -14,16 +14,21 @@ include: "rules/hiddens.smk"
 include: "rules/credit_model.smk"
 include: "rules/values.smk"
 include: "rules/credit.smk"
-include: "rules/update.smk"
 include: "rules/eval.smk"
-include: "rules/rounds.smk"
+include: "rules/rounds.smk" if FUSED else "rules/update.smk"
 include: "rules/branch.smk"
 include: "rules/fidelity.smk"
 include: "rules/gradients.smk"
 include: "rules/leaks.smk"
 include: "rules/rollout_invariants.smk"
 include: "rules/pages.smk"
-include: "rules/invariants.smk"
+
+
+if not FUSED:
+
+    include: "rules/invariants.smk"
+
+
 include: "rules/report.smk"
 include: "rules/track.smk"
 

@@ -27,11 +27,17 @@ def checked_plan():
 
 PLAN = checked_plan()
 EXPERIMENT = PLAN.experiment
+#: Whether one job does the stages of whole rounds (rules/rounds.smk).
+FUSED = EXPERIMENT.granularity != "stage"
 #: Environments, for `--sdm conda`; without that option they are ignored.
 CORE = "../envs_conda/core.yaml"
 PLAYING = (
     "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.policy.engine == "vllm" else CORE
 )
+
+
+#: Turns that methods share.
+SHARED = f"{layout.SFT}-{layout.SAMPLING}"
 
 
 wildcard_constraints:

@@ -5,6 +5,8 @@ rule eval:
         **makes("eval"),
     log:
         PLAN.layout.log("eval"),
+    wildcard_constraints:
+        method=layout.SFT if FUSED else layout.KEYS["method"],
     priority: evaluation_later
     conda:
         PLAYING

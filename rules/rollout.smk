@@ -8,6 +8,8 @@ rule rollout:
         **makes("rollout"),
     log:
         PLAN.layout.log("rollout"),
+    wildcard_constraints:
+        policy=SHARED if FUSED else layout.KEYS["policy"],
     priority: earlier_first
     conda:
         PLAYING

@@ -34,10 +34,7 @@ def outputs_of_block(method, block):
 def reads_of_block(block):
     @known
     def files(wildcards):
-        method, seed = wildcards.method, int(wildcards.seed)
-        return fused.inputs_of_block(
-            PLAN, fused.steps_of_block(PLAN, method, seed, block)
-        )
+        return fused.inputs_of_block(PLAN, wildcards.method, int(wildcards.seed), block)
 
     return files
 
@@ -64,7 +61,7 @@ BLOCK_PARTS = {}
 
 #: methods by what their rounds read and make
 ALIKE = {}
-if EXPERIMENT.granularity != "stage":
+if FUSED:
     for method, _ in EXPERIMENT.runs():
         first = [
             (stage, str(at).replace(method, "{method}"))
@@ -108,4 +105,13 @@ if ALIKE:
         for number in range(1, len(ALIKE) + 1)
         for block in EXPERIMENT.blocks()
     ]
-    workflow.ruleorder(*blocks, *fused.STAGES)
+    workflow.ruleorder(
+        *blocks,
+        "rollout",
+        "label",
+        "hiddens",
+        "credit_model",
+        "values",
+        "credit",
+        "eval",
+    )

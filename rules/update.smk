@@ -24,7 +24,7 @@ rule update:
         "../workflow_scripts/update.py"
 
 
-if LAST_ONLY and EXPERIMENT.granularity == "stage":
+if LAST_ONLY and not FUSED:
 
     use rule update as update_last with:
         output:

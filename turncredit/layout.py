@@ -31,11 +31,11 @@ ROLLOUTS = "rollouts/{policy}/seed{seed}/round{round}"
 RUNS = "runs/{method}/seed{seed}"
 RUN = RUNS + "/round{round}"
 
-_SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
+SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 #: What a key may be, as regular expressions.
 KEYS: dict[str, str] = {
-    "policy": rf"{SFT}-{_SAMPLING}|{_NAME}",
+    "policy": rf"{SFT}-{SAMPLING}|{_NAME}",
     "method": _NAME,
     "seed": r"\d+",
     "round": r"\d\d|[1-9]\d\d",

@@ -36,13 +36,24 @@ def all_updates(plan: Plan) -> list[str]:
     ]
 
 
+def finished_runs(plan: Plan) -> list[str]:
+    """What training and evaluation leave of all runs.
+
+    Where one job does whole rounds, a run's invariants are the last that it makes and stand for the rest.
+    """
+    if plan.experiment.granularity == "stage":
+        return [*all_evaluations(plan), *all_updates(plan)]
+    path = plan.layout.path
+    sft = [path("evals", method=SFT, seed=0, round=round) for round in plan.experiment.eval_rounds()]
+    return [*sft, *(path("invariants", method=method, seed=seed) for method, seed in plan.experiment.runs())]
+
+
 def inputs(plan: Plan, at: At) -> Inputs:
     """Everything that the report shows, and the resolved configuration."""
     path = plan.layout.path
     return {
         "config": path("config"),
-        "evals": all_evaluations(plan),
-        "updates": all_updates(plan),
+        "runs": finished_runs(plan),
         "invariants": [path("invariants", method=method, seed=seed) for method, seed in plan.experiment.runs()],
         "audit": [path for at in plan.audited for path in plan.audit_outputs(at)],
     }

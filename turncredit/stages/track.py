@@ -7,7 +7,7 @@ from pathlib import Path
 from turncredit.config import TrackingConfig
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
-from turncredit.stages.report import all_evaluations, all_updates
+from turncredit.stages.report import finished_runs
 
 
 class Config(Slice):
@@ -25,8 +25,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The last of what training leaves, and the resolved configuration."""
     return {
         "config": plan.layout.path("config"),
-        "evals": all_evaluations(plan),
-        "updates": all_updates(plan),
+        "runs": finished_runs(plan),
     }
 
 

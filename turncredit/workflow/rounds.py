@@ -22,13 +22,13 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
-STAGES = ("rollout", "label", "hiddens", "credit_model", "values", "credit", "update", "eval")
+STAGES = ("rollout", "label", "hiddens", "credit_model", "values", "credit", "update", "eval", "invariants")
 
 Step = tuple[str, At]
 
 
 def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
-    """The stages of one round of a run, in order, with their keys.
+    """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
 
     What methods share is not among them: games, the SFT policy, and its rollouts with their labels and hidden states.
     """
@@ -49,6 +49,8 @@ def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[S
     yield "update", run
     if round in plan.experiment.eval_rounds():
         yield "eval", run
+    if round == plan.experiment.rounds:
+        yield "invariants", At(method=method, seed=seed)
 
 
 def steps_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Step]:
@@ -62,8 +64,15 @@ def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
     return paths | {plan.metrics(*step) for step in steps}
 
 
-def inputs_of_block(plan: Plan, steps: Sequence[Step]) -> list[str]:
-    """What these stages read that others make, each path once."""
+def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
+    """What the block waits for: in the first one what its stages read that others make, each path once.
+
+    Later blocks read the same again and what earlier blocks made; all of it is there when the policy of the round
+    before is. Naming it alone keeps the planning of many runs short.
+    """
+    if rounds[0] > 1:
+        return [plan.policy_before(method, seed, rounds[0])]
+    steps = steps_of_block(plan, method, seed, rounds)
     inside = made_inside(plan, steps)
     paths: dict[str, None] = {}
     for step in steps:
