@@ -25,7 +25,9 @@ from turncredit.analysis.leak_measures import Measured, measured, outcome_auc
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
 from turncredit.credit_models import replay, train
-from turncredit.credit_models.settings import KINDS, CriticSettings, TurnRDSettings
+from turncredit.credit_models.critic import CriticSettings
+from turncredit.credit_models.protocol import load_kind
+from turncredit.credit_models.turnrd import TurnRDSettings
 from turncredit.errors import UserError
 from turncredit.stats.bootstrap import BLOCKS, Resamples
 
@@ -172,7 +174,7 @@ def test_credit_is_compared_with_itself_and_with_the_truth(tmp_path):
 
 def test_a_model_that_has_not_been_trained_says_nothing_and_no_more(tmp_path):
     rollouts, won_R = told()
-    model = train.fresh("turn_value", KINDS["turn_value"], HIDDEN_SIZE, seed=0)
+    model = train.fresh("turn_value", load_kind("turn_value").settings, HIDDEN_SIZE, seed=0)
     found = found_by(model, tmp_path, rollouts, won_R)
     assert set(found) == {("length_only", "outcome_auc")}
     assert measures.verdict(found).startswith("not trained yet")
@@ -209,7 +211,7 @@ def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
     models = {}
     for name in names:
         kind = resolve(name).model
-        model = train.fresh(kind, KINDS[kind], HIDDEN_SIZE, seed=0)
+        model = train.fresh(kind, load_kind(kind).settings, HIDDEN_SIZE, seed=0)
         model.steps = 100  # as if trained: all have something to say
         models[name] = tmp_path / name
         models[name].mkdir()
@@ -230,7 +232,7 @@ def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
 def test_hidden_states_of_another_width_are_one_clear_line(tmp_path):
     rollouts, won_R = told()
     turns, hiddens = written(tmp_path / "round", rollouts, won_R)
-    model = train.fresh("critic", KINDS["critic"], HIDDEN_SIZE + 1, seed=0)
+    model = train.fresh("critic", load_kind("critic").settings, HIDDEN_SIZE + 1, seed=0)
     (tmp_path / "ppo").mkdir()
     train.save(model, tmp_path / "ppo", {})
     given = {"experiment": from_mapping({"methods": ["ppo"]}), "seed": 0, "round": 2, "side": {}, "branches": None}

@@ -6,8 +6,8 @@
 4. Projected credits sum to the return.
 5. Training is the same for the same seed, and the same whether or not it passed through the disk.
 6. turn_value finds a decisive turn that it was never told about; with shuffled outcomes it finds nothing.
-7. A bidirectional TurnRD reads the outcome off a rollout's length or its last turn; the options that close these
-   doors do close them.
+7. A bidirectional TurnRD reads the outcome off a rollout's length or its last turn; the options that remove these
+   shortcuts do remove them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,18 @@ from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollou
 from turncredit import tables
 from turncredit.config import from_mapping
 from turncredit.credit.turnrd import v_projection
-from turncredit.credit_models import replay, train, turnrd, value
-from turncredit.credit_models.settings import (
-    KINDS,
-    CriticSettings,
-    TurnRDSettings,
-    TurnValueSettings,
-    ValueHeadSettings,
-    model_settings,
-    replay_rounds,
-)
+from turncredit.credit_models import critic, networks, replay, train, turnrd
+from turncredit.credit_models.critic import CriticSettings
+from turncredit.credit_models.settings import kinds, model_settings, replay_rounds
+from turncredit.credit_models.turn_value import TurnValueSettings
+from turncredit.credit_models.turnrd import TurnRDSettings
+from turncredit.credit_models.value_head import returns_to_go
 from turncredit.errors import UserError
 from turncredit.seeding import generator
 
 CPU = torch.device("cpu")
 EVERY = {
-    **{kind: (kind, settings) for kind, settings in KINDS.items()},
+    **{name: (name, kind.settings) for name, kind in kinds().items()},
     "turnrd_causal": ("turnrd", TurnRDSettings(causal=True)),
     "turnrd_masked": ("turnrd", TurnRDSettings(mask_last_turn=True, equal_length=True)),
     "turn_value_linear": ("turn_value", TurnValueSettings(head="linear", film=True)),
@@ -156,25 +152,25 @@ def test_turnrds_losses_by_hand():
 
     class Fixed:
         def __call__(self, batch):
-            logits = torch.zeros(2, 2).masked_fill(~batch.present, turnrd._HIDDEN)
+            logits = torch.zeros(2, 2).masked_fill(~batch.present, networks.MASKED)
             return logits, torch.tensor([[0.2, 0.4], [0.32, 99.0]])
 
     batch = as_rollouts(np.zeros((2, 2, 3)), lengths=[2, 1], returns=[1, 0])
     batch = replace(batch, gain=torch.tensor([[0.0, -0.5], [0.0, 0.0]]))
     settings = TurnRDSettings(lambda_rank=0.1, rank_margin=0.1, lambda_value=2.0, lambda_progress=0.01)
-    parts = turnrd.losses(Fixed(), batch, settings)
+    parts = turnrd.KIND.losses(Fixed(), batch, settings)
     assert float(parts["return"]) == pytest.approx((0.7**2 + 0.32**2) / 2)
     assert float(parts["rank"]) == pytest.approx(0.1 * (0.1 - (0.3 - 0.32)))
     assert float(parts["value"]) == pytest.approx(2.0 * (0.2**2 + 0.9**2 + 0.32**2) / 3)
     assert float(parts["progress"]) == pytest.approx(0.01 * np.log(2))
-    causal = turnrd.losses(Fixed(), batch, settings.model_copy(update={"causal": True}))
+    causal = turnrd.KIND.losses(Fixed(), batch, settings.model_copy(update={"causal": True}))
     assert float(causal["return"]) == pytest.approx(((0.8**2 + 0.7**2) / 2 + 0.32**2) / 2)
 
 
 def test_the_critics_loss_is_the_larger_of_clipped_and_unclipped():
     batch = as_rollouts(np.zeros((1, 3, 2)), lengths=[2], returns=[0])
     batch = replace(batch, old=torch.zeros(1, 3), target=torch.tensor([[1.0, 1.0, 0.0]]))
-    parts = value.critic_losses(lambda _: torch.tensor([[1.0, 0.3, 55.0]]), batch, CriticSettings(value_clip=0.5))
+    parts = critic.KIND.losses(lambda _: torch.tensor([[1.0, 0.3, 55.0]]), batch, CriticSettings(value_clip=0.5))
     # V 1 is right but 0.5 away from where clipping lets it go; V 0.3 is inside the clip.
     assert float(parts["value"]) == pytest.approx(0.5 * (0.5**2 + 0.7**2) / 2)
 
@@ -182,11 +178,11 @@ def test_the_critics_loss_is_the_larger_of_clipped_and_unclipped():
 def test_returns_to_go_are_discounted_from_the_last_turn():
     reward = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.0, 0.0]])
     wanted = torch.tensor([[0.81, 0.9, 1.0], [0.5, 0.0, 0.0]])
-    assert torch.allclose(value.returns_to_go(reward, 0.9), wanted)
+    assert torch.allclose(returns_to_go(reward, 0.9), wanted)
 
 
 def test_the_value_heads_copy_follows_by_its_share():
-    head = value.ValueHead(2, ValueHeadSettings())
+    head = networks.ValueHead(2)
     with torch.no_grad():
         head.head.weight.fill_(1.0)
     head.follow(0.25)
@@ -196,7 +192,7 @@ def test_the_value_heads_copy_follows_by_its_share():
 
 def test_an_ensemble_is_the_mean_of_its_members():
     rollouts = noise_rollouts(lengths=[4, 4]).take([0, 1], CPU)
-    model = value.TurnValue(HIDDEN_SIZE, TurnValueSettings(ensemble=3, dropout=0.0))
+    model = networks.TurnValue(HIDDEN_SIZE, ensemble=3, head="mlp", hidden=64, max_turns=50)
     wanted = torch.stack([torch.sigmoid(member(rollouts)) for member in model.members]).mean(0)
     assert torch.allclose(model(rollouts), wanted)
     assert not torch.allclose(model.members[0](rollouts), model.members[1](rollouts))
@@ -449,7 +445,7 @@ def return_error(learned: replay.Rollouts, unseen: replay.Rollouts, **settings) 
     model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
     train.train(model, [learned], seed=0, round=2)
     with torch.no_grad():
-        predicted = turnrd.predicted_return(*model.network.eval()(unseen.take(np.arange(len(unseen)), CPU)))
+        predicted = networks.predicted_return(*model.network.eval()(unseen.take(np.arange(len(unseen)), CPU)))
     return float((predicted - unseen.returns).square().mean())
 
 
