@@ -51,7 +51,8 @@ def test_a_mistake_is_one_line_that_names_the_key(data, message):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
-def test_every_preset_is_valid_on_top_of_the_default(path):
+def test_every_preset_is_valid_on_top_of_the_default(path, monkeypatch):
+    monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them
     experiment = config.load([ROOT / "config.yaml", path])
     plan.check(experiment)
     assert experiment.experiment != "household", "a preset keeps its results apart from the default's"

@@ -98,6 +98,7 @@ def found_by(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reads", "says"),
     [
@@ -203,6 +204,7 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
     assert "its early turns know the end" not in says[True]
 
 
+@pytest.mark.slow
 def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
     rollouts, won_R = told()
     turns, hiddens = written(tmp_path / "round", rollouts, won_R)

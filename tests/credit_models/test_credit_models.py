@@ -295,6 +295,7 @@ def rounds(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [{"base": "has_turnrd_film", "batch": 8}, {"first_steps": 4, "steps": 3}])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, rounds, model):
     exp = experiment(**model)
@@ -449,6 +450,7 @@ def return_error(learned: replay.Rollouts, unseen: replay.Rollouts, **settings) 
     return float((predicted - unseen.returns).square().mean())
 
 
+@pytest.mark.slow
 def test_a_bidirectional_turnrd_reads_the_outcome_off_the_length_and_honest_variants_cannot():
     """Nothing but noise in the states; a rollout ends after 6 turns if it succeeds and after 10 if it fails."""
     won = np.arange(128) % 2 == 0
