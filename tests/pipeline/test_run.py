@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from tests import tiny
 from turncredit.workflow import run, watch
 
 STATS = """Building DAG of jobs...
@@ -111,7 +112,7 @@ def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workd
 def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_its_reason(pipeline, workdir):
     options = ("-m", "turncredit.workflow.run", "--cores", "2")
     target = "results/tiny/tasks/train.parquet"
-    config = ("--configfile", "config/test/tiny.yaml")
+    config = tiny.ARGUMENTS
     done = pipeline.python(workdir, *options, target, *config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\ntasks train " in f"\n{done.stdout}"
