@@ -22,7 +22,6 @@ from turncredit.training.losses import clipped, token_weights
 from turncredit.training.sequences import stack, token_logprobs
 from turncredit.training.update import rollout_numbers, sequences_of, training_set
 
-
 SETTINGS = {"skip_dead_groups": False, "minibatch": 4}
 
 
@@ -32,9 +31,8 @@ def settings(**changes):
 
 
 @pytest.fixture(scope="module")
-def credits(world, tmp_path_factory):
+def credits(world):
     """Credits of three methods: one constant in each rollout, one that differs by turn, and the first one again."""
-    folder = tmp_path_factory.mktemp("gradients")
     turns = tables.read(world.path("turns"), "turns")
     rng = np.random.default_rng(0)
     number = np.array(rollout_numbers(turns))

@@ -387,7 +387,9 @@ def test_a_tampered_table_is_marked_and_foreign_turns_are_one_clear_line(world, 
     table, metrics = changed(observation=["Nothing is as it was."] * turns.num_rows)
     assert not any(table.column("replayed").to_pylist())
     assert metrics["not_replayed"] == table.num_rows
-    with pytest.raises(UserError, match=r"turns\.parquet.* is of the game 'elsewhere', which the tasks table does not have"):
+    with pytest.raises(
+        UserError, match=r"turns\.parquet.* is of the game 'elsewhere', which the tasks table does not have"
+    ):
         changed(task_id=["elsewhere"] * turns.num_rows)
     with pytest.raises(UserError, match=r"turns\.parquet: the column 'policy_id' has 2 values"):
         changed(policy_id=["a"] + ["b"] * (turns.num_rows - 1))

@@ -6,6 +6,8 @@ never knows how its rollout goes on. What each is trained on is in the file of i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -156,7 +158,7 @@ class ValueNet(nn.Module):
 class TurnValue(nn.Module):
     """V = scale * the mean of the members' sigmoids. `scale`, the largest return seen or 1, makes returns shares."""
 
-    def __init__(self, width: int, *, ensemble: int, **options: object):
+    def __init__(self, width: int, *, ensemble: int, **options: Any):
         super().__init__()
         self.members = nn.ModuleList(ValueNet(width, **options) for _ in range(ensemble))
         self.register_buffer("scale", torch.ones(()))
