@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollouts, write_round
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit import tables
 from turncredit.config import from_mapping
 from turncredit.credit.turnrd import v_projection
@@ -136,10 +137,9 @@ def test_film_uses_the_goal_once_it_has_been_trained():
     assert found["film_beta"] > 0.01
 
 
-def test_projected_credits_sum_to_the_return_within_1e_5(tmp_path):
+def test_projected_credits_sum_to_the_return_within_1e_5():
     lengths = list(np.random.default_rng(0).integers(1, 31, size=64))
-    turns, hiddens = write_round(tmp_path, noise_rollouts(lengths=lengths, returns=np.arange(64) % 2))
-    view, rollouts = replay.load(turns, hiddens)
+    view, rollouts = replay.load(*as_tables(noise_rollouts(lengths=lengths, returns=np.arange(64) % 2)))
     for name in ("turnrd", "turnrd_film", "turnrd_causal"):
         value_N, weight_N = train.apply(stirred(name), rollouts)
         credit_N = v_projection(view, value_N, clip=2.0)
@@ -230,10 +230,9 @@ def test_a_model_learns_from_rounds_before_its_own(kind, rounds):
     assert replay_rounds(kind, 1) == []
 
 
-def test_rollouts_are_read_in_order_from_tables_in_any_order(tmp_path):
+def test_rollouts_are_read_in_order_from_tables_in_any_order():
     wanted = noise_rollouts(lengths=[3, 6, 1, 5], returns=[1, 0, 1, 0])
-    turns, hiddens = write_round(tmp_path, wanted, shuffle=True)
-    view, read = replay.load(turns, hiddens)
+    view, read = replay.load(*as_tables(wanted, shuffle=True))
     assert view.length_R.tolist() == [3, 6, 1, 5]
     for name in ("hidden", "present", "reward", "goal", "gain"):
         assert torch.equal(getattr(read, name), getattr(wanted, name)), name
@@ -264,35 +263,38 @@ def experiment(**model) -> object:
     return from_mapping({"define": {"mine": {"base": base, "model": model}}})
 
 
-def trained_folders(folder, rounds, exp, *, seed=0, method="mine", credits=()):
-    """The models of rounds 1 to len(rounds)+1, as the stage makes them."""
-    made = []
+def trained(rounds, exp, *, seed=0):
+    """The models of rounds 1 to len(rounds)+1, each made from the one before as it was saved."""
+    kind, settings = model_settings(exp, "mine")
+    models = []
     for number in range(1, len(rounds) + 2):
-        kind, _ = model_settings(exp, method)
         learned = [rounds[at - 1] for at in replay_rounds(kind, number)]
-        train.credit_model(
-            experiment=exp,
-            method=method,
-            seed=seed,
-            round=number,
-            turns=[turns for turns, _ in learned],
-            hiddens=[hiddens for _, hiddens in learned or rounds[:1]],
-            credits=credits if number > 1 else (),
-            previous=made[-1] if made else None,
-            out=folder / f"model{number}",
+        previous = copy.deepcopy(models[-1]) if models else None
+        model, _ = train.next_model(
+            kind, settings, previous=previous, rounds=learned, width=HIDDEN_SIZE, seed=seed, round=number
         )
-        made.append(folder / f"model{number}")
-    return made
+        models.append(model)
+    return models
+
+
+def saved(model, folder):
+    folder.mkdir(parents=True)
+    train.save(model, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def rounds(tmp_path_factory):
+def tables_of_rounds():
     """Two rounds of turns and hiddens."""
-    made = []
-    for number in (1, 2):
-        rollouts = noise_rollouts(lengths=[4, 5, 6, 3] * 4, returns=[1, 0, 0, 1] * 4, seed=number)
-        made.append(write_round(tmp_path_factory.mktemp(f"round{number}"), rollouts))
-    return made
+    return [
+        as_tables(noise_rollouts(lengths=[4, 5, 6, 3] * 4, returns=[1, 0, 0, 1] * 4, seed=number)) for number in (1, 2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def rounds(tables_of_rounds):
+    """The rollouts of these rounds."""
+    return [replay.load(*tables)[1] for tables in tables_of_rounds]
 
 
 @pytest.mark.slow
@@ -300,45 +302,41 @@ def rounds(tmp_path_factory):
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, rounds, model):
     exp = experiment(**model)
     torch.manual_seed(1)
-    one = trained_folders(tmp_path / "a", rounds, exp)
+    one = saved(trained(rounds, exp)[-1], tmp_path / "a")
     torch.manual_seed(2)
-    two = trained_folders(tmp_path / "b", rounds, exp)
-    other = trained_folders(tmp_path / "c", rounds, exp, seed=1)
+    two = saved(trained(rounds, exp)[-1], tmp_path / "b")
+    other = saved(trained(rounds, exp, seed=1)[-1], tmp_path / "c")
     for name in (train.WEIGHTS, train.MOMENTS, train.RECORD):
-        assert (one[-1] / name).read_bytes() == (two[-1] / name).read_bytes()
-    assert (one[-1] / train.WEIGHTS).read_bytes() != (other[-1] / train.WEIGHTS).read_bytes()
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert (one / train.WEIGHTS).read_bytes() != (other / train.WEIGHTS).read_bytes()
 
 
 def test_training_through_the_disk_equals_training_in_one_process(tmp_path, rounds):
-    exp = experiment(base="has_turnrd", batch=8)
-    kind, settings = model_settings(exp, "mine")
-    last = train.load(trained_folders(tmp_path, rounds, exp)[-1])
+    kind, settings = model_settings(experiment(base="has_turnrd", batch=8), "mine")
     model = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
-    parts = [replay.load(*paths)[1] for paths in rounds]
+    last = train.load(saved(model, tmp_path / "1"))
     for number in (2, 3):
-        train.train(model, parts[: number - 1], seed=0, round=number)
+        train.train(model, rounds[: number - 1], seed=0, round=number)
+        train.train(last, rounds[: number - 1], seed=0, round=number)
+        last = train.load(saved(last, tmp_path / str(number)))
     assert last.steps == model.steps > 0
     state = model.network.state_dict()
     for name, tensor in last.network.state_dict().items():
         assert torch.equal(tensor, state[name]), name
+    assert set(last.moments) == set(model.moments)
     for name, tensor in model.moments.items():
         assert torch.equal(tensor, last.moments[name]), name
 
 
-def test_values_come_in_the_order_of_the_turns(tmp_path):
+def test_values_come_in_the_order_of_the_turns():
     rollouts = noise_rollouts(lengths=[4, 5, 6, 3], returns=[1, 0, 0, 1])
-    plain, mixed = write_round(tmp_path / "a", rollouts), write_round(tmp_path / "b", rollouts, shuffle=True)
-    exp = experiment(base="has_turnrd")
-    model = trained_folders(tmp_path, [plain], exp)[-1]
+    plain, mixed = as_tables(rollouts), as_tables(rollouts, shuffle=True)
+    model = trained([replay.load(*plain)[1]], experiment(base="has_turnrd"))[-1]
     found = []
     for turns, hiddens in (plain, mixed):
-        out = tmp_path / f"{turns.parent.name}.parquet"
-        metrics = train.values(
-            experiment=exp, method="mine", seed=0, round=2, model=model, turns=turns, hiddens=hiddens, out=out
-        )
+        table, metrics = train.values_table(model, *replay.load(turns, hiddens), seed=0, round=2)
         assert metrics["conservation_error"] < 1e-5
-        table, asked = tables.read(out, "values"), tables.read(turns, columns=list(tables.KEYS))
-        assert all(table.column(key).equals(asked.column(key)) for key in tables.KEYS)
+        assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)
         rows = zip(*(table.column(name).to_pylist() for name in ("rollout_id", "turn", "value", "weight")), strict=True)
         found.append(sorted(rows))
     assert found[0] == found[1]
@@ -354,38 +352,38 @@ def test_values_come_in_the_order_of_the_turns(tmp_path):
         ({"base": "ppo"}, [True, True]),
     ],
 )
-def test_a_model_says_nothing_until_it_has_learned_where_its_method_waits(tmp_path, rounds, model, says):
-    exp = experiment(**model)
-    credits = [credits_of(tmp_path, rounds[0])] if model["base"] == "ppo" else ()
-    turns, hiddens = rounds[1]
-    given = {"experiment": exp, "method": "mine", "seed": 0, "round": 1, "turns": turns, "hiddens": hiddens}
-    found = []
-    for folder in trained_folders(tmp_path, rounds[:1], exp, credits=credits):
-        train.values(**given, model=folder, out=tmp_path / "values.parquet")
-        found.append(tables.read(tmp_path / "values.parquet", "values").column("value").null_count)
-    assert found == [0 if told else tables.read(turns).num_rows for told in says]
+def test_a_model_says_nothing_until_it_has_learned_where_its_method_waits(tables_of_rounds, model, says):
+    (turns, hiddens), unseen = tables_of_rounds
+    credits = credits_of(turns) if model["base"] == "ppo" else None
+    models = trained([replay.load(turns, hiddens, credits)[1]], experiment(**model))
+    made = [train.values_table(model, *replay.load(*unseen), seed=0, round=1)[0] for model in models]
+    wanted = [0 if told else unseen[0].num_rows for told in says]
+    assert [table.column("value").null_count for table in made] == wanted
 
 
-def credits_of(folder, paths, seed=0):
+def test_a_model_is_not_trained_on_other_rounds_than_its_own(rounds):
+    kind, settings = model_settings(experiment(), "mine")
+    first = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
+    with pytest.raises(UserError, match=r"learns from rounds \[1, 2\], but 1 were given"):
+        train.next_model(kind, settings, previous=first, rounds=rounds[:1], width=HIDDEN_SIZE, seed=0, round=3)
+
+
+def credits_of(turns, seed=0):
     """A credits table with random values and targets."""
-    turns = tables.read(paths[0], columns=list(tables.KEYS))
     rng = np.random.default_rng(seed)
-    columns = {name: rng.normal(size=turns.num_rows) for name in ("advantage", "value", "value_target")}
-    path = folder / "credits.parquet"
-    table = turns.append_column("method", [["ppo"] * turns.num_rows])
-    for name, column in columns.items():
-        table = table.append_column(name, [column])
-    tables.write(table, path, "credits", tables.provenance("test"))
-    return path
+    table = turns.select(tables.KEYS)
+    for name in ("advantage", "value", "value_target"):
+        table = table.append_column(name, [rng.normal(size=turns.num_rows)])
+    return table
 
 
-def test_a_critic_starts_at_zero_and_moves_towards_its_targets(tmp_path):
+def test_a_critic_starts_at_zero_and_moves_towards_its_targets():
     rollouts = noise_rollouts(lengths=[4, 5, 6, 3] * 16, seed=5)
-    paths = write_round(tmp_path, rollouts)
+    turns, hiddens = as_tables(rollouts)
     settings = CriticSettings(epochs=40, batch=16)
     model = train.fresh("critic", settings, HIDDEN_SIZE, seed=0)
     assert not applied(model, rollouts)[rollouts.present.numpy()].any()
-    _, loaded = replay.load(*paths, credits_of(tmp_path, paths))
+    _, loaded = replay.load(turns, hiddens, credits_of(turns))
     target = loaded.hidden[..., 0].float()
     metrics = train.train(model, [replace(loaded, target=target, old=target)], seed=0, round=2)
     assert metrics["loss"] < 0.25  # from .5, half the targets' variance
@@ -515,21 +513,23 @@ def test_turn_values_of_a_ten_point_reward_are_on_its_scale():
 
 
 def test_a_damaged_or_foreign_model_is_one_clear_line(tmp_path, rounds):
-    exp = experiment()
-    folder = trained_folders(tmp_path, rounds[:1], exp)[0]
+    folder = saved(trained(rounds[:1], experiment())[0], tmp_path / "model")
     with pytest.raises(UserError, match=r"no credit model here \(model\.json is missing\)"):
         train.load(tmp_path / "nowhere")
-    turns, hiddens = rounds[0]
-    given = {"method": "mine", "seed": 0, "round": 1, "turns": turns, "hiddens": hiddens, "out": tmp_path / "v.parquet"}
+    _, others = model_settings(experiment(ensemble=2), "mine")
     with pytest.raises(UserError, match=r"made with other settings \(ensemble\)"):
-        train.values(experiment=experiment(ensemble=2), model=folder, **given)
+        train.check_settings(train.load(folder), others, folder)
+    wide = replace(rounds[0], hidden=torch.zeros(16, 6, HIDDEN_SIZE + 1))
+    with pytest.raises(UserError, match="9 numbers a turn, but the credit model reads 8"):
+        train.check_width(train.load(folder), wide, "hiddens")
     weights = (folder / train.WEIGHTS).read_bytes()
     (folder / train.WEIGHTS).write_bytes(weights[:100])
     with pytest.raises(UserError, match="not a readable credit model"):
         train.load(folder)
     (folder / train.WEIGHTS).write_bytes(weights)
     record = json.loads((folder / train.RECORD).read_text())
-    (folder / train.RECORD).write_text(json.dumps({**record, "width": 7}))
-    with pytest.raises(UserError, match="not a readable credit model"):
-        train.load(folder)
-    assert not (tmp_path / "v.parquet").exists()
+    for damage in ({"width": 7}, {"kind": "nothing"}, {"settings": {"read": "nobody"}}):
+        (folder / train.RECORD).write_text(json.dumps({**record, **damage}))
+        with pytest.raises(UserError, match="not a readable credit model") as caught:
+            train.load(folder)
+        assert "\n" not in str(caught.value)

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, noise_rollouts, write_round
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
 from turncredit import credit_models
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, catalogue
@@ -103,9 +102,7 @@ def test_one_file_makes_a_model_that_is_trained_applied_and_measured(
     with pytest.raises(UserError, match=r"unknown key 'strat' of the model constant .*did you mean 'start'"):
         model_settings(from_mapping({"define": {"mine": {"base": "turn_value", "model": {"strat": 1}}}}), "mine")
 
-    view, rollouts = replay.load(
-        *(pq.read_table(path) for path in write_round(tmp_path, noise_rollouts(lengths=[3, 4, 2, 5], returns=[1] * 4)))
-    )
+    view, rollouts = replay.load(*as_tables(noise_rollouts(lengths=[3, 4, 2, 5], returns=[1] * 4)))
     given = {"width": HIDDEN_SIZE, "seed": 0}
     model, _ = train.next_model(kind, settings, previous=None, rounds=[], round=1, **given)
     table, metrics = train.values_table(model, view, rollouts, seed=0, round=1)
