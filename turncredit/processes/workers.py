@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
 from turncredit.errors import UserError
-from turncredit.processes.tether import tie
+from turncredit.processes.lifetimes import end_with_parent
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> 
     """In the forked process: say what is found, then how it ended."""
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, signal.SIG_DFL)
-    tie()
+    end_with_parent()
     _settle(number)
     try:
         for found in work(number):
