@@ -14,9 +14,9 @@ from turncredit import tables
 from turncredit.analysis import fidelity as module
 from turncredit.analysis import scored_turns as reading
 from turncredit.analysis.noise_ceiling import Ceiling
+from turncredit.files import write_json
 from turncredit.seeding import derive_seed
 from turncredit.terminal import console, plain_table
-from turncredit.workflow.watch import write_json
 
 #: What the command prints, with the words above it.
 SHOWN = {
