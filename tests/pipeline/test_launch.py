@@ -96,6 +96,13 @@ def test_a_job_of_several_threads_is_forked_and_its_torch_has_them(tmp_path):
             assert run(shell, command(script), env={**ENV, **asked}).stdout == f"warm\n{threads} {threads}\n"
 
 
+def test_a_job_is_forked_from_a_server_that_has_imported_all_that_it_imports_in_a_run(tmp_path):
+    needed = "import torch, pyarrow, turncredit.training.update"
+    script = write(tmp_path, f"import sys\nhad = set(sys.modules)\n{needed}\nprint(sorted(set(sys.modules) - had))")
+    with started(*launch.MODULES) as shell:
+        assert run(shell, command(script), timeout=300).stdout == "[]\n"
+
+
 def test_a_job_with_another_python_path_or_other_devices_is_a_plain_process(shell, tmp_path):
     script = write(tmp_path, WARM)
     for name, value in (("PYTHONPATH", str(tmp_path)), ("CUDA_VISIBLE_DEVICES", "1")):

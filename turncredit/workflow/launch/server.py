@@ -41,7 +41,7 @@ SAME_ENV = (
 
 def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
     """Serve until the process `parent`, which started this one, ends. Forked jobs run their script in here."""
-    outcome = SimpleNamespace(status=0)
+    outcome, environment = SimpleNamespace(status=0), library_env(os.environ)  # imports may change it
     atexit.register(leave, outcome)  # the first registered is the last called
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
@@ -53,7 +53,7 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
         # Jobs share these pages; a garbage collection in one would copy them.
         gc.collect()
         gc.freeze()
-        job = serve(socket.socket(fileno=listener))
+        job = serve(socket.socket(fileno=listener), environment)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -82,7 +82,7 @@ def no_exit_work() -> Iterator[None]:
         atexit.register, weakref.finalize = register, finalize
 
 
-def serve(listener: socket.socket) -> dict:
+def serve(listener: socket.socket, environment: dict[str, str]) -> dict:
     """Give each request an attendant, for ever. Returns in forked jobs only: the job that this process is to run."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for attendants
     server = os.getpid()
@@ -90,11 +90,11 @@ def serve(listener: socket.socket) -> dict:
         client, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            return attend(client, server)
+            return attend(client, server, environment)
         client.close()
 
 
-def attend(client: socket.socket, server: int) -> dict:
+def attend(client: socket.socket, server: int, environment: dict[str, str]) -> dict:
     """Fork the job that `client` asks for and stay with it. Returns in the job; the attendant itself ends in here."""
     attendant = os.getpid()
     try:
@@ -103,7 +103,7 @@ def attend(client: socket.socket, server: int) -> dict:
         end_with_parent(parent=server)
         head, streams, _, _ = socket.recv_fds(client, 4, 3)
         job = json.loads(client.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
-        if library_env(job["env"]) == library_env(os.environ):
+        if library_env(job["env"]) == environment:
             pid = os.fork()
             if pid == 0:
                 os.setsid()
