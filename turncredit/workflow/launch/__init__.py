@@ -31,6 +31,7 @@ MODULES = (
     "pyarrow.parquet",
     "pyarrow.compute",
     "transformers.models.qwen2.modeling_qwen2",
+    "turncredit.envs.household",
     "turncredit.agents.transcript",
     "turncredit.agents.window",
     "turncredit.policy.base",
@@ -42,7 +43,7 @@ MODULES = (
     "turncredit.rollouts.evaluate",
 )
 #: Scripts that come first and import little: they need not wait until the server is ready.
-PLAIN = ("resolved_config", "tasks", "demos")
+PLAIN = ("config", "tasks", "demos")
 #: The server's environment; a job takes over how many threads it may use.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
