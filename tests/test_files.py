@@ -81,5 +81,5 @@ with new_{kind}({str(path)!r}) as part:
     (left,) = os.listdir(tmp_path)
     assert left.startswith(".policy.")
     assert left.endswith(".part")
-    job._clear_leftovers([str(path)])
+    job.clear_leftovers([str(path)])
     assert os.listdir(tmp_path) == []
