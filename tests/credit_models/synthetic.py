@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from turncredit.credit_models.replay import Rollouts
@@ -60,12 +58,3 @@ def as_tables(rollouts: Rollouts, *, shuffle: bool = False) -> tuple[pa.Table, p
         order = np.random.default_rng(0).permutation(order)
         hiddens = hiddens.take(np.random.default_rng(1).permutation(len(at)))
     return turns.take(order), hiddens
-
-
-def write_round(folder: Path, rollouts: Rollouts) -> tuple[Path, Path]:
-    """The tables of `as_tables` as files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    turns, hiddens = as_tables(rollouts)
-    pq.write_table(turns, folder / "turns.parquet")
-    pq.write_table(hiddens, folder / "hiddens.parquet")
-    return folder / "turns.parquet", folder / "hiddens.parquet"
