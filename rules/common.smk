@@ -146,3 +146,13 @@ onstart:
                 logger.info(f"Jobs start as plain processes: {reason}.")
             else:
                 shell.executable(executable)
+
+
+def shown(caption, what):
+    """Flag of an output that `snakemake --report` shows."""
+    return lambda path: report(
+        path,
+        caption=f"captions/{caption}.rst",
+        category="Report",
+        labels={"what": what},
+    )

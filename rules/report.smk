@@ -4,16 +4,6 @@
 report: "captions/workflow.rst"
 
 
-def shown(caption, what):
-    """Flag of an output that `snakemake --report` shows."""
-    return lambda path: report(
-        path,
-        caption=f"captions/{caption}.rst",
-        category="Report",
-        labels={"what": what},
-    )
-
-
 rule report:
     input:
         unpack(reads("report")),

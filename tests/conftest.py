@@ -5,20 +5,29 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
 
 from tests import tiny
 from turncredit.config import Experiment
-from turncredit.stages.job import At
+from turncredit.stages.job import At, Job
 from turncredit.stages.plan import Plan, load
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("turncredit", deadline=None)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=10)  # make test-fast
 hypothesis.settings.load_profile("turncredit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+class Ran(NamedTuple):
+    """What a job made: its outputs by name, and its metrics."""
+
+    output: dict[str, Path]
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,35 @@ class World:
 
     def path(self, name: str, **keys: str | int) -> Path:
         """An artifact's path; turns and what lies beside them are those that seed 0 learns from in round 1."""
-        first = self.plan.turns_at("flat_grpo", 0, 1).keys
-        return Path(self.plan.layout.path(name, first, **keys))
+        return Path(self.plan.layout.path(name, self.turns.keys, **keys))
+
+    @property
+    def turns(self) -> At:
+        """The keys of the turns that seed 0 learns from in round 1."""
+        return self.plan.turns_at("flat_grpo", 0, 1)
+
+    def job(
+        self, stage: str, at: At, folder: Path, changes: dict | None = None, *, threads: int = 1, **inputs: Any
+    ) -> Job:
+        """A job of the tiny experiment with `changes` merged in, whose outputs lie below `folder`.
+
+        It reads this world's artifacts, but for the `inputs` that are given.
+        """
+        experiment = tiny.experiment(**(changes or {}))
+        job = Plan(experiment, self.plan.results).job(stage, at, threads=threads)
+        assert inputs.keys() <= job.input.keys(), f"{stage} reads {list(job.input)}"
+        job.input |= {
+            name: str(value) if isinstance(value, str | Path) else [str(path) for path in value]
+            for name, value in inputs.items()
+        }
+        job.output = Plan(experiment, folder).outputs(stage, at)
+        return job
+
+    def run(self, stage: str, at: At, folder: Path, changes: dict | None = None, **more: Any) -> Ran:
+        """Run such a job. Returns its outputs' paths, and what it measured."""
+        job = self.job(stage, at, folder, changes, **more)
+        metrics = load(stage).run(job)
+        return Ran({name: Path(path) for name, path in job.output.items()}, metrics)
 
 
 @pytest.fixture(scope="session")

@@ -90,6 +90,7 @@ def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):
     assert done.stderr == "turncredit: a.yaml: unknown key 'rollout.group_sice' (did you mean 'group_size'?)\n"
 
 
+@pytest.mark.slow
 def test_report_makes_the_page_and_prints_the_table(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6)
     folder = synthetic.make(tmp_path, config, turns=False)

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit import tables
-from turncredit.files import new_folder
 
 
 def credits(**changes):
@@ -102,20 +101,6 @@ def test_asking_for_a_column_that_is_not_there_names_the_nearest(tmp_path):
     tables.write(credits(), path, "credits", tables.provenance("credit"))
     with pytest.raises(tables.TableError, match=r"'advantege' is missing \(did you mean 'advantage'\?\)"):
         tables.read(path, columns=["advantege"])
-
-
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
-    with new_folder(tmp_path / "policy") as folder:
-        (folder / "weights").write_text("one")
-        assert not (tmp_path / "policy").exists()
-    with pytest.raises(RuntimeError, match="killed"), new_folder(tmp_path / "policy") as folder:  # noqa: PT012
-        (folder / "weights").write_text("half")
-        raise RuntimeError("killed")
-    assert (tmp_path / "policy" / "weights").read_text() == "one"
-    with new_folder(tmp_path / "policy") as folder:
-        (folder / "other").write_text("two")
-    assert os.listdir(tmp_path) == ["policy"]
-    assert os.listdir(tmp_path / "policy") == ["other"]
 
 
 def test_a_folders_hash_sees_names_and_contents(tmp_path):

@@ -210,7 +210,7 @@ class MethodConfig(_Closed):
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
-    `model` is what its learned credit model is told, where it has one (turncredit/credit_models/settings.py).
+    `model` is what its learned credit model is told, where it has one (turncredit/credit_models).
     """
 
     base: str | None = None

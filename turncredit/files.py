@@ -1,4 +1,7 @@
-"""Files and folders as artifacts: made under a temporary name, renamed when whole."""
+"""Files and folders that are there whole or not at all: written under a temporary name, then renamed.
+
+The temporary name is `.NAME.HEX.part` beside the final one; a stage removes what a killed job left under such names.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,37 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 
 @contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`: the file written there takes its place when the block ends well, else vanishes.
+
+    The folder of `path` is made where it does not exist.
+    """
+    path = Path(path)
+    part = _temporary(path, "part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its place when the block ends well, and vanishes otherwise."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part = _temporary(path, "part")
     part.mkdir()
     try:
         yield part
         if path.exists():
-            old = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
+            old = _temporary(path, "old")
             os.replace(path, old)
             os.replace(part, path)
             shutil.rmtree(old)
@@ -33,18 +50,22 @@ def new_folder(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(part)
 
 
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` to `path`, whole or not at all."""
+    with new_file(path) as part:
+        part.write_bytes(data)
+
+
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` under a temporary name beside `path`, then rename it."""
-    path = Path(path)
+    """Write `text` as UTF-8 to `path`, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, data: Any, *, indent: int | None = 1) -> None:
+    """Write `data` as JSON to `path`, whole or not at all. What JSON does not know is written as its `str`."""
+    write_text(path, json.dumps(data, indent=indent, default=str) + "\n")
+
+
+def _temporary(path: Path, ending: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_json(path: str | Path, data: Mapping[str, Any]) -> None:
-    """Write `data` as JSON under a temporary name beside `path`, then rename it."""
-    write_text(path, json.dumps(data, indent=1, default=str) + "\n")
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{ending}")

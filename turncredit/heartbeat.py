@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from pathlib import Path
+
+from turncredit.files import write_json
 
 _last = 0.0
 
@@ -18,6 +18,4 @@ def progress(done: int, total: int) -> None:
     if path is None or (now - _last < 0.5 and done < total):
         return
     _last = now
-    part = Path(f"{path}.part")
-    part.write_text(json.dumps({"done": done, "total": total}))
-    part.replace(path)
+    write_json(path, {"done": done, "total": total})

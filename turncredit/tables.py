@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,6 +19,7 @@ import pyarrow.parquet as pq
 
 from turncredit import __version__
 from turncredit.errors import UserError, nearest
+from turncredit.files import new_file
 
 KEYS = ("group_id", "rollout_id", "turn")
 META = b"turncredit"
@@ -331,16 +330,11 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
     table = conform(table, name, str(path))
     meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
     table = table.replace_schema_metadata({META: json.dumps(meta, sort_keys=True).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with new_file(path) as part:
         pq.write_table(table, part, compression="zstd")
         written = pq.read_metadata(part)
         if written.num_rows != table.num_rows:
             raise TableError(f"{path}: {written.num_rows} of {table.num_rows} rows were written; is the disk full?")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
     return table
 
 

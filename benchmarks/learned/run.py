@@ -22,7 +22,7 @@ import typer
 
 from turncredit.credit_models import train
 from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.settings import KINDS
+from turncredit.credit_models.settings import kinds
 from turncredit.policy.sampling import device
 
 
@@ -52,9 +52,9 @@ def main(small: bool = False) -> None:
     print("| model | parameters | optimiser steps | training, wall s | CPU s | applying to a round, wall s |")
     print("|---|---:|---:|---:|---:|---:|")
     replay = [noise(rollouts, turns, width, seed) for seed in range(rounds)]
-    for kind, settings in KINDS.items():
-        model = train.fresh(kind, settings, width, seed=0)
-        learned = replay if kind in {"turnrd", "turnrd_film", "turn_value"} else replay[-1:]
+    for name, kind in kinds().items():
+        model = train.fresh(name, kind.settings, width, seed=0)
+        learned = replay[-1:] if kind.last_round_only else replay
         if small:
             model.steps = 1  # not the first training
         clock, cpu = time.perf_counter(), time.process_time()
@@ -65,7 +65,7 @@ def main(small: bool = False) -> None:
         applied = time.perf_counter() - clock
         assert np.isfinite(value_N).all()
         size = sum(parameter.numel() for parameter in model.network.parameters())
-        print(f"| {kind} | {size:,} | {metrics['steps']:.0f} | {wall:.1f} | {cpu:.1f} | {applied:.2f} |", flush=True)
+        print(f"| {name} | {size:,} | {metrics['steps']:.0f} | {wall:.1f} | {cpu:.1f} | {applied:.2f} |", flush=True)
     print(f"\nPeak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB")
 
 

@@ -270,6 +270,7 @@ def test_success_is_the_rollouts_and_may_come_from_its_return(tmp_path):
     assert scored.scale == 1.0
 
 
+@pytest.mark.slow
 def test_a_quarter_of_a_million_turns_take_seconds(tmp_path):
     columns = known_truth.make(groups=3125)
     paths = known_truth.write(tmp_path, columns, {"m": columns["truth"]})

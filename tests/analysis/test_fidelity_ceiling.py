@@ -49,6 +49,7 @@ def skewed(rng, shape):
     return np.where(rng.random(shape) < 0.15, -rng.uniform(0.2, 0.6, shape), rng.exponential(0.07, shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "se"), [(gaussian, 0.05), (gaussian, 0.15), (sparse, 0.05), (sparse, 0.15), (skewed, 0.05)]
 )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import tiny
 from tests.analysis import known_truth
 from tests.helpers import nonempty
 from tests.test_cli import run
 from turncredit import tables
 from turncredit.analysis import scored_turns as reading
-from turncredit.cli.fidelity import fidelity_stage
 from turncredit.errors import UserError
+from turncredit.stages.plan import Plan, load
 
 
 @pytest.fixture
@@ -179,16 +181,25 @@ def test_turns_without_credit_are_left_out_and_said(paths):
 
 
 def test_the_stage_writes_the_table_and_the_same_numbers_as_json(paths, tmp_path):
-    out = {"out": tmp_path / "fidelity.parquet", "json": tmp_path / "fidelity.json"}
-    where = {"turns": paths["turns"], "credits": [paths["credits"]], "branches": paths["branches"], "labels": None}
-    metrics = fidelity_stage(seed=0, round=1, **where, **out)
+    plan = Plan(
+        tiny.experiment(audit={"rounds": [1], "methods": ["copy", "flat_grpo"]}, define={"copy": {"base": "rloo"}})
+    )
+    made = []
+    for number in (1, 2):
+        job = plan.job("fidelity", plan.audited[0])
+        job.input = {
+            **{name: str(path) for name, path in paths.items()},
+            "credits": [str(paths["credits"])],
+            "labels": [],
+        }
+        job.output = {name: str(tmp_path / f"{number}.{name}") for name in job.outputs}
+        metrics = load("fidelity").run(job)
+        made.append(Path(job.output["fidelity"]))
     assert (metrics["turns"], metrics["methods"]) == (240, 2)
-    rows = tables.read(out["out"], "fidelity").to_pylist()
-    found = json.loads(out["json"].read_text())
+    rows = tables.read(made[0], "fidelity").to_pylist()
+    found = json.loads(Path(job.output["json"]).read_text())
     whole = nonempty(row for row in rows if row["subset"] == "all")
     assert {row["method"] for row in whole} == set(found)
     for row in whole:
         assert found[row["method"]][row["measure"]]["value"] == row["value"]
-    first = out["out"].read_bytes()
-    fidelity_stage(seed=0, round=1, **where, **out)
-    assert out["out"].read_bytes() == first
+    assert made[0].read_bytes() == made[1].read_bytes()

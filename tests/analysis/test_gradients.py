@@ -15,23 +15,25 @@ import torch
 from tests import tiny
 from turncredit import tables
 from turncredit.analysis import gradients as module
-from turncredit.analysis.gradients import GroupSums, coefficients, gradients, measures, rollout_gradients
+from turncredit.analysis.gradients import GroupSums, coefficients, measures, rollout_gradients
 from turncredit.policy import models
-from turncredit.stages import plan
+from turncredit.stages.plan import Plan
 from turncredit.training.losses import clipped, token_weights
 from turncredit.training.sequences import stack, token_logprobs
 from turncredit.training.update import rollout_numbers, sequences_of, training_set
 
+SETTINGS = {"skip_dead_groups": False, "minibatch": 4}
+
 
 def settings(**changes):
-    return tiny.experiment(update={"skip_dead_groups": False, "minibatch": 4, **changes})
+    """`update` as the configuration has it."""
+    return tiny.experiment(update={**SETTINGS, **changes}).update
 
 
 @pytest.fixture(scope="module")
-def credits(world, tmp_path_factory):
+def credits(world):
     """Credits of three methods: one constant in each rollout, one that differs by turn, and the first one again."""
-    folder = tmp_path_factory.mktemp("gradients")
-    turns = tables.read(world.path("turns.parquet"), "turns")
+    turns = tables.read(world.path("turns"), "turns")
     rng = np.random.default_rng(0)
     number = np.array(rollout_numbers(turns))
     advantage = {
@@ -39,40 +41,38 @@ def credits(world, tmp_path_factory):
         "oracle_progress": rng.normal(size=len(number)),
     }
     advantage["again"] = advantage["flat_grpo"] * 3
-    paths = {}
+    tables_of = {}
     for method, advantage_N in advantage.items():
-        paths[method] = folder / f"{method}.parquet"
         columns = {key: turns.column(key) for key in tables.KEYS}
-        table = pa.table({**columns, "method": [method] * len(number), "advantage": advantage_N})
-        tables.write(table, paths[method], "credits", tables.provenance("test"))
-    return paths
+        tables_of[method] = pa.table({**columns, "method": [method] * len(number), "advantage": advantage_N})
+    return tables_of
 
 
-def all_gradients(world, credits, experiment, monkeypatch, dimensions=10**9):
+def all_gradients(world, credits, update, monkeypatch, dimensions=10**9):
     """Each method's coefficients, and its gradients by rollout (M, R, D)."""
     monkeypatch.setattr(module, "DIMENSIONS", dimensions)
-    turns = world.path("turns.parquet")
-    table = tables.read(turns, "turns")
-    rollout_N = np.array(rollout_numbers(table))
-    made = {name: coefficients(turns, path, rollout_N, experiment.update) for name, path in credits.items()}
-    model = models.load_model(world.path("sft"), dtype="float32", trainable=True).eval()
+    turns = tables.read(world.path("turns"), "turns")
+    rollout_N = np.array(rollout_numbers(turns))
+    made = {name: coefficients(turns, credit, rollout_N, update, name) for name, credit in credits.items()}
+    model = models.load_model(world.path("sft_policy"), dtype="float32", trainable=True).eval()
     matrix_NM = np.stack([method.turn_N for method in made.values()], axis=1)
-    sequences = sequences_of(table, rollout_N.tolist())
-    found = dict(rollout_gradients(model, sequences, rollout_N, matrix_NM, 1.0, experiment.update.tokens_per_pass))
+    sequences = sequences_of(turns, rollout_N.tolist())
+    found = dict(rollout_gradients(model, sequences, rollout_N, matrix_NM, 1.0, update.tokens_per_pass))
     return made, np.stack([found[rollout] for rollout in sorted(found)], axis=1)
 
 
-def gradient_of_the_updates_loss(world, credits, experiment):
+def gradient_of_the_updates_loss(world, credit, update):
     """By the update's own functions, all live rollouts as one minibatch."""
-    sequences, advantage_N, temperature = training_set(world.path("turns.parquet"), credits, experiment.update)
-    model = models.load_model(world.path("sft"), dtype="float32", trainable=True).eval()
+    turns = tables.read(world.path("turns"), "turns")
+    sequences, advantage_N, temperature = training_set(turns, credit, update)
+    model = models.load_model(world.path("sft_policy"), dtype="float32", trainable=True).eval()
     ids, turn, sampled = stack(sequences, torch.device("cpu"))
     logprobs = token_logprobs(model, ids, turn >= 0, temperature)
     at = (turn >= 0)[:, 1:]
     rows = torch.repeat_interleave(torch.arange(len(sequences)), at.sum(1))
     advantage = torch.from_numpy(advantage_N).float()[turn[:, 1:][at]]
     loss_N, _ = clipped(logprobs, sampled[:, 1:][at], advantage, low=0.2, high=0.28)
-    (loss_N * token_weights(rows, experiment.update.loss_aggregation)).sum().backward()
+    (loss_N * token_weights(rows, update.loss_aggregation)).sum().backward()
     return np.concatenate([p.grad.numpy().ravel() for p in models.trained_parameters(model).values()])
 
 
@@ -80,10 +80,10 @@ def gradient_of_the_updates_loss(world, credits, experiment):
 def test_the_mean_of_the_rollouts_gradients_is_the_gradient_of_the_updates_loss(
     world, credits, aggregation, monkeypatch
 ):
-    experiment = settings(loss_aggregation=aggregation)
-    _, gradient_MRD = all_gradients(world, credits, experiment, monkeypatch)
-    for number, path in enumerate(credits.values()):
-        loss = gradient_of_the_updates_loss(world, path, experiment)
+    update = settings(loss_aggregation=aggregation)
+    _, gradient_MRD = all_gradients(world, credits, update, monkeypatch)
+    for number, credit in enumerate(credits.values()):
+        loss = gradient_of_the_updates_loss(world, credit, update)
         # A sum over tokens grows with the minibatch; the others are means.
         scale = 4 / gradient_MRD.shape[1] if aggregation == "token-sum" else 1
         mean = gradient_MRD[number].mean(0)
@@ -108,14 +108,13 @@ def test_a_projection_keeps_inner_products_to_about_its_width(world, credits, mo
 
 
 def test_rollouts_that_the_update_leaves_out_do_not_count(world, credits):
-    turns = world.path("turns.parquet")
-    table = tables.read(turns, "turns")
-    rollout_N = np.array(rollout_numbers(table))
-    score_GR = np.bincount(rollout_N, table.column("reward").to_numpy()).reshape(4, 4)
+    turns = tables.read(world.path("turns"), "turns")
+    rollout_N = np.array(rollout_numbers(turns))
+    score_GR = np.bincount(rollout_N, turns.column("reward").to_numpy()).reshape(4, 4)
     alive_R = np.repeat(np.ptp(score_GR, axis=1) > 0, 4)
     assert 0 < alive_R.sum() < 16, "some groups of the tiny experiment are dead, some are not"
-    kept = coefficients(turns, credits["flat_grpo"], rollout_N, settings().update)
-    dead = coefficients(turns, credits["flat_grpo"], rollout_N, settings(skip_dead_groups=True).update)
+    kept = coefficients(turns, credits["flat_grpo"], rollout_N, settings(), "flat_grpo")
+    dead = coefficients(turns, credits["flat_grpo"], rollout_N, settings(skip_dead_groups=True), "flat_grpo")
     assert kept.live_R.all()
     assert kept.turn_N.all()
     np.testing.assert_array_equal(dead.live_R, alive_R)
@@ -123,17 +122,15 @@ def test_rollouts_that_the_update_leaves_out_do_not_count(world, credits):
 
 
 def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
-    metrics = gradients(
-        experiment=settings(),
-        seed=0,
-        round=1,
-        policy=world.path("sft"),
-        turns=world.path("turns.parquet"),
-        credits=credits,
-        out=tmp_path / "gradients.parquet",
-    )
-    assert (metrics["rollouts"], metrics["groups"]) == (16, 4)
-    rows = tables.read(tmp_path / "gradients.parquet", "gradients").to_pylist()
+    paths = []
+    for method, credit in credits.items():
+        paths.append(tmp_path / f"{method}.parquet")
+        tables.write(credit, paths[-1], "credits", tables.provenance("test"))
+    define = {"again": {"base": "flat_grpo"}}
+    changes = {"define": define, "update": SETTINGS, "audit": {"rounds": [1], "methods": list(credits)}}
+    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths)
+    assert (made.metrics["rollouts"], made.metrics["groups"]) == (16, 4)
+    rows = tables.read(made.output["gradients"], "gradients").to_pylist()
     found = {(row["method"], row["measure"]): row for row in rows}
     assert {method for method, _ in found} == set(credits)
     for measure in ("signal", "noise", "snr"):
@@ -146,7 +143,8 @@ def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, t
 def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():
     def read(**update):
         audit = {"rounds": [1], "methods": ["flat_grpo"]}
-        return plan.reads(tiny.experiment(audit=audit, update=update), "gradients")
+        plan = Plan(tiny.experiment(audit=audit, update=update))
+        return plan.slice("gradients", plan.turns_at("flat_grpo", 0, 1))
 
     assert read() == read(lr=1e-2, clip_low=0.1)
     for change in ({"minibatch": 3}, {"loss_aggregation": "token-sum"}, {"skip_dead_groups": False}):

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,20 @@ import pytest
 import torch
 from torch import nn
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollouts, write_round
+from tests import tiny
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit import tables
 from turncredit.analysis import leak_measures as measures
 from turncredit.analysis import leak_tests
 from turncredit.analysis.leak_measures import Measured, measured, outcome_auc
-from turncredit.config import from_mapping
 from turncredit.credit import resolve
 from turncredit.credit_models import replay, train
-from turncredit.credit_models.settings import KINDS, CriticSettings, TurnRDSettings
+from turncredit.credit_models.critic import CriticSettings
+from turncredit.credit_models.protocol import load_kind
+from turncredit.credit_models.turnrd import TurnRDSettings
 from turncredit.errors import UserError
+from turncredit.stages.job import Job
+from turncredit.stages.plan import Plan, load
 from turncredit.stats.bootstrap import BLOCKS, Resamples
 
 LONG, SHORT, ROLLOUTS = 10, 6, 200
@@ -74,20 +79,19 @@ def planted(reads: str) -> train.CreditModel:
     return train.CreditModel("critic", CriticSettings(), HIDDEN_SIZE, Planted(reads), 1, {})
 
 
-def written(folder: Path, rollouts: replay.Rollouts, won_R: np.ndarray) -> tuple[Path, Path]:
-    turns, hiddens = write_round(folder, rollouts)
-    table = pq.read_table(turns)
-    number_N = [int(name[1:]) for name in table.column("rollout_id").to_pylist()]
-    pq.write_table(table.append_column("success", pa.array(won_R[number_N])), turns)
-    return turns, hiddens
+def tables_of(rollouts: replay.Rollouts, won_R: np.ndarray) -> tuple[pa.Table, pa.Table]:
+    """Turns with these outcomes, and their hidden states."""
+    turns, hiddens = as_tables(rollouts)
+    number_N = [int(name[1:]) for name in turns.column("rollout_id").to_pylist()]
+    return turns.append_column("success", pa.array(won_R[number_N])), hiddens
 
 
 def found_by(
-    model: train.CreditModel, folder: Path, rollouts: replay.Rollouts, won_R: np.ndarray, branches=None
+    model: train.CreditModel, rollouts: replay.Rollouts, won_R: np.ndarray, branches: pa.Table | None = None
 ) -> dict[tuple[str, str], Measured]:
-    turns, hiddens = written(folder, rollouts, won_R)
+    turns, hiddens = tables_of(rollouts, won_R)
     view, loaded = replay.load(turns, hiddens)
-    audited = leak_tests.read_audited(turns, view, {}, branches)
+    audited = leak_tests.audited(turns, view, {}, branches)
     rows = leak_tests.measure(model, resolve("has_turnrd"), loaded, audited, seed=0, round=2)
     number = {None: np.nan}
     return {
@@ -96,6 +100,7 @@ def found_by(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reads", "says"),
     [
@@ -107,15 +112,15 @@ def found_by(
         ("nothing", "hardly tells the outcome"),
     ],
 )
-def test_what_a_model_reads_is_told_apart(tmp_path, reads, says):
-    found = found_by(planted(reads), tmp_path, *told())
+def test_what_a_model_reads_is_told_apart(reads, says):
+    found = found_by(planted(reads), *told())
     assert measures.verdict(found).startswith(says)
 
 
-def test_each_view_closes_its_own_door(tmp_path):
-    by_length = found_by(planted("length"), tmp_path / "a", *told())
-    by_last = found_by(planted("last turn"), tmp_path / "b", *told())
-    honest = found_by(planted("what happens"), tmp_path / "c", *told())
+def test_each_view_closes_its_own_door():
+    by_length = found_by(planted("length"), *told())
+    by_last = found_by(planted("last turn"), *told())
+    honest = found_by(planted("what happens"), *told())
     auc = {
         view: [found[view, "outcome_auc"].value for found in (by_length, by_last, honest)]
         for view in ("full", "padded", "masked_last", "blind", "without_last", "half", "equal_length")
@@ -129,27 +134,27 @@ def test_each_view_closes_its_own_door(tmp_path):
     assert auc["equal_length"] == pytest.approx([0.5, 0.5, 0.9], abs=0.15)
 
 
-def test_length_alone_is_the_line_beside_it(tmp_path):
-    found = found_by(planted("nothing"), tmp_path, *told())
+def test_length_alone_is_the_line_beside_it():
+    found = found_by(planted("nothing"), *told())
     assert found["length_only", "outcome_auc"].value > 0.9
     assert "length alone tells .9" in measures.verdict(found)
 
 
-def test_a_causal_value_owes_nothing_to_the_end_and_a_reader_of_it_does(tmp_path):
-    causal = found_by(planted("what happens"), tmp_path / "a", *told())
+def test_a_causal_value_owes_nothing_to_the_end_and_a_reader_of_it_does():
+    causal = found_by(planted("what happens"), *told())
     for view in ("without_last", "half", "equal_length"):
         assert causal[view, "hindsight"].value == pytest.approx(0.0, abs=1e-6)
         assert causal[view, "hindsight"].high == pytest.approx(0.0, abs=1e-6)
-    reader = found_by(planted("last turn"), tmp_path / "b", *told())
+    reader = found_by(planted("last turn"), *told())
     assert reader["half", "hindsight"].low > 0.3
     assert "its early turns know the end: AUC 1.00, ." in measures.verdict(reader)
     assert "know the end" not in measures.verdict(causal)
 
 
-def test_credit_is_compared_with_itself_and_with_the_truth(tmp_path):
+def test_credit_is_compared_with_itself_and_with_the_truth():
     rollouts, won_R = told()
-    turns, _ = written(tmp_path / "first", rollouts, won_R)
-    keys = pq.read_table(turns).select(list(tables.KEYS))
+    turns, _ = tables_of(rollouts, won_R)
+    keys = turns.select(list(tables.KEYS))
     rng = np.random.default_rng(0)
     chosen = keys.take(np.sort(rng.choice(keys.num_rows, 800, replace=False)))
     state = {
@@ -162,31 +167,30 @@ def test_credit_is_compared_with_itself_and_with_the_truth(tmp_path):
     branches = chosen.append_column("advantage_true", pa.array(true_N)).append_column(
         "advantage_true_se", pa.array(np.full(len(true_N), 0.1))
     )
-    pq.write_table(branches, tmp_path / "branches.parquet")
-    found = found_by(planted("what happens"), tmp_path / "a", rollouts, won_R, tmp_path / "branches.parquet")
+    found = found_by(planted("what happens"), rollouts, won_R, branches)
     assert found["full", "rank_with_truth"].high < -0.3
     assert "(backwards)" in measures.verdict(found)
     assert found["masked_last", "rank_with_full"].value > 0.75
     assert ("full", "rank_with_full") not in found
 
 
-def test_a_model_that_has_not_been_trained_says_nothing_and_no_more(tmp_path):
+def test_a_model_that_has_not_been_trained_says_nothing_and_no_more():
     rollouts, won_R = told()
-    model = train.fresh("turn_value", KINDS["turn_value"], HIDDEN_SIZE, seed=0)
-    found = found_by(model, tmp_path, rollouts, won_R)
+    model = train.fresh("turn_value", load_kind("turn_value").settings, HIDDEN_SIZE, seed=0)
+    found = found_by(model, rollouts, won_R)
     assert set(found) == {("length_only", "outcome_auc")}
     assert measures.verdict(found).startswith("not trained yet")
 
 
-def test_where_all_ended_alike_there_is_nothing_to_know(tmp_path):
+def test_where_all_ended_alike_there_is_nothing_to_know():
     rollouts, won_R = told()
-    found = found_by(planted("length"), tmp_path, rollouts, np.zeros_like(won_R))
+    found = found_by(planted("length"), rollouts, np.zeros_like(won_R))
     assert np.isnan(found["full", "outcome_auc"].value)
     assert measures.verdict(found) == "all rollouts ended alike: nothing to know"
 
 
 @pytest.mark.slow
-def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_not(tmp_path):
+def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_not():
     """Nothing but noise in the states; successes end after 6 turns, failures after 10."""
     won = np.arange(128) % 2 == 0
     learned, unseen = (noise_rollouts(lengths=np.where(won, 6, 10), returns=won, seed=seed) for seed in (0, 1))
@@ -195,54 +199,53 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
         chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, equal_length=equal_length)
         model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
         train.train(model, [learned], seed=0, round=2)
-        says[equal_length] = measures.verdict(found_by(model, tmp_path / str(equal_length), unseen, won))
+        says[equal_length] = measures.verdict(found_by(model, unseen, won))
     assert says[False].startswith("reads the outcome off the length: AUC 1.00 in full")
     assert "its early turns know the end" in says[False]
     assert "its early turns know the end" not in says[True]
 
 
+@pytest.mark.slow
+def leaks_job(folder: Path, names: Sequence[str], width: int = HIDDEN_SIZE) -> Job:
+    """The job of the stage leaks on made-up turns, for untrained models that say they were trained."""
+    plan = Plan(tiny.experiment(methods=names, audit={"run": names[0], "rounds": [2], "methods": names}), folder)
+    job = plan.job("leaks", plan.audited[0])
+    turns, hiddens = tables_of(*told())
+    keys = turns.select(list(tables.KEYS)).slice(0, 50)
+    branches = keys.append_column("advantage_true", pa.array(np.linspace(-1, 1, 50)))
+    for path, table in {"turns": turns, "hiddens": hiddens, "branches": branches}.items():
+        pq.write_table(table, folder / f"{path}.parquet")
+    job.input |= {"turns": str(folder / "turns.parquet"), "branches": str(folder / "branches.parquet")}
+    job.input["hiddens"] = [str(folder / "hiddens.parquet")] * len(names)
+    for name, path in zip(names, job.paths("models"), strict=True):
+        kind, settings = plan.model(name)
+        model = train.fresh(kind, settings, width, seed=0)
+        model.steps = 100
+        Path(path).mkdir(parents=True)
+        train.save(model, Path(path))
+    return job
+
+
 def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
-    rollouts, won_R = told()
-    turns, hiddens = written(tmp_path / "round", rollouts, won_R)
     names = ("has_turnrd", "has_turnrd_film", "turn_value", "ppo", "value_baseline")
-    experiment = from_mapping({"methods": names})
-    models = {}
-    for name in names:
-        kind = resolve(name).model
-        model = train.fresh(kind, KINDS[kind], HIDDEN_SIZE, seed=0)
-        model.steps = 100  # as if trained: all have something to say
-        models[name] = tmp_path / name
-        models[name].mkdir()
-        train.save(model, models[name], {})
-    out = tmp_path / "leaks.parquet"
-    given = {"experiment": experiment, "seed": 0, "round": 2, "turns": turns, "models": models, "branches": None}
-    leak_tests.leaks(**given, hiddens=dict.fromkeys(names, hiddens), side={}, out=out)
+    job = leaks_job(tmp_path, names)
+    load("leaks").run(job)
+    out = Path(job.output["leaks"])
     rows = tables.read(out, "leaks").to_pylist()
     assert {row["method"] for row in rows} == set(names)
     assert {row["view"] for row in rows} == set(measures.VIEWS)
-    assert {row["measure"] for row in rows} == set(measures.MEASURES) - {"rank_with_truth"}
+    assert {row["measure"] for row in rows} == set(measures.MEASURES)
     assert len(capsys.readouterr().out.strip().splitlines()) >= len(names)
-    again = tmp_path / "again.parquet"
-    leak_tests.leaks(**given, hiddens=dict.fromkeys(names, hiddens), side={}, out=again)
-    assert again.read_bytes() == out.read_bytes()
+    first = out.read_bytes()
+    load("leaks").run(job)
+    assert out.read_bytes() == first
 
 
-def test_hidden_states_of_another_width_are_one_clear_line(tmp_path):
-    rollouts, won_R = told()
-    turns, hiddens = written(tmp_path / "round", rollouts, won_R)
-    model = train.fresh("critic", KINDS["critic"], HIDDEN_SIZE + 1, seed=0)
-    (tmp_path / "ppo").mkdir()
-    train.save(model, tmp_path / "ppo", {})
-    given = {"experiment": from_mapping({"methods": ["ppo"]}), "seed": 0, "round": 2, "side": {}, "branches": None}
-    with pytest.raises(UserError, match=f"{HIDDEN_SIZE} numbers a turn, but .*ppo reads {HIDDEN_SIZE + 1}"):
-        leak_tests.leaks(
-            **given,
-            turns=turns,
-            models={"ppo": tmp_path / "ppo"},
-            hiddens={"ppo": hiddens},
-            out=tmp_path / "leaks.parquet",
-        )
-    assert not (tmp_path / "leaks.parquet").exists()
+def test_hidden_states_of_another_width_are_one_clear_line_that_names_the_method(tmp_path):
+    job = leaks_job(tmp_path, ["ppo"], width=HIDDEN_SIZE + 1)
+    with pytest.raises(UserError, match=f"of ppo.*{HIDDEN_SIZE} numbers a turn, but .* reads {HIDDEN_SIZE + 1}"):
+        load("leaks").run(job)
+    assert not Path(job.output["leaks"]).exists()
 
 
 # ---------------------------------------------------------------- views and measures

@@ -8,7 +8,7 @@ import pytest
 
 from turncredit.config import load
 from turncredit.credit.configured import configured_method
-from turncredit.stages import plan
+from turncredit.stages import checks
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "config" / "paper").glob("*.yaml"))
@@ -37,7 +37,7 @@ def test_there_is_a_preset_for_each_table() -> None:
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
 def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
     experiment = load([ROOT / "config.yaml", preset])
-    plan.check(experiment)
+    checks.check(experiment)
     assert experiment.experiment == preset.stem
     for name in experiment.define:
         assert name in experiment.methods

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from turncredit.credit_models.replay import Rollouts
@@ -39,9 +37,8 @@ def noise_rollouts(*, lengths: Sequence[int], returns: Sequence[float] | None = 
     return as_rollouts(hidden, lengths=lengths, returns=[0] * len(lengths) if returns is None else returns, seed=seed)
 
 
-def write_round(folder: Path, rollouts: Rollouts, *, shuffle: bool = False) -> tuple[Path, Path]:
+def as_tables(rollouts: Rollouts, *, shuffle: bool = False) -> tuple[pa.Table, pa.Table]:
     """Tables `turns` (the columns that credit models read) and `hiddens` with these rollouts, two in a group."""
-    folder.mkdir(parents=True, exist_ok=True)
     at = rollouts.present.nonzero().numpy()
     keys = {
         "group_id": [f"g{rollout // 2:03d}" for rollout, _ in at],
@@ -60,6 +57,4 @@ def write_round(folder: Path, rollouts: Rollouts, *, shuffle: bool = False) -> t
     if shuffle:
         order = np.random.default_rng(0).permutation(order)
         hiddens = hiddens.take(np.random.default_rng(1).permutation(len(at)))
-    pq.write_table(turns.take(order), folder / "turns.parquet")
-    pq.write_table(hiddens, folder / "hiddens.parquet")
-    return folder / "turns.parquet", folder / "hiddens.parquet"
+    return turns.take(order), hiddens

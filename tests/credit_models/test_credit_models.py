@@ -6,12 +6,13 @@
 4. Projected credits sum to the return.
 5. Training is the same for the same seed, and the same whether or not it passed through the disk.
 6. turn_value finds a decisive turn that it was never told about; with shuffled outcomes it finds nothing.
-7. A bidirectional TurnRD reads the outcome off a rollout's length or its last turn; the options that close these
-   doors do close them.
+7. A bidirectional TurnRD reads the outcome off a rollout's length or its last turn; the options that remove these
+   shortcuts do remove them.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 
@@ -20,26 +21,22 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, noise_rollouts, write_round
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit import tables
 from turncredit.config import from_mapping
 from turncredit.credit.turnrd import v_projection
-from turncredit.credit_models import replay, train, turnrd, value
-from turncredit.credit_models.settings import (
-    KINDS,
-    CriticSettings,
-    TurnRDSettings,
-    TurnValueSettings,
-    ValueHeadSettings,
-    model_settings,
-    replay_rounds,
-)
+from turncredit.credit_models import critic, networks, replay, train, turnrd
+from turncredit.credit_models.critic import CriticSettings
+from turncredit.credit_models.settings import kinds, model_settings, replay_rounds
+from turncredit.credit_models.turn_value import TurnValueSettings
+from turncredit.credit_models.turnrd import TurnRDSettings
+from turncredit.credit_models.value_head import returns_to_go
 from turncredit.errors import UserError
 from turncredit.seeding import generator
 
 CPU = torch.device("cpu")
 EVERY = {
-    **{kind: (kind, settings) for kind, settings in KINDS.items()},
+    **{name: (name, kind.settings) for name, kind in kinds().items()},
     "turnrd_causal": ("turnrd", TurnRDSettings(causal=True)),
     "turnrd_masked": ("turnrd", TurnRDSettings(mask_last_turn=True, equal_length=True)),
     "turn_value_linear": ("turn_value", TurnValueSettings(head="linear", film=True)),
@@ -140,10 +137,9 @@ def test_film_uses_the_goal_once_it_has_been_trained():
     assert found["film_beta"] > 0.01
 
 
-def test_projected_credits_sum_to_the_return_within_1e_5(tmp_path):
+def test_projected_credits_sum_to_the_return_within_1e_5():
     lengths = list(np.random.default_rng(0).integers(1, 31, size=64))
-    turns, hiddens = write_round(tmp_path, noise_rollouts(lengths=lengths, returns=np.arange(64) % 2))
-    view, rollouts = replay.load(turns, hiddens)
+    view, rollouts = replay.load(*as_tables(noise_rollouts(lengths=lengths, returns=np.arange(64) % 2)))
     for name in ("turnrd", "turnrd_film", "turnrd_causal"):
         value_N, weight_N = train.apply(stirred(name), rollouts)
         credit_N = v_projection(view, value_N, clip=2.0)
@@ -156,25 +152,25 @@ def test_turnrds_losses_by_hand():
 
     class Fixed:
         def __call__(self, batch):
-            logits = torch.zeros(2, 2).masked_fill(~batch.present, turnrd._HIDDEN)
+            logits = torch.zeros(2, 2).masked_fill(~batch.present, networks.MASKED)
             return logits, torch.tensor([[0.2, 0.4], [0.32, 99.0]])
 
     batch = as_rollouts(np.zeros((2, 2, 3)), lengths=[2, 1], returns=[1, 0])
     batch = replace(batch, gain=torch.tensor([[0.0, -0.5], [0.0, 0.0]]))
     settings = TurnRDSettings(lambda_rank=0.1, rank_margin=0.1, lambda_value=2.0, lambda_progress=0.01)
-    parts = turnrd.losses(Fixed(), batch, settings)
+    parts = turnrd.KIND.losses(Fixed(), batch, settings)
     assert float(parts["return"]) == pytest.approx((0.7**2 + 0.32**2) / 2)
     assert float(parts["rank"]) == pytest.approx(0.1 * (0.1 - (0.3 - 0.32)))
     assert float(parts["value"]) == pytest.approx(2.0 * (0.2**2 + 0.9**2 + 0.32**2) / 3)
     assert float(parts["progress"]) == pytest.approx(0.01 * np.log(2))
-    causal = turnrd.losses(Fixed(), batch, settings.model_copy(update={"causal": True}))
+    causal = turnrd.KIND.losses(Fixed(), batch, settings.model_copy(update={"causal": True}))
     assert float(causal["return"]) == pytest.approx(((0.8**2 + 0.7**2) / 2 + 0.32**2) / 2)
 
 
 def test_the_critics_loss_is_the_larger_of_clipped_and_unclipped():
     batch = as_rollouts(np.zeros((1, 3, 2)), lengths=[2], returns=[0])
     batch = replace(batch, old=torch.zeros(1, 3), target=torch.tensor([[1.0, 1.0, 0.0]]))
-    parts = value.critic_losses(lambda _: torch.tensor([[1.0, 0.3, 55.0]]), batch, CriticSettings(value_clip=0.5))
+    parts = critic.KIND.losses(lambda _: torch.tensor([[1.0, 0.3, 55.0]]), batch, CriticSettings(value_clip=0.5))
     # V 1 is right but 0.5 away from where clipping lets it go; V 0.3 is inside the clip.
     assert float(parts["value"]) == pytest.approx(0.5 * (0.5**2 + 0.7**2) / 2)
 
@@ -182,11 +178,11 @@ def test_the_critics_loss_is_the_larger_of_clipped_and_unclipped():
 def test_returns_to_go_are_discounted_from_the_last_turn():
     reward = torch.tensor([[0.0, 0.0, 1.0], [0.5, 0.0, 0.0]])
     wanted = torch.tensor([[0.81, 0.9, 1.0], [0.5, 0.0, 0.0]])
-    assert torch.allclose(value.returns_to_go(reward, 0.9), wanted)
+    assert torch.allclose(returns_to_go(reward, 0.9), wanted)
 
 
 def test_the_value_heads_copy_follows_by_its_share():
-    head = value.ValueHead(2, ValueHeadSettings())
+    head = networks.ValueHead(2)
     with torch.no_grad():
         head.head.weight.fill_(1.0)
     head.follow(0.25)
@@ -196,7 +192,7 @@ def test_the_value_heads_copy_follows_by_its_share():
 
 def test_an_ensemble_is_the_mean_of_its_members():
     rollouts = noise_rollouts(lengths=[4, 4]).take([0, 1], CPU)
-    model = value.TurnValue(HIDDEN_SIZE, TurnValueSettings(ensemble=3, dropout=0.0))
+    model = networks.TurnValue(HIDDEN_SIZE, ensemble=3, head="mlp", hidden=64, max_turns=50)
     wanted = torch.stack([torch.sigmoid(member(rollouts)) for member in model.members]).mean(0)
     assert torch.allclose(model(rollouts), wanted)
     assert not torch.allclose(model.members[0](rollouts), model.members[1](rollouts))
@@ -234,10 +230,9 @@ def test_a_model_learns_from_rounds_before_its_own(kind, rounds):
     assert replay_rounds(kind, 1) == []
 
 
-def test_rollouts_are_read_in_order_from_tables_in_any_order(tmp_path):
+def test_rollouts_are_read_in_order_from_tables_in_any_order():
     wanted = noise_rollouts(lengths=[3, 6, 1, 5], returns=[1, 0, 1, 0])
-    turns, hiddens = write_round(tmp_path, wanted, shuffle=True)
-    view, read = replay.load(turns, hiddens)
+    view, read = replay.load(*as_tables(wanted, shuffle=True))
     assert view.length_R.tolist() == [3, 6, 1, 5]
     for name in ("hidden", "present", "reward", "goal", "gain"):
         assert torch.equal(getattr(read, name), getattr(wanted, name)), name
@@ -268,80 +263,80 @@ def experiment(**model) -> object:
     return from_mapping({"define": {"mine": {"base": base, "model": model}}})
 
 
-def trained_folders(folder, rounds, exp, *, seed=0, method="mine", credits=()):
-    """The models of rounds 1 to len(rounds)+1, as the stage makes them."""
-    made = []
+def trained(rounds, exp, *, seed=0):
+    """The models of rounds 1 to len(rounds)+1, each made from the one before as it was saved."""
+    kind, settings = model_settings(exp, "mine")
+    models = []
     for number in range(1, len(rounds) + 2):
-        kind, _ = model_settings(exp, method)
         learned = [rounds[at - 1] for at in replay_rounds(kind, number)]
-        train.credit_model(
-            experiment=exp,
-            method=method,
-            seed=seed,
-            round=number,
-            turns=[turns for turns, _ in learned],
-            hiddens=[hiddens for _, hiddens in learned or rounds[:1]],
-            credits=credits if number > 1 else (),
-            previous=made[-1] if made else None,
-            out=folder / f"model{number}",
+        previous = copy.deepcopy(models[-1]) if models else None
+        model, _ = train.next_model(
+            kind, settings, previous=previous, rounds=learned, width=HIDDEN_SIZE, seed=seed, round=number
         )
-        made.append(folder / f"model{number}")
-    return made
+        models.append(model)
+    return models
+
+
+def saved(model, folder):
+    folder.mkdir(parents=True)
+    train.save(model, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def rounds(tmp_path_factory):
+def tables_of_rounds():
     """Two rounds of turns and hiddens."""
-    made = []
-    for number in (1, 2):
-        rollouts = noise_rollouts(lengths=[4, 5, 6, 3] * 4, returns=[1, 0, 0, 1] * 4, seed=number)
-        made.append(write_round(tmp_path_factory.mktemp(f"round{number}"), rollouts))
-    return made
+    return [
+        as_tables(noise_rollouts(lengths=[4, 5, 6, 3] * 4, returns=[1, 0, 0, 1] * 4, seed=number)) for number in (1, 2)
+    ]
 
 
+@pytest.fixture(scope="module")
+def rounds(tables_of_rounds):
+    """The rollouts of these rounds."""
+    return [replay.load(*tables)[1] for tables in tables_of_rounds]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [{"base": "has_turnrd_film", "batch": 8}, {"first_steps": 4, "steps": 3}])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path, rounds, model):
     exp = experiment(**model)
     torch.manual_seed(1)
-    one = trained_folders(tmp_path / "a", rounds, exp)
+    one = saved(trained(rounds, exp)[-1], tmp_path / "a")
     torch.manual_seed(2)
-    two = trained_folders(tmp_path / "b", rounds, exp)
-    other = trained_folders(tmp_path / "c", rounds, exp, seed=1)
+    two = saved(trained(rounds, exp)[-1], tmp_path / "b")
+    other = saved(trained(rounds, exp, seed=1)[-1], tmp_path / "c")
     for name in (train.WEIGHTS, train.MOMENTS, train.RECORD):
-        assert (one[-1] / name).read_bytes() == (two[-1] / name).read_bytes()
-    assert (one[-1] / train.WEIGHTS).read_bytes() != (other[-1] / train.WEIGHTS).read_bytes()
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert (one / train.WEIGHTS).read_bytes() != (other / train.WEIGHTS).read_bytes()
 
 
 def test_training_through_the_disk_equals_training_in_one_process(tmp_path, rounds):
-    exp = experiment(base="has_turnrd", batch=8)
-    kind, settings = model_settings(exp, "mine")
-    last = train.load(trained_folders(tmp_path, rounds, exp)[-1])
+    kind, settings = model_settings(experiment(base="has_turnrd", batch=8), "mine")
     model = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
-    parts = [replay.load(*paths)[1] for paths in rounds]
+    last = train.load(saved(model, tmp_path / "1"))
     for number in (2, 3):
-        train.train(model, parts[: number - 1], seed=0, round=number)
+        train.train(model, rounds[: number - 1], seed=0, round=number)
+        train.train(last, rounds[: number - 1], seed=0, round=number)
+        last = train.load(saved(last, tmp_path / str(number)))
     assert last.steps == model.steps > 0
     state = model.network.state_dict()
     for name, tensor in last.network.state_dict().items():
         assert torch.equal(tensor, state[name]), name
+    assert set(last.moments) == set(model.moments)
     for name, tensor in model.moments.items():
         assert torch.equal(tensor, last.moments[name]), name
 
 
-def test_values_come_in_the_order_of_the_turns(tmp_path):
+def test_values_come_in_the_order_of_the_turns():
     rollouts = noise_rollouts(lengths=[4, 5, 6, 3], returns=[1, 0, 0, 1])
-    plain, mixed = write_round(tmp_path / "a", rollouts), write_round(tmp_path / "b", rollouts, shuffle=True)
-    exp = experiment(base="has_turnrd")
-    model = trained_folders(tmp_path, [plain], exp)[-1]
+    plain, mixed = as_tables(rollouts), as_tables(rollouts, shuffle=True)
+    model = trained([replay.load(*plain)[1]], experiment(base="has_turnrd"))[-1]
     found = []
     for turns, hiddens in (plain, mixed):
-        out = tmp_path / f"{turns.parent.name}.parquet"
-        metrics = train.values(
-            experiment=exp, method="mine", seed=0, round=2, model=model, turns=turns, hiddens=hiddens, out=out
-        )
+        table, metrics = train.values_table(model, *replay.load(turns, hiddens), seed=0, round=2)
         assert metrics["conservation_error"] < 1e-5
-        table, asked = tables.read(out, "values"), tables.read(turns, columns=list(tables.KEYS))
-        assert all(table.column(key).equals(asked.column(key)) for key in tables.KEYS)
+        assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)
         rows = zip(*(table.column(name).to_pylist() for name in ("rollout_id", "turn", "value", "weight")), strict=True)
         found.append(sorted(rows))
     assert found[0] == found[1]
@@ -357,38 +352,38 @@ def test_values_come_in_the_order_of_the_turns(tmp_path):
         ({"base": "ppo"}, [True, True]),
     ],
 )
-def test_a_model_says_nothing_until_it_has_learned_where_its_method_waits(tmp_path, rounds, model, says):
-    exp = experiment(**model)
-    credits = [credits_of(tmp_path, rounds[0])] if model["base"] == "ppo" else ()
-    turns, hiddens = rounds[1]
-    given = {"experiment": exp, "method": "mine", "seed": 0, "round": 1, "turns": turns, "hiddens": hiddens}
-    found = []
-    for folder in trained_folders(tmp_path, rounds[:1], exp, credits=credits):
-        train.values(**given, model=folder, out=tmp_path / "values.parquet")
-        found.append(tables.read(tmp_path / "values.parquet", "values").column("value").null_count)
-    assert found == [0 if told else tables.read(turns).num_rows for told in says]
+def test_a_model_says_nothing_until_it_has_learned_where_its_method_waits(tables_of_rounds, model, says):
+    (turns, hiddens), unseen = tables_of_rounds
+    credits = credits_of(turns) if model["base"] == "ppo" else None
+    models = trained([replay.load(turns, hiddens, credits)[1]], experiment(**model))
+    made = [train.values_table(model, *replay.load(*unseen), seed=0, round=1)[0] for model in models]
+    wanted = [0 if told else unseen[0].num_rows for told in says]
+    assert [table.column("value").null_count for table in made] == wanted
 
 
-def credits_of(folder, paths, seed=0):
+def test_a_model_is_not_trained_on_other_rounds_than_its_own(rounds):
+    kind, settings = model_settings(experiment(), "mine")
+    first = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
+    with pytest.raises(UserError, match=r"learns from rounds \[1, 2\], but 1 were given"):
+        train.next_model(kind, settings, previous=first, rounds=rounds[:1], width=HIDDEN_SIZE, seed=0, round=3)
+
+
+def credits_of(turns, seed=0):
     """A credits table with random values and targets."""
-    turns = tables.read(paths[0], columns=list(tables.KEYS))
     rng = np.random.default_rng(seed)
-    columns = {name: rng.normal(size=turns.num_rows) for name in ("advantage", "value", "value_target")}
-    path = folder / "credits.parquet"
-    table = turns.append_column("method", [["ppo"] * turns.num_rows])
-    for name, column in columns.items():
-        table = table.append_column(name, [column])
-    tables.write(table, path, "credits", tables.provenance("test"))
-    return path
+    table = turns.select(tables.KEYS)
+    for name in ("advantage", "value", "value_target"):
+        table = table.append_column(name, [rng.normal(size=turns.num_rows)])
+    return table
 
 
-def test_a_critic_starts_at_zero_and_moves_towards_its_targets(tmp_path):
+def test_a_critic_starts_at_zero_and_moves_towards_its_targets():
     rollouts = noise_rollouts(lengths=[4, 5, 6, 3] * 16, seed=5)
-    paths = write_round(tmp_path, rollouts)
+    turns, hiddens = as_tables(rollouts)
     settings = CriticSettings(epochs=40, batch=16)
     model = train.fresh("critic", settings, HIDDEN_SIZE, seed=0)
     assert not applied(model, rollouts)[rollouts.present.numpy()].any()
-    _, loaded = replay.load(*paths, credits_of(tmp_path, paths))
+    _, loaded = replay.load(turns, hiddens, credits_of(turns))
     target = loaded.hidden[..., 0].float()
     metrics = train.train(model, [replace(loaded, target=target, old=target)], seed=0, round=2)
     assert metrics["loss"] < 0.25  # from .5, half the targets' variance
@@ -449,10 +444,11 @@ def return_error(learned: replay.Rollouts, unseen: replay.Rollouts, **settings) 
     model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
     train.train(model, [learned], seed=0, round=2)
     with torch.no_grad():
-        predicted = turnrd.predicted_return(*model.network.eval()(unseen.take(np.arange(len(unseen)), CPU)))
+        predicted = networks.predicted_return(*model.network.eval()(unseen.take(np.arange(len(unseen)), CPU)))
     return float((predicted - unseen.returns).square().mean())
 
 
+@pytest.mark.slow
 def test_a_bidirectional_turnrd_reads_the_outcome_off_the_length_and_honest_variants_cannot():
     """Nothing but noise in the states; a rollout ends after 6 turns if it succeeds and after 10 if it fails."""
     won = np.arange(128) % 2 == 0
@@ -517,21 +513,23 @@ def test_turn_values_of_a_ten_point_reward_are_on_its_scale():
 
 
 def test_a_damaged_or_foreign_model_is_one_clear_line(tmp_path, rounds):
-    exp = experiment()
-    folder = trained_folders(tmp_path, rounds[:1], exp)[0]
+    folder = saved(trained(rounds[:1], experiment())[0], tmp_path / "model")
     with pytest.raises(UserError, match=r"no credit model here \(model\.json is missing\)"):
         train.load(tmp_path / "nowhere")
-    turns, hiddens = rounds[0]
-    given = {"method": "mine", "seed": 0, "round": 1, "turns": turns, "hiddens": hiddens, "out": tmp_path / "v.parquet"}
+    _, others = model_settings(experiment(ensemble=2), "mine")
     with pytest.raises(UserError, match=r"made with other settings \(ensemble\)"):
-        train.values(experiment=experiment(ensemble=2), model=folder, **given)
+        train.check_settings(train.load(folder), others, folder)
+    wide = replace(rounds[0], hidden=torch.zeros(16, 6, HIDDEN_SIZE + 1))
+    with pytest.raises(UserError, match="9 numbers a turn, but the credit model reads 8"):
+        train.check_width(train.load(folder), wide, "hiddens")
     weights = (folder / train.WEIGHTS).read_bytes()
     (folder / train.WEIGHTS).write_bytes(weights[:100])
     with pytest.raises(UserError, match="not a readable credit model"):
         train.load(folder)
     (folder / train.WEIGHTS).write_bytes(weights)
     record = json.loads((folder / train.RECORD).read_text())
-    (folder / train.RECORD).write_text(json.dumps({**record, "width": 7}))
-    with pytest.raises(UserError, match="not a readable credit model"):
-        train.load(folder)
-    assert not (tmp_path / "v.parquet").exists()
+    for damage in ({"width": 7}, {"kind": "nothing"}, {"settings": {"read": "nobody"}}):
+        (folder / train.RECORD).write_text(json.dumps({**record, **damage}))
+        with pytest.raises(UserError, match="not a readable credit model") as caught:
+            train.load(folder)
+        assert "\n" not in str(caught.value)

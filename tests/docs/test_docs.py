@@ -137,13 +137,18 @@ def _find(words: tuple[str, ...]) -> tuple[typer.core.TyperCommand, tuple[str, .
         assert words[0] in ("--help", "--version"), f"turncredit has no command '{words[0]}'"
         return typer.main.get_command(cli.app), ()
     found, rest = cli._load(words[0]), words[1:]
-    while rest and rest[0] in getattr(found, "commands", {}):
-        found, rest = found.commands[rest[0]], rest[1:]
+    context = typer.Context(found)
+    while rest and hasattr(found, "list_commands") and rest[0] in found.list_commands(context):
+        found, rest = found.get_command(context, rest[0]), rest[1:]
     return found, rest
 
 
 def _all_commands(command: typer.core.TyperCommand) -> list[typer.core.TyperCommand]:
-    return [command, *(part for child in getattr(command, "commands", {}).values() for part in _all_commands(child))]
+    if not hasattr(command, "list_commands"):
+        return [command]
+    context = typer.Context(command)
+    inside = [command.get_command(context, name) for name in command.list_commands(context)]
+    return [command, *(part for child in inside for part in _all_commands(child))]
 
 
 def _known(command: typer.core.TyperCommand) -> set[str]:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ from turncredit.credit.configured import ask_of
 from turncredit.errors import UserError
 from turncredit.judges.config import JudgeConfig, ServeConfig, decides, judge_name, labels_name
 from turncredit.judges.serve import serving
-from turncredit.stages.label import label
+from turncredit.layout import JUDGE_CACHE, Layout
+from turncredit.stages.job import Job
+from turncredit.stages.plan import Plan, load
 
 from .chat_server import ChatServer
 from .test_cli import results_tree
@@ -92,38 +95,43 @@ def test_how_labels_are_got_does_not_decide_what_they_are() -> None:
     assert decides(JudgeConfig(model="x")) == decides(JudgeConfig()) == {"kind": "rule", "window": 5}
 
 
+def label_job(folder: Path, name: str = "exp", **changes: Any) -> Job:
+    """The job that labels the turns of a made-up results folder, with its experiment's judge changed."""
+    results_tree(folder)
+    plan = Plan(from_mapping({"experiment": name, "rollout": {"tasks": 4, "group_size": 2}, "judge": changes}), folder)
+    at = plan.labels_at(plan.turns_at("triage", 0, 1), "triage")
+    job = plan.job("label", at)
+    job.input["turns"] = Layout(folder / "exp").path("turns", at.keys)
+    return job
+
+
+def run(job: Job) -> dict[str, float]:
+    return load("label").run(job)
+
+
 def test_the_stage_writes_labels_that_say_what_they_were_made_from(tmp_path: Path) -> None:
-    results_tree(tmp_path)
-    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
-    out = tmp_path / "labels.parquet"
-    metrics = label(experiment=from_mapping({}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)
-    assert metrics["labels"] == tables.read(out, "labels").num_rows == 4
-    meta = tables.metadata(out)
-    assert meta["config"] == {"judge": {"kind": "rule", "window": 5}, "ask": "role"}
-    assert meta["inputs"] == {"turns": tables.file_hash(turns)}
-    assert not (tmp_path / "cache").exists()
+    job = label_job(tmp_path)
+    assert run(job)["labels"] == tables.read(job.output["labels"], "labels").num_rows == 4
+    meta = tables.metadata(job.output["labels"])
+    assert meta["config"]["judge"] == {"kind": "rule", "window": 5}
+    assert meta["config"]["ask"] == "role"
+    assert meta["inputs"] == {"turns": tables.file_hash(job.path("turns"))}
+    assert not (tmp_path / JUDGE_CACHE).exists()
 
 
-def test_the_stage_asks_a_server_and_keeps_its_answers(server: ChatServer, tmp_path: Path) -> None:
-    results_tree(tmp_path)
-    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
-    experiment = from_mapping({"judge": {"kind": "llm", "model": "tiny", "base_url": server.url, "thinking": False}})
-    for out, cached in (("a", 0), ("b", 4)):
-        metrics = label(
-            experiment=experiment, ask="role", turns=turns, cache=tmp_path / "cache", out=tmp_path / f"{out}.parquet"
-        )
-        assert metrics["cached"] == cached
+def test_experiments_share_the_answers_of_a_server(server: ChatServer, tmp_path: Path) -> None:
+    judge = {"kind": "llm", "model": "tiny", "base_url": server.url, "thinking": False}
+    for name, cached in (("one", 0), ("two", 4)):
+        assert run(label_job(tmp_path, name, **judge))["cached"] == cached
     assert len(server.requests) == 4
 
 
 @pytest.mark.usefixtures("vllm")
 def test_a_job_starts_its_server_waits_for_health_labels_and_stops_it(tmp_path: Path) -> None:
-    results_tree(tmp_path)
-    turns = tmp_path / "exp/rollouts/sft-t4k2T1.0/seed0/round01/turns.parquet"
-    judge = {"kind": "llm", "model": "tiny", "thinking": False, "serve": {"python": sys.executable}}
-    out = tmp_path / "l.parquet"
-    label(experiment=from_mapping({"judge": judge}), ask="role", turns=turns, cache=tmp_path / "cache", out=out)
-    assert tables.read(out, "labels").column("role").to_pylist() == ["N"] * 4
+    serve = {"python": sys.executable}
+    job = label_job(tmp_path, kind="llm", model="tiny", thinking=False, serve=serve)
+    run(job)
+    assert tables.read(job.output["labels"], "labels").column("role").to_pylist() == ["N"] * 4
 
 
 @pytest.mark.usefixtures("vllm")

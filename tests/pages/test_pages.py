@@ -17,13 +17,15 @@ from turncredit.cli.main import app
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS
 from turncredit.errors import UserError
+from turncredit.files import write_json
 from turncredit.pages.agreement import clashes, mean_ranks
-from turncredit.pages.build import page, pages
+from turncredit.pages.build import page
 from turncredit.pages.choose import choose, pairs
 from turncredit.pages.context import parting, side_by_side, turns_of, verdict
 from turncredit.pages.data import CLEAR, read_book
 from turncredit.pages.draw import decimals_for, number
 from turncredit.pages.method_details import gate_words, walk
+from turncredit.stages.plan import Plan, load
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +39,22 @@ def book(world):
 
 
 def make_pages(world, out, count=5):
-    experiment = from_mapping({"experiment": "synthetic", "audit": {"pages": count}})
-    return pages(experiment=experiment, run="flat_grpo", seed=0, round=1, **world.given(), probes={}, out=out)
+    """The stage pages on these tables; what it measured."""
+    audit = {"rounds": [1], "run": "flat_grpo", "methods": list(world.credits), "pages": count}
+    plan = Plan(from_mapping({"experiment": "synthetic", "methods": ["flat_grpo"], "audit": audit}))
+    probe = out.parent / "probe.json"
+    write_json(probe, {"metrics": {}})
+    job = plan.job("pages", plan.audited[0])
+    job.input = {
+        "turns": str(world.turns),
+        "branches": str(world.branches),
+        "credits": [str(path) for path in world.credits.values()],
+        "values": [str(world.values[name]) for name in plan.audit_learned],
+        "probes": [str(probe)] * len(plan.audit_learned),
+        "labels": [str(path) for path in world.labels.values()],
+    }
+    job.output = {"index": str(out / "index.html")}
+    return load("pages").run(job)
 
 
 def test_a_failure_is_laid_beside_the_longest_successful_sibling_that_has_a_page(book):

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
 from turncredit import tables
 from turncredit.config import from_mapping, load, merge
 from turncredit.errors import UserError
-from turncredit.stages import plan
+from turncredit.stages import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 AUDIT = "results/tiny/audit/flat_grpo/seed0"
@@ -27,11 +28,6 @@ AUDITED = (
     "branch: {turns: 6, min_continuations: 2, max_continuations: 4, reference_continuations: 2}}",
 )
 MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
-
-
-def tiny(**changes) -> dict:
-    """The tiny experiment's configuration with `changes`."""
-    return merge(yaml.safe_load((ROOT / "config" / "test" / "tiny.yaml").read_text()), changes)
 
 
 def credits_by_name(*methods: str, rounds: tuple[int, ...] = (1, 2), run: str = AUDIT) -> list[str]:
@@ -105,15 +101,15 @@ def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
 )
 def test_an_audit_that_cannot_be_is_refused_in_one_line(audit, line):
     with pytest.raises(UserError) as error:
-        plan.check(from_mapping(tiny(audit=audit)))
+        checks.check(tiny.experiment(audit=audit))
     assert line in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
-    long = tiny(env={"settings": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
+    long = tiny.mapping(env={"settings": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
     with pytest.raises(UserError, match="'ppo' reads at most 50 turns"):
-        plan.check(from_mapping(long))
+        checks.check(from_mapping(long))
 
 
 def test_an_inherited_audit_follows_the_methods_and_the_rounds_of_who_inherits_it():

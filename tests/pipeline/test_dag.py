@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from turncredit.config import from_mapping, merge
+from tests import tiny
 from turncredit.errors import UserError
-from turncredit.stages import plan
+from turncredit.stages import checks
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ("--configfile", "config/test/tiny.yaml")
+TINY = tiny.ARGUMENTS
 
 
 def counts(run: subprocess.CompletedProcess[str]) -> Counter[str]:
@@ -120,9 +120,8 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
 )
 def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, line):
     key, _, value = mistake.partition("=")
-    tiny = yaml.safe_load((ROOT / "config" / "test" / "tiny.yaml").read_text())
     with pytest.raises(UserError) as error:
-        plan.check(from_mapping(merge(tiny, {key: yaml.safe_load(value)})))
+        checks.check(tiny.experiment(**{key: yaml.safe_load(value)}))
     assert line in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests import tiny
 from tests.pipeline.processes import processes_with, wait_for
 from turncredit import tables
 
-TINY = ("--cores", "2", "--configfile", "config/test/tiny.yaml")
+TINY = ("--cores", "2", *tiny.ARGUMENTS)
 pytestmark = pytest.mark.slow
 
 

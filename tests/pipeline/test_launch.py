@@ -25,12 +25,10 @@ WARM = "import sys; print('warm' if 'turncredit.workflow.job' in sys.modules els
 
 
 @contextlib.contextmanager
-def started(heavy: tuple[str, ...]) -> Iterator[str]:
-    """The launcher's shell, with servers that import little."""
+def started(*modules: str) -> Iterator[str]:
+    """The launcher's shell, with a server that imports little besides `modules`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "LIGHT", ("turncredit.workflow.job",))
-        patch.setattr(launch, "HEAVY", heavy)
-        patch.setattr(launch, "LATE", ())
+        patch.setattr(launch, "MODULES", ("turncredit.workflow.job", *modules))
         # Libraries that other tests imported may have changed the environment (KMP_INIT_AT_FORK) since ENV was taken.
         for name in [name for name in os.environ if name not in ENV]:
             patch.delenv(name)
@@ -46,8 +44,8 @@ def started(heavy: tuple[str, ...]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def shell():
-    """The launcher's shell, with light servers only."""
-    with started(heavy=()) as path:
+    """The launcher's shell, with a server that imports little."""
+    with started() as path:
         yield path
 
 
@@ -78,12 +76,6 @@ def begin(shell: str, script: Path, **options) -> subprocess.Popen:
     return subprocess.Popen(command(script), shell=True, executable=shell, env=ENV, **options)
 
 
-def wait_for_servers(folder: Path) -> list[int]:
-    """The process numbers of the servers, once all are there."""
-    assert wait_for(lambda: len(processes_with(str(folder))) == 3)
-    return processes_with(str(folder))
-
-
 def pid_in(path: Path) -> int:
     assert wait_for(lambda: path.exists() and path.read_text().strip())
     return int(path.read_text())
@@ -98,10 +90,17 @@ def test_a_job_of_this_interpreter_is_forked_and_anything_else_is_not(shell, tmp
 
 def test_a_job_of_several_threads_is_forked_and_its_torch_has_them(tmp_path):
     script = write(tmp_path, f"{WARM}\nimport os, torch\nprint(torch.get_num_threads(), os.environ['OMP_NUM_THREADS'])")
-    with started(heavy=("torch",)) as shell:
+    with started("torch") as shell:
         for threads in "1", "2":
             asked = dict.fromkeys(launch.ONE_THREAD, threads)
             assert run(shell, command(script), env={**ENV, **asked}).stdout == f"warm\n{threads} {threads}\n"
+
+
+def test_a_job_is_forked_from_a_server_that_has_imported_all_that_it_imports_in_a_run(tmp_path):
+    needed = "import torch, pyarrow, turncredit.training.update"
+    script = write(tmp_path, f"import sys\nhad = set(sys.modules)\n{needed}\nprint(sorted(set(sys.modules) - had))")
+    with started(*launch.MODULES) as shell:
+        assert run(shell, command(script), timeout=300).stdout == "[]\n"
 
 
 def test_a_job_with_another_python_path_or_other_devices_is_a_plain_process(shell, tmp_path):
@@ -142,7 +141,9 @@ def test_what_a_job_sees_is_what_a_plain_process_sees(shell, tmp_path):
         ("raise SystemExit(3)", 3),
         ("raise SystemExit('no such thing')", 1),
         ("1 / 0", 1),
+        ("def", 1),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", -signal.SIGSEGV),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
     ],
 )
 def test_a_job_ends_as_a_plain_process_would(shell, tmp_path, code, status):
@@ -229,6 +230,28 @@ def test_a_signal_to_the_job_is_the_jobs_to_answer(shell, tmp_path, number):
     assert client.wait(timeout=20) == 7
 
 
+def test_a_job_that_comes_before_the_server_is_ready_waits_for_it_and_the_first_scripts_do_not(tmp_path):
+    (tmp_path / "turncredit_slow.py").write_text("import time\ntime.sleep(2)\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENV, "PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+        with started("turncredit_slow") as shell:
+            assert run(shell, command(write(tmp_path, WARM, "tmpabcd.tasks.py"))).stdout == "plain\n"
+            assert run(shell, command(write(tmp_path, WARM))).stdout == "warm\n"
+
+
+def test_what_a_job_leaves_running_is_ended_with_it(shell, tmp_path):
+    script = write(
+        tmp_path,
+        f"""
+        import subprocess
+        child = subprocess.Popen(["setsid", "sleep", "600"])
+        open(r"{tmp_path}/child", "w").write(str(child.pid))
+        """,
+    )
+    assert run(shell, command(script), stdin=subprocess.DEVNULL).returncode == 0
+    assert not alive(pid_in(tmp_path / "child"))
+
+
 def test_a_job_that_a_signal_ends_is_seen_to_end_so(shell, tmp_path):
     script = write(tmp_path, f"import os, time; open(r'{tmp_path}/job', 'w').write(str(os.getpid())); time.sleep(600)")
     client = begin(shell, script)
@@ -240,7 +263,7 @@ def test_a_job_that_a_signal_ends_is_seen_to_end_so(shell, tmp_path):
 PARENT = """
 import os, subprocess, sys, time
 from turncredit.workflow import launch
-launch.LIGHT, launch.HEAVY = ("turncredit.workflow.job",), {heavy}
+launch.MODULES = {modules}
 shell, reason = launch.start()
 env = {{**os.environ, **launch.ONE_THREAD}}
 job = subprocess.Popen(f"{{sys.executable}} {script}", shell=True, executable=shell, env=env)
@@ -249,11 +272,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("heavy", [(), ("turncredit.slow_import",)])
-def test_killing_the_parent_leaves_no_process_and_no_folder(tmp_path, heavy):
-    # With a module that takes for ever, the heavy server is still importing when its parent dies.
-    (tmp_path / "turncredit_slow.py").write_text("import time\ntime.sleep(600)\n")
-    heavy = ("turncredit_slow",) if heavy else ()
+def test_killing_the_parent_leaves_no_process_and_no_folder(tmp_path):
     script = write(
         tmp_path,
         f"""
@@ -263,44 +282,61 @@ def test_killing_the_parent_leaves_no_process_and_no_folder(tmp_path, heavy):
         open(r"{tmp_path}/job", "w").write(str(os.getpid()))
         time.sleep(600)
         """,
-        name="tmpabcd.tasks.py",
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.format(heavy=heavy, script=script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-    )
+    parent = parent_of(script, ("turncredit.workflow.job",), tmp_path)
     folder = Path(parent.stdout.readline().strip()).parent
     job, child = pid_in(tmp_path / "job"), pid_in(tmp_path / "child")
     assert alive(job)
     assert alive(child)
+    kill_parent(parent, folder)
+    assert not alive(job)
+    assert wait_for(lambda: not alive(child))
+
+
+def test_killing_the_parent_while_the_server_imports_leaves_no_process_and_no_folder(tmp_path):
+    (tmp_path / "turncredit_slow.py").write_text("import time\nopen('begun', 'w').write('1')\ntime.sleep(600)\n")
+    parent = parent_of(write(tmp_path, WARM), ("turncredit_slow",), tmp_path)
+    folder = Path(parent.stdout.readline().strip()).parent
+    pid_in(tmp_path / "begun")
+    kill_parent(parent, folder)
+
+
+def parent_of(script: Path, modules: tuple[str, ...], folder: Path) -> subprocess.Popen[str]:
+    """A process that has started the launcher and one job."""
+    code = PARENT.format(modules=modules, script=script)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code], cwd=folder, **streams)
+
+
+def kill_parent(parent: subprocess.Popen[str], folder: Path) -> None:
+    """Kill it outright; all that belongs to it must end, without a word."""
     assert processes_with(str(folder))
     parent.kill()
     parent.wait(timeout=20)
-    assert wait_for(lambda: not processes_with(str(folder)) and not alive(job) and not alive(child))
+    assert wait_for(lambda: not processes_with(str(folder)))
     assert wait_for(lambda: not folder.exists())
     assert parent.stderr.read() == ""
 
 
-def test_without_its_server_a_job_is_a_plain_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "LIGHT", ())
-    monkeypatch.setattr(launch, "HEAVY", ())
-    path, _ = launch.start()
-    folder = Path(path).parent
-    servers = wait_for_servers(folder)
-    for pid in servers:
-        os.kill(pid, signal.SIGKILL)
-    assert wait_for(lambda: not any(map(alive, servers)))
-    assert run(path, command(write(tmp_path, WARM))).stdout == "plain\n"
-    shutil.rmtree(folder)  # killed, they could not do it themselves
+def test_a_killed_server_ends_its_jobs_and_later_ones_are_plain_processes(tmp_path):
+    script = write(tmp_path, f"import os, time; open(r'{tmp_path}/job', 'w').write(str(os.getpid())); time.sleep(600)")
+    with started() as path:
+        client = begin(path, script, stderr=subprocess.PIPE, text=True)
+        job = pid_in(tmp_path / "job")
+        leaders = [pid for pid in processes_with(str(Path(path).parent)) if os.getsid(pid) == pid]
+        (server,) = set(leaders) - {job}
+        os.kill(server, signal.SIGKILL)
+        assert client.wait(timeout=20) == 1
+        assert "The warm launcher ended while it ran this job" in client.stderr.read()
+        assert wait_for(lambda: not alive(job))
+        assert run(path, command(write(tmp_path, WARM))).stdout == "plain\n"
+    shutil.rmtree(Path(path).parent)  # killed, the server could not do it itself
 
 
 def test_where_it_cannot_work_it_says_why(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert launch.start() == (None, "the warm launcher needs Linux")
-    monkeypatch.setattr(sys, "platform", "linux")
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "pidfd_open")  # as on other systems, and in a kernel from before 2019
+        assert launch.start() == (None, "the warm launcher needs Linux 5.3 or later")
     monkeypatch.setattr(launch.tempfile, "mkdtemp", lambda **_: str(tmp_path))
     monkeypatch.setattr(launch.sys, "executable", "/no/such/python")
     path, reason = launch.start()

@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from tests import tiny
 from turncredit.workflow import run, watch
 
 STATS = """Building DAG of jobs...
@@ -45,12 +46,12 @@ def test_nothing_is_said_about_the_time_left_before_the_plan_is_known():
 
 def test_the_time_left_follows_the_pace_of_the_jobs_that_have_ended():
     usual = run.TYPICAL
-    expected = 2 * usual["tasks"] + usual["sft"] + 4 * usual["update"] / 2
+    expected = 2 * usual["tasks"] + usual["sft"] + 4 * run.USUAL / 2
     assert state().seconds_left() == pytest.approx(expected)
     patience = run.PATIENCE
     slow = state(ended=[ended("tasks", 0, usual["tasks"] + patience), ended("tasks", 0, usual["tasks"])])
     pace = (2 * usual["tasks"] + 2 * patience) / (2 * usual["tasks"] + patience)
-    assert slow.seconds_left() == pytest.approx(pace * (usual["sft"] + 4 * usual["update"] / 2))
+    assert slow.seconds_left() == pytest.approx(pace * (usual["sft"] + 4 * run.USUAL / 2))
     assert state(ended=[ended("tasks", 0, 0.0)]).seconds_left() > usual["sft"] / 2
 
 
@@ -100,6 +101,14 @@ def test_an_evaluation_says_its_success_and_a_failure_its_reason():
     assert run.line_of(ended("update", 0, 2)) is None
 
 
+def test_a_rule_that_the_display_does_not_know_is_shown_like_the_others():
+    usual = run.State(cores=1, wanted=Counter(some_new_rule=3), plan={"runs": 1})
+    assert usual.seconds_left() == pytest.approx(3 * run.USUAL)
+    usual.running = [{"rule": "another", "label": "another", "started": time.time()}]
+    assert usual.seconds_left() == pytest.approx(3 * run.USUAL)
+    assert run.line_of(ended("some_new_rule", 0, 2, metrics={"success_sampled": 1.0})) is None
+
+
 def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):
     done = pipeline.python(workdir, "-m", "turncredit.workflow.run", "--cores", "1", "--config", "roudns=3")
     assert done.returncode == 2
@@ -111,7 +120,7 @@ def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workd
 def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_its_reason(pipeline, workdir):
     options = ("-m", "turncredit.workflow.run", "--cores", "2")
     target = "results/tiny/tasks/train.parquet"
-    config = ("--configfile", "config/test/tiny.yaml")
+    config = tiny.ARGUMENTS
     done = pipeline.python(workdir, *options, target, *config)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\ntasks train " in f"\n{done.stdout}"

@@ -28,11 +28,11 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def encoder(world):
-    return tokenizer.load(world.path("sft"))
+    return tokenizer.load(world.path("sft_policy"))
 
 
 def lockstep(world, encoder, slots=4):
-    return Lockstep(str(world.path("sft")), slots=slots, dtype="float32", eos_id=encoder.eos_id)
+    return Lockstep(str(world.path("sft_policy")), slots=slots, dtype="float32", eos_id=encoder.eos_id)
 
 
 def conversation(engine, encoder, texts, turns=3, max_new=6, temperature=1.0, order=None):
@@ -56,7 +56,7 @@ def conversation(engine, encoder, texts, turns=3, max_new=6, temperature=1.0, or
 
 def test_recorded_logprobs_are_those_of_the_trained_model(world, encoder):
     contexts, logprobs = conversation(lockstep(world, encoder), encoder, TEXTS)
-    model = models.load_model(world.path("sft"), dtype="float32").eval()
+    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
     for ids, recorded in zip(contexts, logprobs, strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
@@ -75,7 +75,7 @@ def test_samples_do_not_depend_on_slots_or_neighbours(world, encoder):
 
 
 def test_the_transformers_engine_samples_the_same_tokens(world, encoder):
-    other = Generate(str(world.path("sft")), slots=4, dtype="float32", eos_id=encoder.eos_id)
+    other = Generate(str(world.path("sft_policy")), slots=4, dtype="float32", eos_id=encoder.eos_id)
     expected, expected_logprobs = conversation(lockstep(world, encoder), encoder, TEXTS)
     found, logprobs = conversation(other, encoder, TEXTS)
     assert found == expected
@@ -93,7 +93,7 @@ def test_a_reset_forgets_the_context(world, encoder):
 
 def test_greedy_takes_the_likeliest_token(world, encoder):
     contexts, _ = conversation(lockstep(world, encoder), encoder, TEXTS[:1], turns=1, temperature=0.0)
-    model = models.load_model(world.path("sft"), dtype="float32").eval()
+    model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
     prompt = encoder.encode(TEXTS[0])
     with torch.no_grad():
         first = int(model(torch.tensor([prompt])).logits[0, -1].argmax())
@@ -147,17 +147,19 @@ def test_a_context_beyond_the_models_positions_is_an_error_that_says_so(world, e
 
 def test_an_unknown_engine_names_the_nearest(world):
     with pytest.raises(UserError, match="did you mean 'lockstep'"):
-        sampler("lokstep", str(world.path("sft")), slots=1, dtype="float32", eos_id=1)
+        sampler("lokstep", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
 
 
 def test_an_adapter_is_merged_as_peft_merges_it(world, encoder, tmp_path):
     from turncredit.config import LoraConfig
 
-    model = models.add_lora(models.load_model(world.path("sft"), dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
+    model = models.add_lora(
+        models.load_model(world.path("sft_policy"), dtype="float32"), LoraConfig(rank=4, alpha=8), 0
+    )
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3)
-    models.save_model(model, tmp_path / "adapter", base=world.path("sft"), final=tmp_path / "adapter")
+    models.save_model(model, tmp_path / "adapter", base=world.path("sft_policy"), final=tmp_path / "adapter")
     engine = Lockstep(str(tmp_path / "adapter"), slots=3, dtype="float32", eos_id=encoder.eos_id)
     contexts, logprobs = conversation(engine, encoder, TEXTS)
     plain, _ = conversation(lockstep(world, encoder), encoder, TEXTS)
@@ -237,7 +239,10 @@ def test_guesses_never_change_a_sample(world, encoder, monkeypatch, least):
     """Neither without any, nor with many wrong ones."""
     texts = TEXTS * 3
     expected, _ = conversation(
-        Generate(str(world.path("sft")), slots=9, dtype="float32", eos_id=encoder.eos_id), encoder, texts, turns=4
+        Generate(str(world.path("sft_policy")), slots=9, dtype="float32", eos_id=encoder.eos_id),
+        encoder,
+        texts,
+        turns=4,
     )
     monkeypatch.setattr(guesses, "LEAST", least)
     found, _ = conversation(lockstep(world, encoder, slots=9), encoder, texts, turns=4)

@@ -52,7 +52,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("adapted", [False, True])
 def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapted):
     folder = tmp_path / "policy"
-    shutil.copytree(world.path("sft"), folder)
+    shutil.copytree(world.path("sft_policy"), folder)
     # vLLM's attention takes heads of at least 32 numbers; the tests' model has two of 16.
     shape = AutoConfig.from_pretrained(folder)
     shape.num_attention_heads = shape.num_key_value_heads = 1
@@ -65,7 +65,7 @@ def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapt
                 torch.nn.init.normal_(parameter, std=0.2)
         models.save_model(model, tmp_path / "adapter", base=folder, final=tmp_path / "adapter")
         folder = tmp_path / "adapter"
-    encoder = tokenizer.load(world.path("sft"))
+    encoder = tokenizer.load(world.path("sft_policy"))
     prompts = [
         encoder.encode(text) for text in ("<|task|> put a mug in shelf.<|act|>", "<|obs|> Nothing happens.<|act|>")
     ]
@@ -90,4 +90,4 @@ def test_without_vllm_the_error_says_what_to_do(world):
     if __import__("importlib").util.find_spec("vllm"):
         pytest.skip("vllm is installed here")
     with pytest.raises(UserError, match=r"needs the package vllm.*gpu-rollout\.yaml"):
-        sampler("vllm", str(world.path("sft")), slots=1, dtype="float32", eos_id=1)
+        sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)

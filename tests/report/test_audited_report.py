@@ -63,6 +63,7 @@ def grid(summary, name):
     return next(grid for grid in summary.grids if grid.name == name)
 
 
+@pytest.mark.slow
 def test_every_number_about_an_audit_is_what_its_sql_gives(folder, page):
     rows = pq.read_table(page / "summary.parquet").to_pylist()
     tables = {row["table"].split("_")[0] for row in rows}
@@ -85,6 +86,7 @@ def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     assert "conservation in flat_grpo, seed 0, round 3: rollout 3 is off by 0.3" in said.words
 
 
+@pytest.mark.slow
 def test_a_report_without_an_audit_names_none_of_its_sections(finished, tmp_path):
     module.report(experiment=collect(finished).experiment, results=finished, out=tmp_path)
     html = (tmp_path / "index.html").read_text()
@@ -185,6 +187,7 @@ def test_the_gap_closed_is_the_ratio_of_the_differences(summary):
     assert rows["flat_grpo"]["gap"] == rows["oracle_progress"]["gap"] == ""
 
 
+@pytest.mark.slow
 def test_fiellers_interval_covers_the_ratio():
     rng, hits, runs = np.random.default_rng(5), 0, 200
     for _ in range(runs):
@@ -296,6 +299,7 @@ def test_every_preset_but_the_one_whose_numbers_are_lost_has_its_papers():
     assert presets - set(published()) == {"triage_table10"}
 
 
+@pytest.mark.slow
 def test_a_papers_preset_shows_the_papers_numbers_beside_ours(tmp_path):
     config = synthetic.experiment(
         methods=["flat_grpo", "gigpo", "mgr"], seeds=[0], rounds=3, games=24, experiment="mgr_table1"

@@ -35,6 +35,7 @@ def cell(summary, grid: str, row: str, column: str):
     return next(found for found in summary.grids if found.name == grid).rows[row].get(column)
 
 
+@pytest.mark.slow
 def test_every_number_is_what_its_sql_gives(finished, page):
     out, _ = page
     rows = pq.read_table(out / "summary.parquet").to_pylist()
@@ -98,6 +99,7 @@ def test_ids_on_the_page_are_unique(page):
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 def test_two_reports_of_the_same_results_are_the_same_bytes(finished, page, tmp_path):
     module.report(experiment=read_config(finished), results=finished, out=tmp_path)
     one, two = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (page[0], tmp_path))
@@ -137,6 +139,7 @@ def test_the_training_curve_begins_with_the_shared_rollouts(finished):
     assert first["path"].str.contains("rollouts/sft-").all()
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_missing_and_not_zero(tmp_path):
     config = synthetic.experiment(games=12, rounds=4)
     done = {("oracle_progress", 0): 2, ("oracle_progress", 1): 0, ("random_credit", 1): 3}
@@ -258,6 +261,7 @@ def test_an_evaluation_in_another_runs_folder_is_refused(tmp_path):
         collect(folder)
 
 
+@pytest.mark.slow
 def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
     module.print_table(finished)
     out = capsys.readouterr().out

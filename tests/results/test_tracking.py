@@ -43,6 +43,7 @@ def state(folder):
     }
 
 
+@pytest.mark.slow
 def test_runs_are_nested_and_every_stage_is_there(folder):
     found = track(folder)
     names = {name for (name,) in table(folder, "SELECT name FROM runs")}

@@ -9,32 +9,38 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit import tables
-from turncredit.rollouts.evaluate import eval_tasks, evaluate
+from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.rollout import rollout, round_tasks
+from turncredit.rollouts.rollout import round_tasks
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
 
 
-def roll(world, out, *, seed=0, round=1, changes=None):
+def roll(world, folder, *, seed=0, round=1, changes=None):
+    """The turns that the stage rollout writes."""
     experiment = tiny.experiment(**(changes or {}))
-    rollout(
-        experiment=experiment,
-        method="sft",
-        seed=seed,
-        round=round,
-        policy=world.path("sft"),
-        tasks=world.path("train.parquet"),
-        out=out,
-    )
-    return tables.read(out, "turns")
+    at = Plan(experiment).turns_at("flat_grpo", seed, round)
+    return world.run("rollout", at, folder, changes).output["turns"]
+
+
+def read(path):
+    return tables.read(path, "turns")
+
+
+def player(world, games, slots):
+    return Player(OpenPolicy(world.path("sft_policy"), dtype="float32"), tiny.experiment().agent, games, slots)
+
+
+def games_of(world, split):
+    return Games(tiny.experiment().env, tables.read(world.path("tasks", split=split), "tasks"))
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(world, tmp_path):
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        roll(world, tmp_path / name, seed=seed)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert (tmp_path / "a").read_bytes() != (tmp_path / "c").read_bytes()
+    first, again, other = (roll(world, tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    assert first.read_bytes() == again.read_bytes()
+    assert first.read_bytes() != other.read_bytes()
 
 
 @pytest.mark.parametrize("slots", [1, 3, 64])
@@ -42,19 +48,18 @@ def test_rollouts_do_not_depend_on_how_many_play_side_by_side(world, tmp_path, s
     """Few slots mean refilled ones; each rollout still draws from its own random numbers."""
     wide = roll(world, tmp_path / "wide")
     narrow = roll(world, tmp_path / "narrow", changes={"rollout": {"slots": slots}})
-    same_turns(narrow, wide)
+    same_turns(read(narrow), read(wide))
 
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_rollouts_do_not_depend_on_how_many_processes_play_them(world, tmp_path, processes):
     one = roll(world, tmp_path / "one")
     many = roll(world, tmp_path / "many", changes={"rollout": {"processes": processes}})
-    same_turns(many, one)
+    same_turns(read(many), read(one))
 
 
 def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
-    experiment = tiny.experiment()
-    games = Games(experiment, world.path("train.parquet"))
+    games = games_of(world, "train")
     starts = [
         Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(row["task_id"], copy))
         for row in games.rows[:5]
@@ -64,7 +69,7 @@ def test_rollouts_do_not_depend_on_the_order_of_the_starts(world):
     found = [
         {
             played.start.rollout_id: [turn.response.ids for turn in played.turns]
-            for played in Player(experiment, world.path("sft"), games, 4).play(order, temperature=1.0)
+            for played in player(world, games, 4).play(order, temperature=1.0)
         }
         for order in (starts, shuffled)
     ]
@@ -82,7 +87,7 @@ def same_turns(found, expected):
 
 
 def test_every_rollout_is_whole_and_every_group_has_its_size(world):
-    table = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    table = read(world.path("turns")).to_pandas()
     assert table.groupby("group_id").rollout_id.nunique().tolist() == [4] * 4
     for _, turns in table.groupby("rollout_id"):
         assert turns.turn.tolist() == list(range(len(turns)))
@@ -96,10 +101,9 @@ def test_every_rollout_is_whole_and_every_group_has_its_size(world):
 
 
 def test_recorded_actions_replay_to_the_recorded_observations(world):
-    experiment = tiny.experiment()
-    games = Games(experiment, world.path("train.parquet"))
+    games = games_of(world, "train")
     rows = {row["task_id"]: row for row in games.rows}
-    table = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    table = read(world.path("turns")).to_pandas()
     for _, turns in table.groupby("rollout_id"):
         env = games.open(rows[turns.task_id.iloc[0]])
         assert env.reset() == turns.observation.iloc[0]
@@ -119,23 +123,16 @@ def test_no_game_is_played_twice_before_all_have_had_their_turn(games, count, se
     assert set(flat) <= set(range(games))
 
 
+def evals(world, folder, method, seed, round, changes=None):
+    """The evaluation that the stage eval writes of the SFT policy, as that of another run or as its own."""
+    at = At(method=method, seed=seed, round=round)
+    path = world.run("eval", at, folder, changes, policy=world.path("sft_policy")).output["evals"]
+    return tables.read(path, "evals")
+
+
 def test_an_evaluation_counts_each_rollout_once_and_is_paired_by_game(world, tmp_path):
-    experiment = tiny.experiment(
-        eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]}
-    )
-    frames = []
-    for round in (1, 2):
-        path = tmp_path / f"{round}.parquet"
-        evaluate(
-            experiment=experiment,
-            method="flat_grpo",
-            seed=3,
-            round=round,
-            policy=world.path("sft"),
-            tasks=world.path("eval.parquet"),
-            out=path,
-        )
-        frames.append(tables.read(path, "evals").to_pandas())
+    changes = {"eval": {"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]}}
+    frames = [evals(world, tmp_path, "flat_grpo", 3, round, changes).to_pandas() for round in (1, 2)]
     assert [len(frame) for frame in frames] == [8, 8]
     assert frames[0].groupby("mode").task_id.nunique().tolist() == [4, 4]
     assert set(frames[0].task_id).isdisjoint(frames[1].task_id), "fresh games every round"
@@ -143,46 +140,34 @@ def test_an_evaluation_counts_each_rollout_once_and_is_paired_by_game(world, tmp
 
 
 def test_the_same_policy_evaluated_as_two_methods_gives_the_same_outcomes(world, tmp_path):
-    frames = []
-    for method, seed in (("sft", 0), ("flat_grpo", 5)):
-        evaluate(
-            experiment=world.experiment,
-            method=method,
-            seed=seed,
-            round=2,
-            policy=world.path("sft"),
-            tasks=world.path("eval.parquet"),
-            out=tmp_path / method,
-        )
-        frames.append(tables.read(tmp_path / method, "evals").to_pandas())
+    frames = [evals(world, tmp_path, method, seed, 2).to_pandas() for method, seed in (("sft", 0), ("flat_grpo", 5))]
     for column in ("task_id", "success", "turns", "invalid", "tokens"):
         np.testing.assert_array_equal(frames[0][column], frames[1][column])
 
 
-def test_without_fresh_games_every_round_gets_the_same():
-    experiment = tiny.experiment(rounds=9, eval={"fresh": False})
-    assert eval_tasks(experiment, 1) == eval_tasks(experiment, 9) == list(range(4))
+def test_without_fresh_games_every_round_is_played_on_the_same_ones():
+    fresh, same = (
+        Plan(tiny.experiment(rounds=9, tasks={"eval": 36}, eval={"fresh": fresh})) for fresh in (True, False)
+    )
+
+    def part(plan, round):
+        return plan.slice("eval", At(method="flat_grpo", seed=0, round=round)).part
+
+    assert [part(fresh, round) for round in (1, 9)] == [0, 8]
+    assert [part(same, round) for round in (1, 9)] == [0, 0]
 
 
 @pytest.mark.parametrize("engine", ["lockstep", "transformers"])
 def test_the_window_agent_plays_with_fresh_prompts(world, tmp_path, engine):
     changes = {"agent": {"name": "window", "max_response_tokens": 6}, "policy": {"engine": engine}}
-    table = roll(world, tmp_path / engine, changes=changes)
+    table = read(roll(world, tmp_path / engine, changes=changes))
     assert all(table.column("context_reset").to_pylist())
     assert all(table.column("admissible").to_pylist())
 
 
 def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
-    frames = []
-    for processes in (1, 2):
-        evaluate(
-            experiment=tiny.experiment(rollout={"processes": processes}),
-            method="sft",
-            seed=0,
-            round=2,
-            policy=world.path("sft"),
-            tasks=world.path("eval.parquet"),
-            out=tmp_path / str(processes),
-        )
-        frames.append(tables.read(tmp_path / str(processes), "evals"))
-    assert frames[0].equals(frames[1])
+    one, two = (
+        evals(world, tmp_path / str(processes), "sft", 0, 2, {"rollout": {"processes": processes}})
+        for processes in (1, 2)
+    )
+    assert one.equals(two)

@@ -9,115 +9,108 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests import tiny
 from turncredit import tables
 from turncredit.config import AgentConfig
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
-from turncredit.rollouts.demos import make_demos
-from turncredit.rollouts.tasks import make_tasks
 from turncredit.seeding import generator
+from turncredit.stages.job import At
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import batches, stack, token_logprobs
-from turncredit.training.sft import demonstrations, learning_rate, minibatches, sft
+from turncredit.training.sft import demonstrations, learning_rate, minibatches
 
 LONG = {"settings": {"horizon": 40}}
 TRANSCRIPT = AgentConfig()
 
 
-def demos(world, out, **settings):
-    experiment = tiny.experiment(env=LONG, demos={"count": 24, **settings})
-    metrics = make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=out)
-    return tables.read(out, "demos").to_pandas(), metrics
+def demos(world, folder, **settings):
+    """What the stage demos writes on long games, and what it measured."""
+    changes = {"env": LONG, "demos": {"count": 24, **settings}}
+    ran = world.run("demos", At(), folder, changes)
+    return tables.read(ran.output["demos"], "demos"), ran.metrics
+
+
+def sft(world, folder, demos, changes, processes=1):
+    """What the stage sft makes of these demonstrations."""
+    return world.run("sft", At(), folder, changes, demos=demos, threads=processes)
 
 
 def test_without_faults_the_expert_always_wins_and_is_always_imitated(world, tmp_path):
-    table, metrics = demos(world, tmp_path / "d.parquet", noise=0.0)
+    table, metrics = demos(world, tmp_path, noise=0.0)
     assert metrics["success"] == 1.0
-    assert table.imitate.all()
-    assert table.valid.all()
+    assert all(table.column("imitate").to_pylist())
+    assert all(table.column("valid").to_pylist())
 
 
 def test_noise_is_never_imitated_slips_always_and_the_expert_recovers_from_both(world, tmp_path):
-    noisy, metrics = demos(world, tmp_path / "noisy.parquet", noise=0.3)
+    table, metrics = demos(world, tmp_path, noise=0.3)
+    noisy = table.to_pandas()
     assert 0.2 < 1 - noisy.imitate.mean() < 0.4
     assert noisy[~noisy.valid].imitate.sum() == 0, "what the environment refused was noise"
     assert metrics["success"] > 0.9, "the expert is not misled by the refusal of a command that was not its own"
-    slipping, metrics = demos(world, tmp_path / "slips.parquet", noise=0.0, slips=0.3)
+    table, metrics = demos(world, tmp_path, noise=0.0, slips=0.3)
+    slipping = table.to_pandas()
     assert slipping.imitate.all()
     assert slipping.valid.all()
-    direct, _ = demos(world, tmp_path / "direct.parquet", noise=0.0)
+    direct = demos(world, tmp_path, noise=0.0)[0].to_pandas()
     assert slipping.groupby("rollout_id").size().mean() > 1.2 * direct.groupby("rollout_id").size().mean()
     assert metrics["success"] > 0.9
 
 
 def test_several_processes_give_the_demonstrations_of_one(world, tmp_path, monkeypatch):
     monkeypatch.setattr("turncredit.rollouts.demos._BLOCK", 5)
-    experiment = tiny.experiment(env=LONG, demos={"count": 24, "noise": 0.2})
+    changes = {"env": LONG, "demos": {"count": 24, "noise": 0.2}}
     made = []
     for processes in (1, 3):
-        out = tmp_path / f"{processes}.parquet"
-        metrics = make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=out, processes=processes)
-        made.append((metrics, out.read_bytes()))
+        ran = world.run("demos", At(), tmp_path / str(processes), changes, threads=processes)
+        made.append((ran.metrics, ran.output["demos"].read_bytes()))
     assert made[0] == made[1]
 
 
 def test_the_same_seed_gives_the_same_demonstrations(world, tmp_path):
-    demos(world, tmp_path / "a.parquet", noise=0.2)
-    demos(world, tmp_path / "b.parquet", noise=0.2)
-    demos(world, tmp_path / "c.parquet", noise=0.2, seed=1)
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    assert (tmp_path / "a.parquet").read_bytes() != (tmp_path / "c.parquet").read_bytes()
+    first, again, other = (
+        demos(world, tmp_path / name, noise=0.2, seed=seed)[0] for name, seed in zip("abc", (0, 0, 1), strict=True)
+    )
+    assert first.equals(again)
+    assert not first.equals(other)
 
 
 def test_only_imitated_actions_are_learnt_and_their_tokens_are_the_actions(world, tmp_path):
-    table, _ = demos(world, tmp_path / "d.parquet", noise=0.3)
+    table, _ = demos(world, tmp_path, noise=0.3)
     encoder = tokenizer.load(world.path("base"))
-    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, TRANSCRIPT, WORDS)
+    sequences = demonstrations(table, encoder, TRANSCRIPT, WORDS)
     said = [
         encoder.decode(sequence.ids[sequence.turn == row]).strip()
         for sequence in sequences
         for row in np.unique(sequence.turn[sequence.turn >= 0])
     ]
-    assert said == table[table.imitate].action.tolist()
+    assert said == table.filter(table.column("imitate")).column("action").to_pylist()
 
 
 def test_shards_give_the_same_policy_from_one_process_and_from_two(world, tmp_path):
-    demos(world, tmp_path / "d.parquet")
-    experiment = tiny.experiment(sft={"epochs": 1, "batch": 4, "shards": 3})
-    for processes in (1, 2):
-        sft(
-            experiment=experiment,
-            base=world.path("base"),
-            demos=tmp_path / "d.parquet",
-            out=tmp_path / f"policy{processes}",
-            log=tmp_path / f"log{processes}.parquet",
-            processes=processes,
-        )
-    for name in ("policy{}/model.safetensors", "log{}.parquet"):
-        assert (tmp_path / name.format(1)).read_bytes() == (tmp_path / name.format(2)).read_bytes()
+    changes = {"sft": {"epochs": 1, "batch": 4, "shards": 3}}
+    alone, shared = (
+        sft(world, tmp_path / str(processes), world.path("demos"), changes, processes).output for processes in (1, 2)
+    )
+    assert (alone["policy"] / "model.safetensors").read_bytes() == (shared["policy"] / "model.safetensors").read_bytes()
+    assert alone["log"].read_bytes() == shared["log"].read_bytes()
 
 
 def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
     """A few demonstrations, many passes: nearly every action becomes the likeliest one."""
-    experiment = tiny.experiment(
-        env=LONG, sft={"epochs": 120, "batch": 4, "optimizer": "muon"}, demos={"count": 6, "noise": 0.0}
-    )
-    make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=tmp_path / "d.parquet")
-    sft(
-        experiment=experiment,
-        base=world.path("base"),
-        demos=tmp_path / "d.parquet",
-        out=tmp_path / "policy",
-        log=tmp_path / "log.parquet",
-    )
-    log = tables.read(tmp_path / "log.parquet", "sft_log").to_pandas()
+    changes = {
+        "env": LONG,
+        "sft": {"epochs": 120, "batch": 4, "optimizer": "muon"},
+        "demos": {"count": 6, "noise": 0.0},
+    }
+    path = world.run("demos", At(), tmp_path, changes).output["demos"]
+    made = sft(world, tmp_path, path, changes).output
+    log = tables.read(made["log"], "sft_log").to_pandas()
     assert log.loss.iloc[0] > 4
     assert log.loss.iloc[-10:].mean() < 0.3
-    encoder = tokenizer.load(tmp_path / "policy")
-    sequences = demonstrations(tables.read(tmp_path / "d.parquet", "demos"), encoder, TRANSCRIPT, WORDS)
-    model = models.load_model(tmp_path / "policy", dtype="float32").eval()
+    sequences = demonstrations(tables.read(path, "demos"), tokenizer.load(made["policy"]), TRANSCRIPT, WORDS)
+    model = models.load_model(made["policy"], dtype="float32").eval()
     for part in batches(sequences, 4096):
         ids, turn, _ = stack(part, torch.device("cpu"))
         with torch.no_grad():
@@ -126,29 +119,22 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
 
 
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
-    experiment = tiny.experiment(env={"settings": {"horizon": 1}})
-    make_demos(experiment=experiment, tasks=world.path("train.parquet"), out=tmp_path / "d.parquet")
-    with pytest.raises(UserError, match="nothing to imitate; make more demonstrations"):
-        sft(
-            experiment=experiment,
-            base=world.path("base"),
-            demos=tmp_path / "d.parquet",
-            out=tmp_path / "policy",
-            log=tmp_path / "log.parquet",
-        )
-    assert not (tmp_path / "policy").exists()
+    changes = {"env": {"settings": {"horizon": 1}}}
+    path = world.run("demos", At(), tmp_path, changes).output["demos"]
+    with pytest.raises(UserError, match=rf"^{path}: nothing to imitate; make more demonstrations"):
+        sft(world, tmp_path, path, changes)
+    assert not any(folder.name == "sft" for folder in tmp_path.rglob("*"))
 
 
-def test_asking_for_more_games_than_there_are_names_the_key(world):
-    experiment = tiny.experiment(tasks={"train_split": "nowhere"})
+def test_asking_for_a_split_that_is_not_there_names_it_and_writes_nothing(world, tmp_path):
     with pytest.raises(UserError, match="nowhere"):
-        make_tasks(experiment=experiment, split="train", out=world.path("never.parquet"))
-    assert not world.path("never.parquet").exists()
+        world.run("tasks", At(split="train"), tmp_path, {"tasks": {"train_split": "nowhere"}})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_fraction_of_a_pass_is_a_fraction_of_its_steps(world):
     encoder = tokenizer.load(world.path("base"))
-    sequences = demonstrations(tables.read(world.path("demos.parquet"), "demos"), encoder, TRANSCRIPT, WORDS)
+    sequences = demonstrations(tables.read(world.path("demos"), "demos"), encoder, TRANSCRIPT, WORDS)
     for epochs, steps in ((0.5, 0.5), (1.0, 1.0), (2.5, 2.5)):
         made = list(minibatches(sequences, 4, epochs, generator(0, "x")))
         assert len(made) == round(steps * len(sequences) / 4)
@@ -203,10 +189,8 @@ def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
 
 
 def test_without_epochs_the_base_model_is_the_policy(world, tmp_path):
-    experiment = tiny.experiment(sft={"epochs": 0})
-    files = {"base": world.path("base"), "demos": world.path("demos.parquet")}
-    told = sft(experiment=experiment, **files, out=tmp_path / "policy", log=tmp_path / "log.parquet")
-    assert told == {"steps": 0.0}
-    assert tables.read(tmp_path / "log.parquet", "sft_log").num_rows == 0
-    weights = [load_file(folder / "model.safetensors") for folder in (world.path("base"), tmp_path / "policy")]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    made = sft(world, tmp_path, world.path("demos"), {"sft": {"epochs": 0}})
+    assert made.metrics == {"steps": 0.0}
+    assert tables.read(made.output["log"], "sft_log").num_rows == 0
+    base, policy = (load_file(folder / "model.safetensors") for folder in (world.path("base"), made.output["policy"]))
+    assert all(torch.equal(base[name], policy[name]) for name in base)

@@ -8,6 +8,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -17,17 +21,17 @@ from safetensors.torch import load_file
 from tests import tiny
 from turncredit import tables
 from turncredit.errors import UserError
-from turncredit.stages.credit import credit
+from turncredit.stages.job import At
 from turncredit.training.losses import clipped
 from turncredit.training.sequences import cut
-from turncredit.training.update import training_set, update
+from turncredit.training.update import training_set
 
 
 @pytest.fixture(scope="module")
 def credits(world, tmp_path_factory):
     """A credits table with a random advantage for every turn, the same for all tests."""
     path = tmp_path_factory.mktemp("credits") / "credits.parquet"
-    turns = tables.read(world.path("turns.parquet"), "turns")
+    turns = tables.read(world.path("turns"), "turns")
     advantage_N = np.random.default_rng(0).normal(size=turns.num_rows)
     columns = {key: turns.column(key) for key in tables.KEYS}
     table = pa.table({**columns, "method": ["random"] * turns.num_rows, "advantage": advantage_N})
@@ -36,24 +40,55 @@ def credits(world, tmp_path_factory):
 
 
 def run(
-    world, credits, folder, *, settings=None, policy=None, round=1, define=None, method="flat_grpo", seed=0, processes=1
+    world,
+    credits,
+    folder,
+    *,
+    settings=None,
+    policy=None,
+    round=1,
+    define=None,
+    method="flat_grpo",
+    processes=1,
 ):
+    """The stage update on the world's turns. Returns its metrics, and the new policy's weights."""
     defaults = {"minibatch": 4, "skip_dead_groups": False, "lr": 1e-3}
-    experiment = tiny.experiment(update={**defaults, **(settings or {})}, define=define or {})
-    metrics = update(
-        experiment=experiment,
-        method=method,
-        seed=seed,
-        round=round,
-        policy=policy or world.path("sft"),
-        reference=world.path("sft"),
-        turns=world.path("turns.parquet"),
+    changes = {"update": {**defaults, **(settings or {})}, "define": define or {}}
+    ran = world.run(
+        "update",
+        At(method=method, seed=0, round=round),
+        folder,
+        changes,
+        threads=processes,
+        policy=policy or world.path("sft_policy"),
+        turns=world.path("turns"),
         credits=credits,
-        out=folder / "policy",
-        updates=folder / "updates.parquet",
-        processes=processes,
     )
-    return metrics, load_file(folder / "policy" / "model.safetensors")
+    return Updated(ran.output["policy"], ran.output["updates"], ran.metrics)
+
+
+class Updated(NamedTuple):
+    """What an update made."""
+
+    policy: Path
+    updates: Path
+    metrics: dict[str, float]
+
+    @property
+    def weights(self):
+        return load_file(self.policy / "model.safetensors")
+
+    def bytes(self):
+        """The contents of all that it made."""
+        files = [self.policy / "model.safetensors", self.policy / "optimizer.safetensors", self.updates]
+        return [file.read_bytes() for file in files]
+
+
+def training_data(world, credits, **settings):
+    """The training set of the world's turns, from the credits in a file."""
+    update = tiny.experiment(update=settings).update
+    turns, credit = tables.read(world.path("turns"), "turns"), tables.read(credits, "credits")
+    return training_set(turns, credit, update, str(credits))
 
 
 def same(one, two):
@@ -61,41 +96,30 @@ def same(one, two):
 
 
 def test_the_first_steps_ratio_is_one_and_the_policy_changes(world, credits, tmp_path):
-    metrics, weights = run(world, credits, tmp_path)
-    assert metrics["first_ratio_max"] == pytest.approx(1.0, abs=1e-4)
-    assert not same(weights, load_file(world.path("sft") / "model.safetensors"))
+    made = run(world, credits, tmp_path)
+    assert made.metrics["first_ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert not same(made.weights, load_file(world.path("sft_policy") / "model.safetensors"))
 
 
 def test_the_same_seed_gives_the_same_bytes(world, credits, tmp_path):
-    run(world, credits, tmp_path / "a")
-    run(world, credits, tmp_path / "b")
-    for name in ("policy/model.safetensors", "policy/optimizer.safetensors", "updates.parquet"):
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert run(world, credits, tmp_path / "a").bytes() == run(world, credits, tmp_path / "b").bytes()
 
 
 def test_has_with_alpha_one_is_flat_grpo_bit_for_bit_through_the_whole_update(world, tmp_path):
     define = {"has_alpha_one": {"base": "has_progressive", "params": {"alpha": 1.0}}}
-    experiment = tiny.experiment(define=define)
+    turns = _with_varied_rewards(world, tmp_path)
     weights = []
     for method in ("flat_grpo", "has_alpha_one"):
-        path = tmp_path / method / "credits.parquet"
-        credit(
-            experiment=experiment,
-            method=method,
-            seed=0,
-            round=1,
-            turns=_with_varied_rewards(world, tmp_path),
-            side={},
-            out=path,
-        )
-        weights.append(run(world, path, tmp_path / method, define=define, method=method)[1])
+        at = replace(world.turns, method=method)
+        path = world.run("credit", at, tmp_path, {"define": define}, turns=turns).output["credits"]
+        weights.append(run(world, path, tmp_path, define=define, method=method).weights)
     assert same(*weights)
-    assert not same(weights[0], load_file(world.path("sft") / "model.safetensors"))
+    assert not same(weights[0], load_file(world.path("sft_policy") / "model.safetensors"))
 
 
 def _with_varied_rewards(world, folder):
     """The recorded turns, every second rollout made successful, so that no group is dead."""
-    table = tables.read(world.path("turns.parquet"), "turns")
+    table = tables.read(world.path("turns"), "turns")
     last = np.array(table.column("done").to_pylist())
     lucky = np.array([int(name[-1]) % 2 == 0 for name in table.column("rollout_id").to_pylist()])
     reward = pa.array((last & lucky).astype(float))
@@ -107,112 +131,95 @@ def _with_varied_rewards(world, folder):
 
 def test_shards_give_the_same_bytes_from_one_process_and_from_two(world, credits, tmp_path):
     settings = {"shards": 2, "kl": "k3", "kl_coefficient": 0.1}
-    for processes in (1, 2):
-        run(world, credits, tmp_path / str(processes), settings=settings, processes=processes)
-    for name in ("policy/model.safetensors", "policy/optimizer.safetensors", "updates.parquet"):
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-    _, whole = run(world, credits, tmp_path / "whole", settings={**settings, "shards": 1})
-    parts = load_file(tmp_path / "1" / "policy" / "model.safetensors")
+    alone, shared = (
+        run(world, credits, tmp_path / str(processes), settings=settings, processes=processes) for processes in (1, 2)
+    )
+    assert alone.bytes() == shared.bytes()
+    whole = run(world, credits, tmp_path / "whole", settings={**settings, "shards": 1}).weights
+    parts = alone.weights
     assert all(torch.allclose(whole[name], parts[name], atol=1e-4) for name in whole)
 
 
 def test_gradients_do_not_depend_on_how_a_minibatch_is_cut_into_passes(world, credits, tmp_path):
     for aggregation in ("token-mean", "seq-mean-token-mean"):
-        whole = run(world, credits, tmp_path / "w", settings={"loss_aggregation": aggregation, "epochs": 1})[1]
-        parts = run(world, credits, tmp_path / "p", settings={"loss_aggregation": aggregation, "tokens_per_pass": 300})[
-            1
-        ]
+        settings = {"loss_aggregation": aggregation, "epochs": 1}
+        whole = run(world, credits, tmp_path / "w", settings=settings).weights
+        parts = run(world, credits, tmp_path / "p", settings={**settings, "tokens_per_pass": 300}).weights
         for name, value in whole.items():
             torch.testing.assert_close(value, parts[name], atol=2e-5, rtol=1e-4)
 
 
 def test_moments_survive_the_disk(world, credits, tmp_path):
     """AdamW stepped twice in memory equals AdamW saved after its first step, loaded and stepped again."""
-    run(world, credits, tmp_path / "one", settings={"minibatch": 64})
-    _, twice = run(
-        world, credits, tmp_path / "two", settings={"minibatch": 64}, policy=tmp_path / "one" / "policy", round=2
-    )
-    _, epochs = run(world, credits, tmp_path / "both", settings={"minibatch": 64, "epochs": 2})
+    once = run(world, credits, tmp_path / "one", settings={"minibatch": 64})
+    second = {"policy": once.policy, "round": 2}
+    twice = run(world, credits, tmp_path / "two", settings={"minibatch": 64}, **second).weights
+    epochs = run(world, credits, tmp_path / "both", settings={"minibatch": 64, "epochs": 2}).weights
     for name, value in twice.items():
         torch.testing.assert_close(value, epochs[name], atol=1e-6, rtol=1e-5)
-    _, forgotten = run(
-        world,
-        credits,
-        tmp_path / "forgot",
-        settings={"minibatch": 64, "keep_optimizer": False},
-        policy=tmp_path / "one" / "policy",
-        round=2,
-    )
-    assert not same(twice, forgotten)
+    settings = {"minibatch": 64, "keep_optimizer": False}
+    assert not same(twice, run(world, credits, tmp_path / "forgot", settings=settings, **second).weights)
 
 
 def test_learning_rate_warms_up_over_rounds(world, credits, tmp_path):
     settings = {"minibatch": 8, "warmup_steps": 4, "lr": 1e-3}
-    run(world, credits, tmp_path / "one", settings=settings)
-    run(world, credits, tmp_path / "two", settings=settings, policy=tmp_path / "one" / "policy", round=2)
-    rates = [
-        rate
-        for folder in ("one", "two")
-        for rate in tables.read(tmp_path / folder / "updates.parquet", "updates").column("lr").to_pylist()
-    ]
+    one = run(world, credits, tmp_path, settings=settings)
+    two = run(world, credits, tmp_path, settings=settings, policy=one.policy, round=2)
+    rates = [rate for made in (one, two) for rate in tables.read(made.updates, "updates").column("lr").to_pylist()]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3])
 
 
 def test_a_kl_penalty_holds_the_policy_near_its_reference(world, credits, tmp_path):
     """With the same gradient from advantages, a heavy penalty leaves the policy closer to where it was."""
-    sft = load_file(world.path("sft") / "model.safetensors")
+    sft = load_file(world.path("sft_policy") / "model.safetensors")
 
     def distance(weights):
         return sum(float((weights[name] - sft[name]).square().sum()) for name in weights)
 
-    free = run(world, credits, tmp_path / "free", settings={"epochs": 4})[1]
-    metrics, held = run(world, credits, tmp_path / "held", settings={"epochs": 4, "kl": "k3", "kl_coefficient": 50.0})
-    assert metrics["kl"] > 0
-    assert distance(held) < distance(free)
+    free = run(world, credits, tmp_path / "free", settings={"epochs": 4})
+    held = run(world, credits, tmp_path / "held", settings={"epochs": 4, "kl": "k3", "kl_coefficient": 50.0})
+    assert held.metrics["kl"] > 0
+    assert distance(held.weights) < distance(free.weights)
 
 
 def test_the_kl_coefficient_adapts_and_is_carried_along(world, credits, tmp_path):
     settings = {"kl": "k3", "kl_coefficient": 0.1, "kl_target": 1e-9}
-    run(world, credits, tmp_path / "one", settings=settings)
-    metrics, _ = run(world, credits, tmp_path / "two", settings=settings, policy=tmp_path / "one" / "policy", round=2)
-    assert metrics["kl_coefficient"] == pytest.approx(0.102)
+    one = run(world, credits, tmp_path, settings=settings)
+    two = run(world, credits, tmp_path, settings=settings, policy=one.policy, round=2)
+    assert two.metrics["kl_coefficient"] == pytest.approx(0.102)
 
 
 def test_dead_groups_are_left_out_only_when_asked(world, credits):
-    experiment = tiny.experiment()
-    turns = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    turns = tables.read(world.path("turns"), "turns").to_pandas()
     scores = turns.groupby(["group_id", "rollout_id"]).reward.sum().groupby("group_id")
     alive = set(scores.nunique().loc[lambda number: number > 1].index)
     assert 0 < len(alive) < 4, "some groups of the tiny experiment are dead, some are not"
-    kept, _, _ = training_set(
-        world.path("turns.parquet"), credits, experiment.update.model_copy(update={"skip_dead_groups": False})
-    )
-    skipped, _, _ = training_set(
-        world.path("turns.parquet"), credits, experiment.update.model_copy(update={"skip_dead_groups": True})
-    )
+    kept = training_data(world, credits, skip_dead_groups=False).sequences
+    skipped = training_data(world, credits, skip_dead_groups=True).sequences
     assert len(kept) == 16
     assert len(skipped) == 4 * len(alive)
     assert {turns.group_id[sequence.turn[sequence.turn >= 0][0]] for sequence in skipped} == alive
 
 
-def test_an_update_without_anything_to_learn_keeps_the_policy(world, tmp_path):
-    turns = tables.read(world.path("turns.parquet"), "turns")
+def without_advantages(world, folder):
+    """Credits whose advantages are all zero."""
+    turns = tables.read(world.path("turns"), "turns")
     columns = {key: turns.column(key) for key in tables.KEYS}
     table = pa.table({**columns, "method": ["zero"] * turns.num_rows, "advantage": np.zeros(turns.num_rows)})
-    tables.write(table, tmp_path / "zero.parquet", "credits", tables.provenance("test"))
-    metrics, weights = run(world, tmp_path / "zero.parquet", tmp_path)
-    assert metrics["steps"] == 0
-    assert same(weights, load_file(world.path("sft") / "model.safetensors"))
+    tables.write(table, folder / "zero.parquet", "credits", tables.provenance("test"))
+    return folder / "zero.parquet"
+
+
+def test_an_update_without_anything_to_learn_keeps_the_policy(world, tmp_path):
+    made = run(world, without_advantages(world, tmp_path), tmp_path)
+    assert made.metrics["steps"] == 0
+    assert same(made.weights, load_file(world.path("sft_policy") / "model.safetensors"))
 
 
 def test_moments_pass_through_a_round_without_anything_to_learn(world, credits, tmp_path):
-    run(world, credits, tmp_path / "one")
-    turns = tables.read(world.path("turns.parquet"), "turns")
-    columns = {key: turns.column(key) for key in tables.KEYS}
-    table = pa.table({**columns, "method": ["zero"] * turns.num_rows, "advantage": np.zeros(turns.num_rows)})
-    tables.write(table, tmp_path / "zero.parquet", "credits", tables.provenance("test"))
-    run(world, tmp_path / "zero.parquet", tmp_path / "two", policy=tmp_path / "one" / "policy", round=2)
-    before, after = (load_file(tmp_path / name / "policy" / "optimizer.safetensors") for name in ("one", "two"))
+    one = run(world, credits, tmp_path)
+    two = run(world, without_advantages(world, tmp_path), tmp_path, policy=one.policy, round=2)
+    before, after = (load_file(made.policy / "optimizer.safetensors") for made in (one, two))
     assert same(before, after)
 
 
@@ -220,37 +227,25 @@ def test_lora_trains_and_saves_the_adapter_alone(world, credits, tmp_path):
     from turncredit.config import LoraConfig
     from turncredit.policy import models
 
-    model = models.add_lora(models.load_model(world.path("sft"), dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
-    models.save_model(model, tmp_path / "start", base=world.path("sft"), final=tmp_path / "start")
-    metrics = update(
-        experiment=tiny.experiment(update={"skip_dead_groups": False, "minibatch": 8, "lr": 1e-2}),
-        method="flat_grpo",
-        seed=0,
-        round=1,
-        policy=tmp_path / "start",
-        reference=world.path("sft"),
-        turns=world.path("turns.parquet"),
-        credits=credits,
-        out=tmp_path / "next",
-        updates=tmp_path / "updates.parquet",
-    )
-    assert metrics["steps"] == 2
-    assert not (tmp_path / "next" / "model.safetensors").exists()
-    before, after = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("start", "next"))
+    sft, start = world.path("sft_policy"), tmp_path / "start"
+    model = models.add_lora(models.load_model(sft, dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
+    models.save_model(model, start, base=sft, final=start)
+    made = run(world, credits, tmp_path, settings={"minibatch": 8, "lr": 1e-2}, policy=start)
+    assert made.metrics["steps"] == 2
+    assert not (made.policy / "model.safetensors").exists()
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (start, made.policy))
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    merged = models.load_model(tmp_path / "next", dtype="float32")
+    merged = models.load_model(made.policy, dtype="float32")
     assert not torch.equal(
         merged.model.layers[0].self_attn.q_proj.weight,
-        models.load_model(world.path("sft"), dtype="float32").model.layers[0].self_attn.q_proj.weight,
+        models.load_model(sft, dtype="float32").model.layers[0].self_attn.q_proj.weight,
     )
 
 
 def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
     """The gradient of one turn's loss comes from its response tokens and no others."""
-    sequences, advantage_N, _ = training_set(
-        world.path("turns.parquet"), credits, tiny.experiment(update={"skip_dead_groups": False}).update
-    )
-    responses = tables.read(world.path("turns.parquet"), "turns").column("response_ids").to_pylist()
+    sequences, advantage_N, _ = training_data(world, credits, skip_dead_groups=False)
+    responses = tables.read(world.path("turns"), "turns").column("response_ids").to_pylist()
     seen = 0
     for sequence in sequences:
         for row in np.unique(sequence.turn[sequence.turn >= 0]):
@@ -259,21 +254,22 @@ def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
     assert seen == len(responses) == len(advantage_N)
 
 
-def test_credits_of_other_rollouts_are_refused(world, credits, tmp_path):
-    table = tables.read(credits, "credits")
-    tables.write(table.slice(1), tmp_path / "short.parquet", "credits", tables.provenance("test"))
-    with pytest.raises(UserError, match="its rows are not those of"):
-        training_set(world.path("turns.parquet"), tmp_path / "short.parquet", tiny.experiment().update)
+def test_credits_of_other_rollouts_are_refused_and_their_file_is_named(world, credits, tmp_path):
+    short = tmp_path / "short.parquet"
+    tables.write(tables.read(credits, "credits").slice(1), short, "credits", tables.provenance("test"))
+    with pytest.raises(UserError, match=rf"^{short}: its rows are not those of"):
+        run(world, short, tmp_path)
 
 
-def test_advantages_that_are_not_finite_are_refused(world, credits, tmp_path):
+def test_advantages_that_are_not_finite_are_refused_and_their_file_is_named(world, credits, tmp_path):
     table = tables.read(credits, "credits")
-    broken = table.column("advantage").to_numpy().copy()
-    broken[3] = np.nan
-    table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(broken))
-    tables.write(table, tmp_path / "nan.parquet", "credits", tables.provenance("test"))
-    with pytest.raises(UserError, match="1 advantages are not finite"):
-        training_set(world.path("turns.parquet"), tmp_path / "nan.parquet", tiny.experiment().update)
+    advantage_N = table.column("advantage").to_numpy().copy()
+    advantage_N[3] = np.nan
+    table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(advantage_N))
+    broken = tmp_path / "nan.parquet"
+    tables.write(table, broken, "credits", tables.provenance("test"))
+    with pytest.raises(UserError, match=rf"^{broken}: 1 advantages are not finite"):
+        run(world, broken, tmp_path)
 
 
 def test_fresh_prompts_become_one_sequence_a_turn_and_growing_ones_a_single_sequence():

@@ -16,12 +16,12 @@ from turncredit.config import BranchConfig
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.policy.engines import sampler
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response
 from turncredit.rollouts.play import Played, Player, Start, Turn
-from turncredit.rollouts.rollout import rollout
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
-from turncredit.truth.branch import Branched, advantages, branch, choose, restored, stratum, true_values
+from turncredit.truth.branch import Branched, advantages, choose, restored, stratum, true_values
 from turncredit.truth.restore import restore
 from turncredit.turns import Turns
 
@@ -217,6 +217,11 @@ def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
         restore(Walk, Words(), short)
 
 
+def sampled(world, folder, changes):
+    """Turns of the SFT policy, sampled with these changes of the configuration."""
+    return world.run("rollout", world.turns, folder, changes).output["turns"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, WINDOW, {"policy": {"engine": "transformers"}}],
@@ -225,12 +230,11 @@ def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
 def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_rollout(world, tmp_path, changes):
     """So environment, agent, context and engine are where they were, token for token."""
     experiment = tiny.experiment(**changes)
-    path = tmp_path / "turns"
-    arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
-    rollout(experiment=experiment, method="sft", seed=0, round=1, out=path, **arguments)
-    view, games = Turns(tables.read(path, "turns")), Games(experiment, world.path("train.parquet"))
+    view = Turns(tables.read(sampled(world, tmp_path, changes), "turns"))
+    games = Games(experiment.env, tables.read(world.path("tasks", split="train"), "tasks"))
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=experiment.policy.engine)
     by_id = {row["task_id"]: row for row in games.rows}
-    player = Player(experiment, world.path("sft"), games, 5)
+    player = Player(policy, experiment.agent, games, 5)
     starts, recorded = [], []
     for number in (0, 5):
         one = restored(view, number, games, by_id, player.new_agent())
@@ -248,7 +252,7 @@ def test_many_continuations_of_one_context_read_it_once_and_are_what_they_would_
     """Also beside rows that go on, and beside a longer context."""
 
     def engine():
-        return sampler("lockstep", str(world.path("sft")), slots=6, dtype="float32", eos_id=0)
+        return sampler("lockstep", str(world.path("sft_policy")), slots=6, dtype="float32", eos_id=0)
 
     def request(slot, ids, reset=True):
         return Request(slot, ids, reset, np.random.default_rng(slot).random(8))
@@ -315,24 +319,18 @@ def test_a_stratum_names_outcome_family_and_third():
 # ---------------------------------------------------------------- the stage
 
 
-def branches(world, out, *, turns=None, seed=0, changes=None, **settings):
-    experiment = tiny.experiment(audit={"branch": {**SMALL, **settings}}, **(changes or {}))
-    metrics = branch(
-        experiment=experiment,
-        seed=seed,
-        round=1,
-        policy=world.path("sft"),
-        tasks=world.path("train.parquet"),
-        turns=turns or world.path("turns.parquet"),
-        out=out,
-    )
-    return tables.read(out, "branches"), metrics
+def branches(world, folder, *, turns=None, seed=0, changes=None, **settings):
+    """What the stage branch writes, and what it measured."""
+    changes = {"audit": {"branch": {**SMALL, **settings}}, **(changes or {})}
+    at = replace(world.turns, seed=seed)
+    ran = world.run("branch", at, folder, changes, turns=turns or world.path("turns"))
+    return tables.read(ran.output["branches"], "branches"), ran.metrics
 
 
 def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
-    table, metrics = branches(world, tmp_path / "b")
+    table, metrics = branches(world, tmp_path)
     frame = table.to_pandas()
-    turns = tables.read(world.path("turns.parquet"), "turns").to_pandas()
+    turns = tables.read(world.path("turns"), "turns").to_pandas()
     both = frame.merge(turns, on=["group_id", "rollout_id", "turn"], how="left", validate="one_to_one")
     assert 10 <= len(frame) == metrics["turns"]
     assert (
@@ -360,44 +358,45 @@ def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
 
 def test_the_same_seed_gives_the_same_ground_truth_whatever_the_slots(world, tmp_path):
     wide, _ = branches(world, tmp_path / "wide")
-    branches(world, tmp_path / "same")
-    narrow, _ = branches(world, tmp_path / "narrow", changes={"rollout": {"tasks": 4, "group_size": 4, "slots": 3}})
+    again, _ = branches(world, tmp_path / "again")
+    narrow, _ = branches(world, tmp_path / "narrow", changes={"rollout": {"slots": 3}})
     other, _ = branches(world, tmp_path / "other", seed=1)
-    assert (tmp_path / "wide").read_bytes() == (tmp_path / "same").read_bytes()
+    assert wide.equals(again)
     assert wide.equals(narrow)
     assert not wide.equals(other)
 
 
 def test_the_window_agent_is_branched_too_and_an_expert_need_not_be_asked(world, tmp_path):
-    arguments = {"policy": world.path("sft"), "tasks": world.path("train.parquet")}
-    rollout(experiment=tiny.experiment(**WINDOW), method="sft", seed=0, round=1, out=tmp_path / "t", **arguments)
-    table, _ = branches(world, tmp_path / "b", turns=tmp_path / "t", changes=WINDOW, reference_continuations=0)
+    turns = sampled(world, tmp_path, WINDOW)
+    table, _ = branches(world, tmp_path, turns=turns, changes=WINDOW, reference_continuations=0)
     assert all(table.column("replayed").to_pylist())
     assert table.column("advantage_reference").null_count == table.num_rows
 
 
 def test_a_tampered_table_is_marked_and_foreign_turns_are_one_clear_line(world, tmp_path):
-    turns = tables.read(world.path("turns.parquet"), "turns")
+    turns = tables.read(world.path("turns"), "turns")
 
     def changed(**columns):
         table = turns
         for name, values in columns.items():
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
-        tables.write(table, tmp_path / "t", "turns", {})
-        return branches(world, tmp_path / "b", turns=tmp_path / "t")
+        tables.write(table, tmp_path / "turns.parquet", "turns", {})
+        return branches(world, tmp_path, turns=tmp_path / "turns.parquet")
 
     table, metrics = changed(observation=["Nothing is as it was."] * turns.num_rows)
     assert not any(table.column("replayed").to_pylist())
     assert metrics["not_replayed"] == table.num_rows
-    with pytest.raises(UserError, match="is of the game 'elsewhere', which the tasks table does not have"):
+    with pytest.raises(
+        UserError, match=r"turns\.parquet.* is of the game 'elsewhere', which the tasks table does not have"
+    ):
         changed(task_id=["elsewhere"] * turns.num_rows)
-    with pytest.raises(UserError, match="the column 'policy_id' has 2 values"):
+    with pytest.raises(UserError, match=r"turns\.parquet: .* the column 'policy_id' has 2 values"):
         changed(policy_id=["a"] + ["b"] * (turns.num_rows - 1))
 
 
 def test_a_reference_without_noise_reaches_the_goal_as_often_as_the_expert_does(world, tmp_path):
-    table, _ = branches(world, tmp_path / "b", reference_noise=0.0)
+    table, _ = branches(world, tmp_path, reference_noise=0.0)
     frame = table.to_pandas()
     assert set(frame.v_reference) <= {0.0, 1.0}, "the expert decides at random only where it is lost"
     assert frame.groupby("rollout_id").advantage_reference.sum().isin([0.0, 1.0, -1.0]).all()

@@ -100,7 +100,9 @@ class AgentSpec:
     turn_columns      columns, beyond the table's own, that it writes for each turn: name to Arrow type
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them
-    shows_admissible  whether its prompts may list the admissible actions, which are then kept in the turns
+    vocabulary        texts of its own format that a tokenizer made from scratch has as one token each, such as <plan>
+    shows_admissible  whether its prompts may list the admissible actions; only then is it given them, where the
+                      environment can list them, and are they kept in the turns
     """
 
     name: str
@@ -108,6 +110,7 @@ class AgentSpec:
     Settings: type[AgentSettings] = AgentSettings
     turn_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     demo_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
+    vocabulary: tuple[str, ...] = ()
     shows_admissible: bool = False
 
     def check(self, parsed: Parsed, where: str) -> None:

@@ -4,9 +4,9 @@ Each model of the round is shown the round's rollouts in the views of `turncredi
 which their length, their last turn or both are hidden. We measure how well its prediction then tells successes from
 failures, how its values of the remaining turns depend on the rest of the rollout, and how the method's credit changes.
 
-The prediction is R^ = sum_t w_t V_t for TurnRD and the mean of V over the turns shown for the others. The views are
-our own choice. Filler repeats the last turn (`padded`: it can still be read, the length can't) or is turns of other
-rollouts (`blind`), because filler that a model can tell from a turn marks the end, as zeros and masks do.
+The prediction is R^ = sum_t w_t V_t for a model with attention and the mean of V over the turns shown for the others.
+The views are our own choice. Filler repeats the last turn (`padded`: it can still be read, the length can't) or is
+turns of other rollouts (`blind`): filler that a model can tell from a turn marks the end, as zeros and masks do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from turncredit.credit import Method, compute
 from turncredit.credit_models import replay
 from turncredit.credit_models.replay import Rollouts
 from turncredit.credit_models.train import CreditModel, apply, check_width
-from turncredit.credit_models.turnrd import TurnRD
 from turncredit.heartbeat import progress
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats.bootstrap import Resamples
@@ -116,7 +115,7 @@ def measure(
     draws = Resamples(view.groups, measures.RESAMPLES, derive_seed("leaks bootstrap", seed, round))
     lengths = measures.length_scores(view.length_R, won_R, view.group_R)
     found = {("length_only", "outcome_auc"): measured(outcome_auc(lengths, won_R, view.group_R, draws), draws)}
-    if model.trained:
+    if model.ready:
         rng = generator(seed, "leaks views", round)
         scored: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         for name, shown in views(rollouts, won_R, rng):
@@ -179,7 +178,7 @@ def outputs(model: CreditModel, shown: Rollouts) -> tuple[np.ndarray, np.ndarray
     value_N, weight_N = apply(model, shown)
     value_MW, weight_MW = (np.full(shown.present.shape, np.nan) for _ in range(2))
     value_MW[shown.present.numpy()] = value_N
-    weight_MW[shown.present.numpy()] = weight_N if isinstance(model.network, TurnRD) else 1.0
+    weight_MW[shown.present.numpy()] = np.nan_to_num(weight_N, nan=1.0)  # without attention: the mean
     return np.nansum(value_MW * weight_MW, 1) / np.nansum(weight_MW, 1), value_MW
 
 

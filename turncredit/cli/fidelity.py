@@ -1,22 +1,19 @@
-"""The command `fidelity` and the stage of the same name: credits and ground truth in, measures out."""
+"""The command `fidelity`: credits and ground truth in, measures out."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from turncredit import tables
 from turncredit.analysis import fidelity as module
 from turncredit.analysis import scored_turns as reading
 from turncredit.analysis.noise_ceiling import Ceiling
-from turncredit.seeding import derive_seed
+from turncredit.files import write_json
 from turncredit.terminal import console, plain_table
-from turncredit.workflow.watch import write_json
 
 #: What the command prints, with the words above it.
 SHOWN = {
@@ -52,42 +49,6 @@ def fidelity(
     for method, counts in found.counts.items():
         if missing := counts["turns_without_credit"]:
             print(f"{method}: {missing} turns with ground truth have no credit and were left out", file=sys.stderr)
-
-
-def fidelity_stage(
-    *,
-    turns: str | Path,
-    credits: Sequence[str | Path],
-    branches: str | Path,
-    labels: str | Path | None,
-    seed: int,
-    round: int,
-    out: str | Path,
-    json: str | Path,
-) -> dict[str, float]:
-    """Stage `fidelity`: score all methods of an audited round; write the table, and the command's JSON beside it."""
-    scored, advantages = reading.load(turns, credits, branches, labels)
-    found = module.score(scored, advantages, seed=derive_seed(seed, "fidelity", round))
-    made_by = tables.provenance(
-        "fidelity",
-        config={"round": round, "resamples": module.RESAMPLES},
-        inputs={
-            "turns": turns,
-            "branches": branches,
-            **({} if labels is None else {"labels": labels}),
-            **{f"credits of {Path(path).stem}": path for path in credits},
-        },
-        seed=seed,
-    )
-    write_json(Path(json), module.as_json(found))
-    tables.write(module.table(found), out, "fidelity", made_by)
-    best = [row.value for row in found.rows if (row.measure, row.subset) == ("rank_correlation", "all")]
-    ceiling = [row.ceiling.value for row in found.rows if row.measure == "rank_correlation" and row.ceiling]
-    metrics = {"turns": float(len(scored)), "methods": float(len(advantages))}
-    for name, values in (("best_rank_correlation", best), ("ceiling", ceiling)):
-        if told := [value for value in values if isfinite(value)]:
-            metrics[name] = max(told)
-    return metrics
 
 
 def _print(found: module.Fidelity) -> None:

@@ -43,7 +43,7 @@ def scale(
     x_M: np.ndarray, cell_M: np.ndarray, stats: CellStats, *, norm: Norm, eps: float, singleton: Singleton
 ) -> np.ndarray:
     """`x_M` made relative to its cell's statistics, by `norm`; cells of one member follow `singleton`."""
-    out_M = x_M - stats.mean_C[cell_M]
+    out_M: np.ndarray = x_M - stats.mean_C[cell_M]
     if norm == "mean_std":
         out_M /= stats.std_C[cell_M] + eps
     alone_M = stats.count_C[cell_M] == 1

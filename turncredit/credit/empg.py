@@ -29,7 +29,8 @@ def entropy_N(turns: Turns) -> np.ndarray:
     length_N = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     parent_L = np.repeat(np.arange(len(lists)), length_N)
     total_N = np.bincount(parent_L, pc.list_flatten(lists).to_numpy(zero_copy_only=False), len(lists))
-    return -(total_N / np.maximum(length_N, 1))[turns.order_N]
+    mean_N: np.ndarray = -(total_N / np.maximum(length_N, 1))
+    return mean_N[turns.order_N]
 
 
 def empg(

@@ -78,7 +78,8 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
         if turns.has("context_reset"):
             reset_N = reset_N | turns.truths("context_reset", "scpo")
         start_N = np.maximum.accumulate(np.where(reset_N, np.arange(turns.n), 0))
-        return total_N - (total_N - new_N)[start_N]
+        length_N: np.ndarray = total_N - (total_N - new_N)[start_N]
+        return length_N
     total_N = np.zeros(turns.n, dtype=np.int64)
     for name in ("action", "next_observation"):
         code_N, texts = turns.texts(name, "scpo")
@@ -88,7 +89,8 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
 
 def _list_lengths(turns: Turns, name: str) -> np.ndarray:
     column: pa.ChunkedArray = turns.table.column(name)
-    return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)[turns.order_N]
+    length_N: np.ndarray = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+    return length_N[turns.order_N]
 
 
 def _keyed(state: list[_Part]) -> tuple[int, int, int, int, list[_Part]]:

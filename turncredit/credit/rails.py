@@ -44,7 +44,8 @@ def noise_N(turns: Turns, seed: int) -> np.ndarray:
     x_N = (x_N ^ (x_N >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x_N = (x_N ^ (x_N >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x_N ^= x_N >> np.uint64(31)
-    return ndtri(((x_N >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    normal_N: np.ndarray = ndtri(((x_N >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
+    return normal_N
 
 
 def oracle_progress(

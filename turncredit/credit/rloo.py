@@ -14,7 +14,7 @@ def leave_one_out_R(turns: Turns, return_R: np.ndarray, singleton: Singleton) ->
     stats = turns.stats_G(return_R)
     size_R = turns.size_G[turns.group_R]
     alone_R = size_R == 1
-    out_R = (return_R - stats.mean_C[turns.group_R]) * (size_R / np.maximum(size_R - 1, 1))
+    out_R: np.ndarray = (return_R - stats.mean_C[turns.group_R]) * (size_R / np.maximum(size_R - 1, 1))
     out_R[alone_R] = return_R[alone_R] if singleton == "raw" else 0.0
     return out_R
 

@@ -139,7 +139,7 @@ def _plan(turns: Turns, choice: str, success: np.ndarray) -> list[_Group]:
 def _kept_N(turns: Turns) -> np.ndarray:
     """Turns that are neither invalid nor without effect."""
     code_N, texts = turns.texts("next_observation", "scpo")
-    kept_N = ~pc.match_substring_regex(texts, NO_OP).to_numpy(zero_copy_only=False)[code_N]
+    kept_N: np.ndarray = ~pc.match_substring_regex(texts, NO_OP).to_numpy(zero_copy_only=False)[code_N]
     return kept_N & turns.truths("valid", "scpo") if turns.has("valid") else kept_N
 
 

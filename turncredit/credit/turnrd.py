@@ -16,7 +16,8 @@ def v_projection(turns: Turns, value_N: np.ndarray, clip: float) -> np.ndarray:
     """c_t = clip(V_t) - (sum_s clip(V_s) - R) / T: the credits of a rollout sum to its return R (HAS, eq. 5)."""
     value_N = np.clip(value_N, -clip, clip)
     excess_R = (turns.sum_R(value_N) - turns.return_R) / turns.length_R
-    return value_N - excess_R[turns.rollout_N]
+    credit_N: np.ndarray = value_N - excess_R[turns.rollout_N]
+    return credit_N
 
 
 def turnrd(

@@ -16,7 +16,8 @@ def whiten(turns: Turns, advantage_N: np.ndarray, *, ddof: Ddof = 1, var_eps: No
     TRIAGE, eq. 4. Departure: the batch is its turns, where verl counts each token of a response.
     """
     stats = cell_stats(advantage_N, np.zeros(turns.n, dtype=np.int64), 1, ddof)
-    return (advantage_N - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
+    white_N: np.ndarray = (advantage_N - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
+    return white_N
 
 
 def rms(turns: Turns, advantage_N: np.ndarray) -> np.ndarray:  # noqa: ARG001  (a normaliser's signature)

@@ -8,7 +8,7 @@ A model is a folder: `model.safetensors`, `optimizer.safetensors` (the moments, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from turncredit import tables
-from turncredit.credit.turnrd import v_projection
-from turncredit.credit_models import replay, turnrd, value
+from turncredit.credit_models import replay
+from turncredit.credit_models.protocol import ModelSettings, load_kind
 from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.settings import KINDS, LAST_ROUND_ONLY, ModelSettings, replay_rounds
+from turncredit.credit_models.settings import replay_rounds
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
@@ -37,27 +37,12 @@ WEIGHT_DECAY, MAX_GRAD_NORM = 0.01, 1.0
 #: rollouts that are evaluated in one pass
 PASS = 256
 
-NETWORKS = {
-    "turnrd": turnrd.TurnRD,
-    "turnrd_film": turnrd.TurnRD,
-    "turn_value": value.TurnValue,
-    "critic": value.Critic,
-    "value_head": value.ValueHead,
-}
-LOSSES = {
-    "turnrd": turnrd.losses,
-    "turnrd_film": turnrd.losses,
-    "turn_value": value.turn_value_losses,
-    "critic": value.critic_losses,
-    "value_head": value.value_head_losses,
-}
-
 
 @dataclass
 class CreditModel:
     """A network, what it was told, and where its training stands.
 
-    kind, settings   which model, and its settings; width   the hidden states' size (D)
+    kind, settings   the kind's name, and its settings; width   the hidden states' size (D)
     steps            optimiser steps so far; moments   the optimiser's state, by parameter name
     """
 
@@ -69,15 +54,9 @@ class CreditModel:
     moments: dict[str, torch.Tensor]
 
     @property
-    def trained(self) -> bool:
-        """Whether its values may be used.
-
-        `turn_value` has nothing to say before its first training and TRIAGE's head while it warms up. TurnRD shapes
-        round 1 with its fresh weights (HAS, algorithm 1), a critic starts at V = 0.
-        """
-        if self.kind == "turn_value":
-            return self.steps > 0
-        return self.kind != "value_head" or self.steps >= self.settings.warmup_steps
+    def ready(self) -> bool:
+        """Whether its values may be used."""
+        return load_kind(self.kind).ready(self.steps, self.settings)
 
 
 def next_model(
@@ -118,7 +97,7 @@ def values_table(
     """
     metrics: dict[str, float] = {}
     value_N = weight_N = np.full(view.n, np.nan)
-    if model.trained:
+    if model.ready:
         value_N, weight_N = apply(model, rollouts)
         metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
     made = pa.table(
@@ -129,14 +108,14 @@ def values_table(
             "weight": pa.array(view.restore(weight_N), from_pandas=True),
         }
     )
-    return made, {"trained": float(model.trained), **metrics}
+    return made, {"trained": float(model.ready), **metrics}
 
 
 def fresh(kind: str, settings: ModelSettings, width: int, seed: int) -> CreditModel:
     """An untrained model for hidden states of `width` numbers."""
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "credit model weights"))
-        network = NETWORKS[kind](width, settings)
+        network = load_kind(kind).network(width, settings)
     return CreditModel(kind, settings, width, network, 0, {})
 
 
@@ -145,35 +124,31 @@ def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: i
 
     AdamW with weight decay .01, gradients clipped at norm 1, the moments carried on from the last training.
     """
-    settings = model.settings
+    kind, settings = load_kind(model.kind), model.settings
     everything = replay.join(rounds)
     if everything.hidden.shape[-1] != model.width:
         raise UserError(
             f"the hiddens have {everything.hidden.shape[-1]} numbers a turn, but this model reads {model.width}; "
             "make the models of this run again"
         )
-    if model.kind == "turn_value":
-        value.observe_scale(model.network, everything)
+    kind.before_training(model.network, everything)
     where = device()
     network = model.network.to(where).train()
     optimizer = _optimizer(model)
     rng = generator(seed, "credit model order", round)
-    plan = list(_minibatches(model, [len(part) for part in rounds], rng))
+    plan = list(kind.minibatches([len(part) for part in rounds], settings, model.steps, rng))
     rows: list[dict[str, float]] = []
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed, "credit model dropout", round))
         for number, index in enumerate(plan):
-            batch = everything.take(index, where)
-            if getattr(settings, "equal_length", False):
-                batch = turnrd.equal_length(batch, rng)
-            parts = LOSSES[model.kind](network, batch, settings)
+            batch = kind.transform(everything.take(index, where), settings, rng)
+            parts = kind.losses(network, batch, settings)
             loss = torch.stack(list(parts.values())).sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_GRAD_NORM)
             optimizer.step()
-            if model.kind == "value_head":
-                network.follow(settings.ema)
+            kind.after_step(network, settings)
             rows.append({name: float(part.detach()) for name, part in parts.items()} | {"loss": float(loss.detach())})
             progress(number + 1, len(plan))
     model.steps += len(rows)
@@ -196,20 +171,18 @@ def apply(model: CreditModel, rollouts: Rollouts) -> tuple[np.ndarray, np.ndarra
     """
     where = device()
     network = model.network.to(where).eval()
-    found = []
+    passes = []
     for start in range(0, len(rollouts), PASS):
         batch = rollouts.take(np.arange(start, min(start + PASS, len(rollouts))), where)
-        if isinstance(network, turnrd.TurnRD):
-            logits, value_BT = network(batch)
-            weight_BT = logits.softmax(-1)
-        else:
-            value_BT = network(batch)
+        value_BT, weight_BT = load_kind(model.kind).outputs(network, batch)
+        if weight_BT is None:
             weight_BT = torch.full_like(value_BT, torch.nan)
-        found.append(torch.stack([value_BT[batch.present], weight_BT[batch.present]]).double().cpu().numpy())
-    value_N, weight_N = np.concatenate(found, axis=1)
+        passes.append(torch.stack([value_BT[batch.present], weight_BT[batch.present]]).double().cpu().numpy())
+    value_N, weight_N = np.concatenate(passes, axis=1)
     return value_N, weight_N
 
 
+@torch.no_grad()
 def measures(
     model: CreditModel,
     view: Turns,
@@ -225,23 +198,15 @@ def measures(
     value_mean, value_std   of V_t over turns
     value_auc               the chance that V of a turn of a rollout with a positive return is above V of a turn of
                             one without (.5: V says nothing; absent where all rollouts ended alike)
-    return_mse              TurnRD: squared error of R^ against R, over rollouts
-    conservation_error      TurnRD: the largest |sum of a rollout's projected credits - R|
-    film_*                  TurnRD+FiLM: `turnrd.probes`
+
+    and what the kind measures beside (`ModelKind.measures`).
     """
     found = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
     won_N = (view.return_R > 0)[view.rollout_N]
     if won_N.any() and not won_N.all():
         found["value_auc"] = auc(value_N, won_N)
-    if isinstance(model.network, turnrd.TurnRD):
-        predicted_R = view.sum_R(value_N * weight_N)
-        projected_N = v_projection(view, value_N, clip=2.0)
-        found["return_mse"] = float(np.mean((predicted_R - view.return_R) ** 2))
-        found["conservation_error"] = float(np.abs(view.sum_R(projected_N) - view.return_R).max())
-        where = device()
-        batch = rollouts.take(np.arange(len(rollouts)), where)
-        found |= turnrd.probes(model.network, batch, generator(seed, "credit model probes", round))
-    return found
+    rng = generator(seed, "credit model probes", round)
+    return found | load_kind(model.kind).measures(model.network, view, rollouts, value_N, weight_N, rng)
 
 
 def save(model: CreditModel, folder: Path) -> None:
@@ -264,29 +229,17 @@ def load(folder: str | Path) -> CreditModel:
     folder = Path(folder)
     try:
         record = json.loads((folder / RECORD).read_text())
-        settings = type(KINDS[record["kind"]]).model_validate(record["settings"])
+        settings = load_kind(record["kind"]).settings_from(record["settings"])
         model = fresh(record["kind"], settings, record["width"], seed=0)
         model.network.load_state_dict(load_file(folder / WEIGHTS))
         model.moments = load_file(folder / MOMENTS) if (folder / MOMENTS).exists() else {}
         model.steps = record["steps"]
     except FileNotFoundError as error:
         raise UserError(f"{folder}: no credit model here ({Path(error.filename or WEIGHTS).name} is missing)") from None
-    except (ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (UserError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         line = str(error).splitlines()[0]
         raise UserError(f"{folder}: not a readable credit model ({line}); delete it and run again") from None
     return model
-
-
-def _minibatches(model: CreditModel, sizes: Sequence[int], rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Indices of each optimiser step's rollouts."""
-    settings = model.settings
-    if model.kind == "turn_value":
-        steps = settings.first_steps if model.steps == 0 else settings.steps
-        weight_R = replay.recency(sizes, settings.half_life)
-        return replay.draws(weight_R, steps, settings.batch, rng)
-    half_life = np.inf if model.kind in LAST_ROUND_ONLY else settings.half_life
-    weight_R = replay.recency(sizes, half_life)
-    return replay.epochs(weight_R, settings.epochs, settings.batch, rng)
 
 
 def _optimizer(model: CreditModel) -> torch.optim.AdamW:

@@ -1,4 +1,4 @@
-"""TurnRD and TurnRD+FiLM (HAS, section 3.3): a transformer over a rollout's turns that learns to predict its return.
+"""TurnRD (HAS, section 3.3): a transformer over a rollout's turns that learns to predict its return.
 
     x_t = W h_t + p_t      h_t (D) the policy's hidden state at turn t, p_t a learned position
     z   = encoder(x)       bidirectional, pre-norm, padding masked; then, with FiLM, z <- gamma(goal) * z + beta(goal)
@@ -12,138 +12,165 @@ optimiser's weight decay (.01) and gradient clipping (1) are not in the paper.
 
 Three options ask whether TurnRD reads the outcome off how a rollout ends instead of finding credit: an environment
 that stops at success makes length and last turn reveal R to a bidirectional model. `causal`, `equal_length` and
-`mask_last_turn` each close a door (docs/methods/learned-models.md).
+`mask_last_turn` each remove one shortcut (docs/methods/learned-models.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn import functional
+from pydantic import Field, model_validator
 
-from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.settings import TurnRDSettings
+from turncredit.credit_models.protocol import ModelKind, ModelSettings
 from turncredit.errors import UserError
 
-_HIDDEN = -1e9
+if TYPE_CHECKING:
+    import torch
+
+    from turncredit.credit_models.replay import Rollouts
+    from turncredit.turns import Turns
 
 
-class FiLM(nn.Module):
-    """Feature-wise modulation by a goal's vector (Perez et al. 2018), zero-initialised: it starts as the identity.
+class TurnRDSettings(ModelSettings):
+    """TurnRD (HAS, section 3.3, tables 4-6). `batch`, and the losses on progress being off, are ours.
 
-    gamma = 1 + delta, so that with all parameters 0 the output equals the input exactly.
+    film            condition on the goal
+    causal          a turn attends to the past only, and the return is predicted from every prefix
+    equal_length    each minibatch is cut to its first m turns (m drawn), rollouts shorter than m left out
+    mask_last_turn  the last turn's hidden state is replaced by a learned vector
+    lambda_value    weight of the loss of V against the turn's change of progress (the paper: .5 WebShop, 1 ALFWorld)
+    lambda_progress weight of the prior of the attention on turns where progress changes (the paper: .01)
     """
 
-    def __init__(self, goal: int, width: int):
-        super().__init__()
-        self.project = nn.Linear(goal, 2 * width)
-        nn.init.zeros_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
+    hidden: int = Field(128, ge=4)
+    layers: int = Field(2, ge=1)
+    heads: int = Field(4, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+    max_turns: int = Field(50, ge=1)
+    film: bool = False
+    causal: bool = False
+    equal_length: bool = False
+    mask_last_turn: bool = False
+    lambda_rank: float = Field(0.1, ge=0)
+    rank_margin: float = Field(0.1, ge=0)
+    lambda_value: float = Field(0.0, ge=0)
+    lambda_progress: float = Field(0.0, ge=0)
+    lr: float = Field(5e-4, gt=0)
+    epochs: int = Field(5, ge=1)
+    batch: int = Field(32, ge=1, description="rollouts per optimiser step")
+    half_life: float = Field(4.0, gt=0, description="rounds after which a rollout counts half")
 
-    def modulation(self, goal_BD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """gamma - 1 and beta (B, H). The goal's vector is normalised first: embeddings of models differ in scale."""
-        delta, beta = self.project(functional.layer_norm(goal_BD, goal_BD.shape[-1:])).chunk(2, dim=-1)
-        return delta, beta
-
-    def forward(self, x_BTH: torch.Tensor, goal_BD: torch.Tensor) -> torch.Tensor:
-        """gamma * x + beta, the same for all turns of a rollout."""
-        delta, beta = self.modulation(goal_BD)
-        return (1 + delta[:, None]) * x_BTH + beta[:, None]
-
-
-class TurnRD(nn.Module):
-    """Attention logits and values of turns. With the same random state, models with and without FiLM start equal."""
-
-    def __init__(self, width: int, settings: TurnRDSettings):
-        super().__init__()
-        size = settings.hidden
-        self.causal, self.max_turns = settings.causal, settings.max_turns
-        self.project = nn.Linear(width, size)
-        self.position = nn.Parameter(torch.randn(settings.max_turns, size) * 0.02)
-        layer = nn.TransformerEncoderLayer(
-            size, settings.heads, 4 * size, settings.dropout, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.encoder = nn.TransformerEncoder(layer, settings.layers, nn.LayerNorm(size), enable_nested_tensor=False)
-        self.attention = nn.Linear(size, 1)
-        self.value = nn.Linear(size, 1)
-        self.last_turn = nn.Parameter(torch.zeros(width)) if settings.mask_last_turn else None
-        self.film = FiLM(width, size) if settings.film else None
-
-    def forward(self, rollouts: Rollouts) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention logits (B, T), very negative where there is no turn, and values V_t (B, T)."""
-        hidden, present = rollouts.hidden, rollouts.present
-        turns = hidden.shape[1]
-        if turns > self.max_turns:
-            raise UserError(f"a rollout has {turns} turns, but the credit model's max_turns is {self.max_turns}")
-        if self.last_turn is not None:
-            hidden = torch.where(rollouts.last[..., None], self.last_turn, hidden)
-        x = self.project(hidden) + self.position[:turns]
-        ahead = torch.ones(turns, turns, dtype=torch.bool, device=x.device).triu(1) if self.causal else None
-        z = self.encoder(x, mask=ahead, src_key_padding_mask=~present)
-        if self.film is not None:
-            z = self.film(z, goals(rollouts))
-        logits = self.attention(z)[..., 0].masked_fill(~present, _HIDDEN)
-        return logits, self.value(z)[..., 0]
+    @model_validator(mode="after")
+    def _heads_divide(self) -> TurnRDSettings:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+        return self
 
 
-def goals(rollouts: Rollouts) -> torch.Tensor:
-    """The goals' vectors. Raises UserError where the hiddens have none."""
-    if rollouts.goal is None:
-        raise UserError("a credit model with film needs the hiddens' column 'goal'; make the hiddens table again")
-    return rollouts.goal
+class TurnRD(ModelKind):
+    """TurnRD. It shapes round 1 with fresh weights (HAS, algorithm 1), so it is always ready."""
 
+    def network(self, width: int, settings: TurnRDSettings) -> Any:
+        """`networks.TurnRD`."""
+        from turncredit.credit_models import networks
 
-def predicted_return(logits_BT: torch.Tensor, value_BT: torch.Tensor) -> torch.Tensor:
-    """R^ = sum_t w_t V_t with w the softmax of the logits (B)."""
-    return (logits_BT.softmax(-1) * value_BT).sum(-1)
+        names = {"hidden", "layers", "heads", "dropout", "max_turns", "film", "causal", "mask_last_turn"}
+        return networks.TurnRD(width, **settings.model_dump(include=names))
 
+    def requires(self, settings: TurnRDSettings) -> tuple[str, ...]:
+        """Progress, for the losses on it."""
+        return ("progress",) if settings.lambda_value or settings.lambda_progress else ()
 
-def prefix_returns(logits_BT: torch.Tensor, value_BT: torch.Tensor) -> torch.Tensor:
-    """The prediction from every prefix (B, T): at t, the softmax is over turns 0..t only."""
-    turns = logits_BT.shape[1]
-    ahead = torch.ones(turns, turns, dtype=torch.bool, device=logits_BT.device).triu(1)
-    weights_BTT = logits_BT[:, None].expand(-1, turns, -1).masked_fill(ahead, _HIDDEN).softmax(-1)
-    return (weights_BTT @ value_BT[..., None])[..., 0]
+    def minibatches(
+        self,
+        sizes: Sequence[int],
+        settings: TurnRDSettings,
+        steps: int,
+        rng: np.random.Generator,
+    ) -> Iterator[np.ndarray]:
+        """Passes in which a rollout is visited with its recency as probability."""
+        from turncredit.credit_models import replay
 
+        return replay.epochs(replay.recency(sizes, settings.half_life), settings.epochs, settings.batch, rng)
 
-def losses(model: TurnRD, batch: Rollouts, settings: TurnRDSettings) -> dict[str, torch.Tensor]:
-    """The weighted parts of the loss of one minibatch; their sum is what is minimised.
+    def transform(self, batch: Rollouts, settings: TurnRDSettings, rng: np.random.Generator) -> Rollouts:
+        """With `equal_length`, the minibatch cut to its first m turns."""
+        return equal_length(batch, rng) if settings.equal_length else batch
 
-    return    the squared error of the predicted return (causal: of every prefix's prediction, each rollout once)
-    rank      the mean over pairs with R_i > R_j of max(0, margin - (R^_i - R^_j))
-    value     the squared error of V_t against the turn's change of progress, over turns
-    progress  the cross-entropy of the attention with the shares of absolute change, over rollouts with any change
+    def losses(self, network: Any, batch: Rollouts, settings: TurnRDSettings) -> dict[str, torch.Tensor]:
+        """The weighted parts of the loss of one minibatch.
 
-    All are in HAS, section 3.3; what the last two aim at is ours, the paper does not write it down.
-    """
-    logits, value = model(batch)
-    returns, present = batch.returns, batch.present
-    predicted = predicted_return(logits, value)
-    if settings.causal:
-        error = (prefix_returns(logits, value) - returns[:, None]).square().masked_fill(~present, 0.0)
-        parts = {"return": (error.sum(1) / batch.lengths).mean()}
-    else:
-        parts = {"return": functional.mse_loss(predicted, returns)}
-    if settings.lambda_rank:
-        higher = returns[:, None] > returns[None]
-        gap = functional.relu(settings.rank_margin - (predicted[:, None] - predicted[None]))
-        parts["rank"] = settings.lambda_rank * (gap * higher).sum() / higher.sum().clamp(min=1)
-    if settings.lambda_value or settings.lambda_progress:
-        if batch.gain is None:
-            raise UserError("lambda_value and lambda_progress need turns with progress; these have none: set them to 0")
-        if settings.lambda_value:
-            error = (value - batch.gain).square().masked_fill(~present, 0.0)
-            parts["value"] = settings.lambda_value * error.sum() / present.sum()
-        if settings.lambda_progress:
-            change = batch.gain.abs().masked_fill(~present, 0.0)
-            total = change.sum(1, keepdim=True)
-            share = change / total.clamp(min=1e-9)
-            entropy = -(share * logits.log_softmax(-1)).sum(1)
-            parts["progress"] = settings.lambda_progress * entropy.sum() / (total > 0).sum().clamp(min=1)
-    return parts
+        return    the squared error of the predicted return (causal: of every prefix's prediction, each rollout once)
+        rank      the mean over pairs with R_i > R_j of max(0, margin - (R^_i - R^_j))
+        value     the squared error of V_t against the turn's change of progress, over turns
+        progress  the cross-entropy of the attention with the shares of absolute change, over rollouts with any change
+
+        All are in HAS, section 3.3; what the last two aim at is ours, the paper does not write it down.
+        """
+        from torch.nn import functional
+
+        from turncredit.credit_models.networks import predicted_return, prefix_returns
+
+        logits, value = network(batch)
+        returns, present = batch.returns, batch.present
+        predicted = predicted_return(logits, value)
+        if settings.causal:
+            error = (prefix_returns(logits, value) - returns[:, None]).square().masked_fill(~present, 0.0)
+            parts = {"return": (error.sum(1) / batch.lengths).mean()}
+        else:
+            parts = {"return": functional.mse_loss(predicted, returns)}
+        if settings.lambda_rank:
+            higher = returns[:, None] > returns[None]
+            gap = functional.relu(settings.rank_margin - (predicted[:, None] - predicted[None]))
+            parts["rank"] = settings.lambda_rank * (gap * higher).sum() / higher.sum().clamp(min=1)
+        if settings.lambda_value or settings.lambda_progress:
+            if batch.gain is None:
+                raise UserError(
+                    "lambda_value and lambda_progress need turns with progress; these have none: set them to 0"
+                )
+            if settings.lambda_value:
+                error = (value - batch.gain).square().masked_fill(~present, 0.0)
+                parts["value"] = settings.lambda_value * error.sum() / present.sum()
+            if settings.lambda_progress:
+                change = batch.gain.abs().masked_fill(~present, 0.0)
+                total = change.sum(1, keepdim=True)
+                share = change / total.clamp(min=1e-9)
+                entropy = -(share * logits.log_softmax(-1)).sum(1)
+                parts["progress"] = settings.lambda_progress * entropy.sum() / (total > 0).sum().clamp(min=1)
+        return parts
+
+    def outputs(self, network: Any, batch: Rollouts) -> tuple[torch.Tensor, torch.Tensor]:
+        """V_t, and the attention's weights w_t."""
+        logits, value_BT = network(batch)
+        return value_BT, logits.softmax(-1)
+
+    def measures(
+        self,
+        network: Any,
+        view: Turns,
+        rollouts: Rollouts,
+        value_N: np.ndarray,
+        weight_N: np.ndarray,
+        rng: np.random.Generator,
+    ) -> dict[str, float]:
+        """What is particular to TurnRD.
+
+        return_mse           squared error of R^ against R, over rollouts
+        conservation_error   the largest |sum of a rollout's projected credits - R|
+        film_*               with FiLM: `probes`
+        """
+        from turncredit.credit.turnrd import v_projection
+
+        predicted_R = view.sum_R(value_N * weight_N)
+        projected_N = v_projection(view, value_N, clip=2.0)
+        return {
+            "return_mse": float(np.mean((predicted_R - view.return_R) ** 2)),
+            "conservation_error": float(np.abs(view.sum_R(projected_N) - view.return_R).max()),
+            **probes(network, rollouts, rng),
+        }
 
 
 def equal_length(batch: Rollouts, rng: np.random.Generator) -> Rollouts:
@@ -157,9 +184,8 @@ def equal_length(batch: Rollouts, rng: np.random.Generator) -> Rollouts:
     return batch.cut(int(rng.integers(1, length + 1)))
 
 
-@torch.no_grad()
-def probes(model: TurnRD, rollouts: Rollouts, rng: np.random.Generator) -> dict[str, float]:
-    """Whether the goal is used (HAS, figure 4), on rollouts that the model was not trained on.
+def probes(network: Any, rollouts: Rollouts, rng: np.random.Generator) -> dict[str, float]:
+    """Whether the goal is used (HAS, figure 4), on rollouts that the model was not trained on; {} without FiLM.
 
     film_value_change   |V - V without FiLM| relative to |V|, both summed over turns
     film_shuffled_*     each rollout given another one's goal: the relative increase of the squared error of V against
@@ -167,25 +193,37 @@ def probes(model: TurnRD, rollouts: Rollouts, rng: np.random.Generator) -> dict[
                         whose error of R^ grew (`worse`)
     film_gamma, film_beta   the mean norms of gamma - 1 and of beta
     """
-    if model.film is None:
+    import torch
+
+    from turncredit.credit_models.networks import goals, predicted_return
+
+    if network.film is None:
         return {}
-    logits, value = model(rollouts)
-    delta, beta = model.film.modulation(goals(rollouts))
+    rollouts = rollouts.take(np.arange(len(rollouts)), network.position.device)
+    with torch.no_grad():
+        logits, value = network(rollouts)
+        delta, beta = network.film.modulation(goals(rollouts))
+        film, network.film = network.film, None
+        try:
+            _, bare = network(rollouts)
+        finally:
+            network.film = film
+        other = torch.from_numpy(rng.permutation(len(rollouts))).to(rollouts.present.device)
+        moved_logits, moved = network(replace(rollouts, goal=goals(rollouts)[other]))
     present = rollouts.present
-    found = {"film_gamma": float(delta.norm(dim=-1).mean()), "film_beta": float(beta.norm(dim=-1).mean())}
-    film, model.film = model.film, None
-    try:
-        _, bare = model(rollouts)
-    finally:
-        model.film = film
-    found["film_value_change"] = float((value - bare).abs()[present].sum() / value.abs()[present].sum())
-    other = torch.from_numpy(rng.permutation(len(rollouts))).to(present.device)
-    moved_logits, moved = model(replace(rollouts, goal=goals(rollouts)[other]))
     right = (predicted_return(logits, value) - rollouts.returns).square()
     wrong = (predicted_return(moved_logits, moved) - rollouts.returns).square()
-    found["film_shuffled_return"] = float(wrong.mean() / right.mean() - 1)
-    found["film_shuffled_worse"] = float((wrong > right).float().mean())
+    found = {
+        "film_gamma": float(delta.norm(dim=-1).mean()),
+        "film_beta": float(beta.norm(dim=-1).mean()),
+        "film_value_change": float((value - bare).abs()[present].sum() / value.abs()[present].sum()),
+        "film_shuffled_return": float(wrong.mean() / right.mean() - 1),
+        "film_shuffled_worse": float((wrong > right).float().mean()),
+    }
     if rollouts.gain is not None:
         error, moved_error = ((x - rollouts.gain).square()[present].mean() for x in (value, moved))
         found["film_shuffled_value"] = float(moved_error / error - 1)
     return found
+
+
+KIND = TurnRD(TurnRDSettings())

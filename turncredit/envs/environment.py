@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from turncredit.envs.failures import FailureRule
@@ -52,6 +53,8 @@ class Environment:
 
     Demonstrations:
     expert          (env, rng) -> an `Expert`; with a keyword `skip`, one that can forget a step (`demos.skip`)
+    expert_columns  columns of the demonstrations, beyond the table's own, in which the expert writes its plan for
+                    agents to learn from: name to Arrow type; it then has a method `columns` (protocol.Plans)
     random_command  (env, rng) -> an action at random, also a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
 
@@ -79,6 +82,7 @@ class Environment:
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
 
     expert: Callable[..., Expert] | None = None
+    expert_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     random_command: Callable[[Any, Rng], str] | None = None
     slip_command: Callable[[Any, Rng], str] | None = None
 

@@ -10,7 +10,7 @@ What describes an environment as a whole (its tasks, prompts, expert, commands) 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 State = Any
@@ -120,6 +120,14 @@ class Expert(Protocol):
 
     def act(self) -> str:
         """The next action."""
+        ...
+
+
+class Plans(Protocol):
+    """What an expert has beyond `Expert` where the environment has `expert_columns`."""
+
+    def columns(self) -> Mapping[str, Any]:
+        """What it had in mind when it chose `act`'s action, such as a subgoal: one value for each `expert_columns`."""
         ...
 
 

@@ -23,7 +23,7 @@ from turncredit.judges.cache import Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.crew import Crew, Reply
 from turncredit.judges.rubric import INSTRUCTIONS
-from turncredit.processes import tether
+from turncredit.processes.lifetimes import end_with_parent
 
 _PER_PROCESS = 32
 """Requests in flight that one process keeps up with, at 50 ms a request."""
@@ -150,7 +150,7 @@ def main() -> None:
 
     The answers go to the cache.
     """
-    tether.tie()
+    end_with_parent()
     job = json.loads(sys.stdin.readline())
     questions = {key: Question(*parts) for key, parts in job["questions"].items()}
     config = JudgeConfig.model_validate(job["config"])

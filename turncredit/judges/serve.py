@@ -36,7 +36,7 @@ def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
     if shutil.which(config.serve.python) is None:
         raise UserError(f"judge.serve: there is no '{config.serve.python}' to run; name the interpreter that has vLLM")
     command = [
-        *(sys.executable, "-m", "turncredit.processes.tether", config.serve.python),
+        *(sys.executable, "-m", "turncredit.processes.lifetimes", config.serve.python),
         *("-m", "vllm.entrypoints.openai.api_server", "--model", config.model),
         *("--host", "127.0.0.1", "--port", str(port), *config.serve.args),
     ]

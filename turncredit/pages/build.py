@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +17,7 @@ from markupsafe import Markup
 from turncredit import tables
 from turncredit.bounds import RAILS
 from turncredit.credit import METHODS, Method
+from turncredit.files import write_text
 from turncredit.pages import context, draw
 from turncredit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
 from turncredit.pages.choose import choose
@@ -82,14 +81,7 @@ def page(book: Book, rollout: int, *, against: int | None, out: str | Path, show
     made = {name: METHODS[name] for name in book.credits if name in METHODS}
     pages = gather(book, chosen, made, first=None, shown=shown, alone=True)
     text = render_rollout(pages, rollout, {}) if against is None else render_pair(pages, rollout, against, {})
-    out = Path(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
+    write_text(out, text)
 
 
 def gather(

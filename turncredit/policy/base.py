@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +14,24 @@ from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
 
 
-def new_base(demos: pa.Table, settings: ScratchConfig, folder: Path) -> dict[str, float]:
-    """Write a model made from scratch and its tokenizer to `folder`; returns its size in parameters and tokens."""
+def new_base(
+    demos: pa.Table,
+    settings: ScratchConfig,
+    folder: Path,
+    *,
+    own_columns: Sequence[str] = (),
+    vocabulary: Sequence[str] = (),
+) -> dict[str, float]:
+    """Write a model made from scratch and its tokenizer to `folder`; returns its size in parameters and tokens.
+
+    The tokenizer learns from the texts that a demonstration shows or says, the agent's `own_columns` among them, and
+    has one token for each text of the agent's `vocabulary`.
+    """
     from turncredit.policy.models import new_model
 
-    tokenizer = tokenizers.train(corpus(demos), MARKERS, settings.vocab, folder, settings.max_positions)
+    tokenizer = tokenizers.train(
+        corpus(demos, own_columns), MARKERS, settings.vocab, folder, settings.max_positions, whole=vocabulary
+    )
     model = new_model(
         settings,
         len(tokenizer),
@@ -30,13 +43,18 @@ def new_base(demos: pa.Table, settings: ScratchConfig, folder: Path) -> dict[str
     return {"parameters": float(sum(p.numel() for p in model.parameters())), "vocabulary": float(len(tokenizer))}
 
 
-def corpus(demos: pa.Table) -> Iterator[str]:
+def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
     """The text that a from-scratch tokenizer learns from: everything a demonstration shows or says.
 
+    `own_columns` are those of texts that the agent makes its responses from, beyond the action, where the table has
+    them; nulls are left out.
     Texts begin with a space, as they do after a marker, so that a word is the same token wherever it stands.
     """
-    for name in ("goal", "observation", "action", "next_observation"):
-        for text in demos.column(name).to_pylist():
+    own = [
+        name for name in own_columns if name in demos.column_names and pa.types.is_string(demos.schema.field(name).type)
+    ]
+    for name in ("goal", "observation", "action", "next_observation", *own):
+        for text in demos.column(name).drop_null().to_pylist():
             yield f" {text}"
     for actions in demos.column("admissible").to_pylist():
         yield from (f" {action}" for action in actions)

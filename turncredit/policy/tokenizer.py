@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
 
-from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
 from turncredit.errors import UserError
@@ -107,11 +107,19 @@ def _repeated(words: Counter[str], at_once: int = 1000) -> Iterator[str]:
             yield _BREAK.join([word] * (count % at_once))
 
 
-def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str | Path, max_length: int) -> Tokenizer:
+def train(
+    texts: Iterable[str],
+    markers: Sequence[str],
+    vocab: int,
+    folder: str | Path,
+    max_length: int,
+    whole: Sequence[str] = (),
+) -> Tokenizer:
     """Train a byte-level BPE tokenizer of `vocab` tokens on `texts` and save it as a Hugging Face folder.
 
     A token never spans words, so frequent words become one token each; bytes remain as a fallback for every other
-    text. `markers` become special tokens.
+    text. `markers` become special tokens, which `decode` leaves out; the texts `whole`, beyond
+    the `vocab`, one plain token each.
     """
     backend = Backend(models.BPE())
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -127,6 +135,7 @@ def train(texts: Iterable[str], markers: Sequence[str], vocab: int, folder: str 
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(_BREAK)
     backend.train_from_iterator(_repeated(_words(texts, splitter)), trainer)
     backend.pre_tokenizer, backend.decoder = splitter, decoders.ByteLevel()
+    backend.add_tokens([AddedToken(text, normalized=False, special=False) for text in whole])
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     backend.save(str(folder / "tokenizer.json"))

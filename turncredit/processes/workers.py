@@ -8,10 +8,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from turncredit.errors import UserError
-from turncredit.processes.tether import tie
+from turncredit.processes.lifetimes import end_with_parent
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
             there.close()  # the end of the process is then the end of the pipe
             running[here] = process
         while running:
-            for here in wait(list(running)):
+            for here in cast(list[Connection], wait(list(running))):
                 kind, value = _next(here, running)
                 if kind == "found":
                     yield value
@@ -54,7 +54,7 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
             here.close()
 
 
-def _next(here: Connection, running: dict) -> tuple[str, object]:
+def _next(here: Connection, running: dict) -> tuple[str, Any]:
     try:
         return here.recv()
     except EOFError:
@@ -66,7 +66,7 @@ def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> 
     """In the forked process: say what is found, then how it ended."""
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, signal.SIG_DFL)
-    tie()
+    end_with_parent()
     _settle(number)
     try:
         for found in work(number):

@@ -6,8 +6,7 @@ Every number on the page carries the SQL and the files it comes from; `summary.p
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from turncredit import tables
 from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
+from turncredit.files import new_file, write_text
 from turncredit.layout import SFT
 from turncredit.report import figures
 from turncredit.report.diagnostics import CEILING
@@ -43,25 +43,19 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
     pictures = _pictures(summary)
     roles = "roles.html" if summary.results.labels else None
     page = render(summary, pictures, links(summary.results, out), roles)
-    out.mkdir(parents=True, exist_ok=True)
-
-    def csv(path: Path) -> None:
-        with path.open("w", newline="") as handle:
-            write_csv(table, handle)
 
     if roles:
-        _replace(out / roles, lambda path: write_page(summary.results.folder, path))
-    _replace(out / "index.html", lambda path: path.write_text(page))
+        write_page(summary.results.folder, out / roles)
+    write_text(out / "index.html", page)
     made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
-    _replace(out / "summary.csv", csv)
+    with new_file(out / "summary.csv") as part, part.open("w", newline="") as handle:
+        write_csv(table, handle)
     if "curves" in pictures:
         curves = _curves(summary, title="Success on held-out games", ylabel=_bands(summary.results))
-        _replace(out / "learning_curves.svg", lambda path: path.write_text(figures.standalone_svg(curves, "curves")))
-        _replace(
-            out / "learning_curves.png",
-            lambda path: curves.savefig(path, format="png", dpi=160, facecolor=figures.PAPER),
-        )
+        write_text(out / "learning_curves.svg", figures.standalone_svg(curves, "curves"))
+        with new_file(out / "learning_curves.png") as part:
+            curves.savefig(part, format="png", dpi=160, facecolor=figures.PAPER)
     verdict = summary.verdict.informative
     return {
         "numbers": float(table.num_rows),
@@ -70,16 +64,6 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
         **({} if verdict is None else {"informative": float(verdict)}),
         **({} if summary.holds.all is None else {"invariants_hold": float(summary.holds.all)}),
     }
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write under a temporary name, then rename."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        write(part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def links(results: Results, out: Path) -> list[tuple[str, str]]:

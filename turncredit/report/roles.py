@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from turncredit import tables
 from turncredit.errors import UserError
+from turncredit.files import write_text
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 from turncredit.layout import SFT, Layout, Located, of_sft
 from turncredit.results.experiments import experiment_folders
@@ -92,8 +93,7 @@ def write_page(results: str | Path, out: str | Path) -> pa.Table:
         sections.setdefault((row["experiment"], row["env"], row["judge"]), []).append(row)
     names = {**ROLE_NAMES, "-": "no label"}
     page = _PAGE.render(sections=sections.items(), names=names, colours=_COLOURS, order=[*ROLES, "-"])
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    Path(out).write_text(page)
+    write_text(out, page)
     return shares
 
 

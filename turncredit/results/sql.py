@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import secrets
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from turncredit.errors import UserError, nearest
+from turncredit.files import new_file
 from turncredit.results import views
 
 SHOWN_ROWS = 40
@@ -78,17 +77,12 @@ def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
 
 
 def _write(table: pa.Table, out: Path) -> None:
-    part = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with new_file(out) as part:
         if out.suffix == ".parquet":
             pq.write_table(table, part, compression="zstd")
         else:
             with part.open("w", newline="") as handle:
                 write_csv(table, handle)
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_csv(table: pa.Table, handle: TextIO) -> None:

@@ -6,13 +6,14 @@ demonstrations pass through states that a learner's own mistakes lead to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
 from turncredit.config import DemosConfig
+from turncredit.errors import UserError
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import generator
@@ -52,11 +53,29 @@ def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Ta
                 success=turns[-1]["success"],
             )
         rows.extend(turns)
-    return pa.Table.from_pylist(rows, schema=tables.schema("demos"))
+    return _table(rows, games.env.expert_columns)
+
+
+def _table(rows: list[dict], own_columns: Mapping[str, pa.DataType]) -> pa.Table:
+    """Rows as a `demos` table, with the expert's own columns behind the table's."""
+    table = pa.Table.from_pylist(rows, schema=tables.schema("demos"))
+    for name, kind in own_columns.items():
+        try:
+            values = pa.array([row[name] for row in rows], kind)
+        except KeyError:
+            raise UserError(f"demos: the expert wrote no '{name}'; give None where there is nothing to say") from None
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UserError(f"demos: the expert's column '{name}' is not {kind} (expert_columns): {error}") from None
+        table = table.append_column(name, values)
+    return table
 
 
 def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: DemosConfig) -> list[dict]:
-    """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown."""
+    """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown.
+
+    An expert with a plan writes it in columns of its own (`expert_columns` of the environment): `columns()` gives their
+    values for the action that it has just chosen.
+    """
     env = games.open(task)
     observation = env.reset()
     expert = games.env.expert(env, rng, skip=bool(rng.random() < settings.skip))
@@ -64,6 +83,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     turns = []
     while True:
         action = expert.act()
+        planned = expert.columns() if games.env.expert_columns else {}
         chance = rng.random()
         noisy = bool(chance < settings.noise)
         if noisy:
@@ -82,6 +102,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
                 "imitate": not noisy,
                 "next_observation": step.observation,
                 "success": step.success,
+                **planned,
             }
         )
         if step.done:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from turncredit import agents
 from turncredit.config import ScratchConfig
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Where the model comes from; `scratch` only where it is made here."""
+    """Where the model comes from; `scratch`, and what its tokenizer learns for the agent, only if it is made here."""
 
     source: str
     revision: str | None
     scratch: ScratchConfig | None
+    own_columns: tuple[str, ...]
+    vocabulary: tuple[str, ...]
 
 
 def config(plan: Plan, at: At) -> Config:
-    """The part of `policy` about the base model."""
+    """The part of `policy` about the base model, and what the agent's description says of its texts."""
     policy = plan.experiment.policy
     made = policy.source == "scratch"
-    return Config(source=policy.source, revision=policy.revision, scratch=policy.scratch if made else None)
+    agent = agents.load(plan.experiment.agent.name)
+    return Config(
+        source=policy.source,
+        revision=policy.revision,
+        scratch=policy.scratch if made else None,
+        own_columns=tuple(agent.demo_columns) if made else (),
+        vocabulary=agent.vocabulary if made else (),
+    )
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -38,4 +48,10 @@ def run(job: Job) -> dict[str, float]:
     with job.folder("model") as folder:
         if config.scratch is None:
             return fetch_base(config.source, config.revision, folder)
-        return new_base(job.table("demos", "demos"), config.scratch, folder)
+        return new_base(
+            job.table("demos", "demos"),
+            config.scratch,
+            folder,
+            own_columns=config.own_columns,
+            vocabulary=config.vocabulary,
+        )

@@ -61,7 +61,7 @@ def _check_agent(experiment: Experiment) -> None:
     """Raise UserError for an unknown agent, settings it does not have, and demonstrations that can't teach it."""
     agent = agents.load(experiment.agent.name)
     validated(agent.Settings, experiment.agent.settings, "agent.settings")
-    written = {*tables.schema("demos").names, *getattr(envs.load(experiment.env.name), "EXPERT_COLUMNS", {})}
+    written = {*tables.schema("demos").names, *envs.load(experiment.env.name).expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and experiment.sft.epochs:
         raise UserError(

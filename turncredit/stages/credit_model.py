@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from turncredit.credit_models.settings import learns_from_credits
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -27,7 +28,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns and hidden states of the rounds that it learns from, a critic's credits of them, the model before."""
+    """Turns and hidden states of the rounds that it learns from, their credits for a critic, the model before."""
     rounds = plan.rounds_before(at)
     kind, _ = plan.model(at.method)
     path = plan.layout.path
@@ -35,7 +36,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {
         "turns": [path("turns", round.keys) for round in rounds],
         "hiddens": [path("hiddens", plan.hiddens_at(round, at.method).keys) for round in rounds or [at]],
-        "credits": [path("credits", round.keys) for round in rounds] if kind == "critic" else [],
+        "credits": [path("credits", round.keys) for round in rounds] if learns_from_credits(kind) else [],
         "previous": [] if before is None else [path("model", before.keys)],
     }
 
@@ -46,11 +47,11 @@ OUTPUTS = {"model": "model"}
 def run(job: Job) -> dict[str, float]:
     """Train the model and write its folder; returns metrics of the training."""
     from turncredit.credit_models import replay
-    from turncredit.credit_models.settings import KINDS
+    from turncredit.credit_models.protocol import load_kind
     from turncredit.credit_models.train import check_settings, load, next_model, save
 
     config, at = job.config, job.at
-    settings = type(KINDS[config.kind]).model_validate(config.settings)
+    settings = load_kind(config.kind).settings_from(config.settings)
     previous = next((load(folder) for folder in job.paths("previous")), None)
     if previous is not None:
         check_settings(previous, settings, job.paths("previous")[0])

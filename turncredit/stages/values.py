@@ -25,12 +25,12 @@ OUTPUTS = {"values": "values"}
 def run(job: Job) -> dict[str, float]:
     """Write the values; returns how good the model is on rollouts that it has not seen."""
     from turncredit.credit_models import replay
-    from turncredit.credit_models.settings import KINDS
+    from turncredit.credit_models.protocol import load_kind
     from turncredit.credit_models.train import check_settings, check_width, load, values_table
 
     config, at = job.config, job.at
     model = load(job.path("model"))
-    check_settings(model, type(KINDS[config.kind]).model_validate(config.settings), job.path("model"))
+    check_settings(model, load_kind(config.kind).settings_from(config.settings), job.path("model"))
     turns = job.table("turns", columns=replay.COLUMNS)
     view, rollouts = replay.load(turns, job.table("hiddens", "hiddens"), where=job.path("turns"))
     check_width(model, rollouts, job.path("hiddens"))

@@ -100,13 +100,15 @@ def demonstrations(
     parsed = Parsed("", well_formed=True)
     number = -1
     for row in table.to_pylist():
+        admissible = row["admissible"] if spec.shows_admissible else ()
         if row["turn"] == 0:
             agent, number = new_agent(), number + 1
-            prompt = spec.opened(agent, row["goal"], row["observation"], row["admissible"])
+            prompt = spec.opened(agent, row["goal"], row["observation"], admissible)
         else:
-            prompt = agent.follow(response, parsed, row["observation"], row["admissible"])
+            prompt = agent.follow(response, parsed, row["observation"], admissible)
         text = agent.target(row)
         parsed = agent.parse(text)
+        spec.check(parsed, f"{where}: {row['rollout_id']}, turn {row['turn']}")
         if row["imitate"] and parsed.action != row["action"]:
             raise UserError(
                 f"{where}: {row['rollout_id']}, turn {row['turn']}: agent '{spec.name}' teaches {text!r} for "

@@ -28,6 +28,7 @@ from multiprocessing.connection import Connection
 import torch
 
 from turncredit.errors import UserError
+from turncredit.processes.lifetimes import end_with_parent
 
 Said = dict[str, float]
 
@@ -115,6 +116,7 @@ class Team:
     def _fork(self) -> list[int]:
         """Start the other processes; they return from here as well, with another rank and nothing to return."""
         children: list[int] = []
+        first = os.getpid()
         for rank in range(1, self.processes):
             ours, theirs = Pipe()
             child = os.fork()
@@ -124,6 +126,7 @@ class Team:
                     link.close()
                 self.rank, self._links = rank, [theirs]
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides
+                end_with_parent(parent=first)
                 return []
             theirs.close()
             self._links.append(ours)

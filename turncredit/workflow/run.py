@@ -1,16 +1,14 @@
 """`turncredit run [SNAKEMAKE OPTIONS]`: Snakemake with progress that a person can follow.
 
 On a terminal: a bar over all jobs with the time that is left, the jobs that run now and how far they are, and a line
-for each finished evaluation. Elsewhere: plain lines. At the end the report's table, and where the artifacts lie.
+for each finished evaluation. Elsewhere: plain lines. At the end the report's table and the artifacts' paths.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,34 +21,19 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from turncredit.processes.lifetimes import end_with_parent
 from turncredit.workflow import watch
 
-#: Seconds a job takes in the default experiment on one core; only their ratios matter, until jobs have ended.
-TYPICAL = {
-    "resolved_config": 0.1,
-    "tasks": 4.0,
-    "demos": 3.0,
-    "base": 2.0,
-    "sft": 40.0,
-    "rollout_sft": 4.0,
-    "rollout": 4.0,
-    "label": 1.0,
-    "hiddens": 2.0,
-    "credit_model": 2.0,
-    "values": 0.5,
-    "credit": 0.2,
-    "update": 1.2,
-    "eval_sft": 5.0,
-    "eval": 5.0,
-    "report": 3.0,
-    "track": 3.0,
-}
+#: Seconds that a job takes in the default experiment on one core, where it is not about `USUAL`. Only their ratios
+#: matter, and only until jobs of the rule have ended. Rules that are not named are displayed like all others.
+TYPICAL = {"tasks": 4.0, "demos": 3.0, "sft": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0, "track": 3.0}
+USUAL = 1.0
 #: Seconds of jobs after which what they took counts as much as `TYPICAL`.
 PATIENCE = 10.0
 #: One after another, whatever the number of cores.
 ALONE = ("tasks", "demos", "base", "sft")
-#: Whose end is a line of its own; the jobs of the rounds are many, and their evaluations tell how they go.
-TOLD = (*ALONE, "rollout_sft", "report", "track")
+#: Whose end is a line of its own. The jobs of the rounds are many; their evaluations show how they go.
+SHOWN = (*ALONE, "report", "track")
 #: Seconds between plain lines where there is no terminal.
 QUIET_FOR = 20.0
 
@@ -79,11 +62,11 @@ class State:
         for job in self.ended:
             ended[job["rule"]] += 1
             took[job["rule"]] += job["ended"] - job["started"]
-        usual = sum(TYPICAL.get(rule, 1.0) * count for rule, count in ended.items())
+        usual = sum(TYPICAL.get(rule, USUAL) * count for rule, count in ended.items())
         # A few short jobs say little of the pace of long ones.
         pace = (sum(took.values()) + PATIENCE) / (usual + PATIENCE)
         each = {
-            rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, 1.0) * pace for rule in self.wanted
+            rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, USUAL) * pace for rule in self.wanted
         }
         left = {rule: each[rule] * max(0, count - ended[rule]) for rule, count in self.wanted.items()}
         for job in self.running:
@@ -118,7 +101,7 @@ def main(arguments: list[str]) -> int:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, watch.VARIABLE: name},
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 (this process has one thread)
+                preexec_fn=end_with_parent,  # noqa: PLW1509 (this process has one thread)
             )
         state = State(cores=_cores(arguments))
         console = Console(highlight=False)
@@ -128,11 +111,6 @@ def main(arguments: list[str]) -> int:
             console.print("Stopping: the jobs that run are ended; the same command goes on from here.")
             process.wait()
         return _finish(process.returncode, folder, state, console)
-
-
-def _end_with_parent() -> None:
-    """In the child: be told to end when the process that shows the progress is gone."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
 
 
 def _cores(arguments: list[str]) -> int:
@@ -175,16 +153,15 @@ def wanted_jobs(output: str) -> Counter[str]:
 
 
 def line_of(job: dict[str, Any]) -> str | None:
-    """The line that stays on the screen for a job that has ended; None for those that say nothing of their own."""
+    """The line that stays on the screen for a job that has ended; None for the many that need none."""
     seconds = job["ended"] - job["started"]
-    metrics = job.get("metrics", {})
     if "error" in job:
         return f"failed: {job['error']}"
-    success = {name: value for name, value in metrics.items() if name.startswith("success_")}
-    if job["rule"] in {"eval", "eval_sft"}:
-        shown = "  ".join(f"{name.removeprefix('success_')} {value:.3f}" for name, value in success.items())
-        return f"{job['label'].removeprefix('eval '):<40} success  {shown}"
-    return f"{job['label']:<40} {seconds:.1f} s" if job["rule"] in TOLD else None
+    success = {name: value for name, value in job.get("metrics", {}).items() if name.startswith("success_")}
+    if job["label"].startswith("eval ") and success:
+        rates = "  ".join(f"{name.removeprefix('success_')} {value:.3f}" for name, value in success.items())
+        return f"{job['label'].removeprefix('eval '):<40} success  {rates}"
+    return f"{job['label']:<40} {seconds:.1f} s" if job["rule"] in SHOWN else None
 
 
 def _clock(seconds: float | None) -> str:
@@ -220,24 +197,24 @@ def _follow_live(process: subprocess.Popen, folder: Path, state: State, console:
 
 
 def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console: Console) -> None:
-    said = time.monotonic()
+    printed = time.monotonic()
     while process.poll() is None:
         for job in look(folder, state):
             line = line_of(job)
             if line:
                 console.print(line, markup=False, soft_wrap=True)
-                said = time.monotonic()
-        if state.total and time.monotonic() - said > QUIET_FOR:
+                printed = time.monotonic()
+        if state.total and time.monotonic() - printed > QUIET_FOR:
             now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
             note = f"... {len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
             note += f"; now: {', '.join(now)}" if now else ""
             console.print(note, markup=False, soft_wrap=True)
-            said = time.monotonic()
+            printed = time.monotonic()
         time.sleep(0.2)
 
 
 def _finish(status: int, folder: Path, state: State, console: Console) -> int:
-    """Say how the run ended: the table and where things lie, or what went wrong."""
+    """Print how the run ended: the table and the paths of report and artifacts, or what went wrong."""
     for job in look(folder, state):
         line = line_of(job)
         if line:

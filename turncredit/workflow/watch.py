@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from turncredit.files import write_json
+
 VARIABLE = "TURNCREDIT_WATCH"
-
-
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
-    """Write `data` under a temporary name, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    part.write_text(json.dumps(data, indent=1, default=str) + "\n")
-    os.replace(part, path)
 
 
 def tell_plan(**plan: Any) -> None:

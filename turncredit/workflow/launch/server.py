@@ -1,308 +1,200 @@
-"""A warm server: imports libraries once, forks one isolated child per job, and dies with Snakemake.
+"""The warm server: imports libraries once, forks a process per job, and ends with Snakemake.
 
 Started by `turncredit.workflow.launch.start` as
-`python -m turncredit.workflow.launch.server FOLDER LISTENER PARENT WAIT MODULE...`. It has one thread of its own and
-never touches a model: what a child inherits is imported code.
+`python -m turncredit.workflow.launch.server FOLDER LISTENER PARENT MODULE...`. Each request gets two forks: an
+*attendant*, which passes on signals and the exit status and ends whatever the job leaves running, and the job.
+
+A job shares with the server, and so with all other jobs of the run: the imported modules as they were when the server
+was ready (their pages until one writes to them), the hash seed, and what libraries read from the environment when
+they were imported, which is why a job in which that differs is refused. Its own are streams, environment, folder,
+umask, signal handlers, random state, and exit work. The exit work of the libraries that the server has imported is
+left out.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import json
-import logging
 import os
 import select
 import shutil
 import signal
 import socket
 import sys
-import threading
-import traceback
 import weakref
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
-from turncredit.workflow.launch import ONE_THREAD, SAME_ENV
+from turncredit.processes.lifetimes import adopt_orphans, end_with_parent, kill_descendants
+from turncredit.workflow.launch import ONE_THREAD
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass
-class Job:
-    """A client's request, and the child that runs it."""
-
-    client: socket.socket
-    script: str
-    cwd: str
-    umask: int
-    env: dict[str, str]
-    streams: list[int]
-    pid: int = 0
-    pidfd: int = -1
+#: Environment variables that must be the same in the server and in a job: libraries read them when imported.
+SAME_ENV = (
+    "PYTHON",
+    *("OMP_", "MKL_", "OPENBLAS_", "KMP_", "TORCH", "CUDA", "LD_", "HF_", "TRANSFORMERS_", "TOKENIZERS_"),
+)
 
 
-@dataclass
-class Server:
-    """Sockets and children by file descriptor."""
-
-    listener: socket.socket
-    parent: int
-    environ: dict[str, str]
-    jobs: dict[int, Job] = field(default_factory=dict, repr=False)
-
-
-def main(folder: Path, listener: int, parent: int, wait: float, modules: list[str]) -> None:
-    """Serve until the process `parent`, which started this one, ends.
-
-    What it imports, it imports with the first job, or after `wait` seconds if none has come. A forked child returns
-    from `serve` with its job and runs it.
-    """
+def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
+    """Serve until the process `parent`, which started this one, ends. Forked jobs run their script in here."""
+    outcome, environment = SimpleNamespace(status=0), library_env(os.environ)  # imports may change it
+    atexit.register(leave, outcome)  # the first registered is the last called
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        server = Server(socket.socket(fileno=listener), os.pidfd_open(parent), dict(os.environ))
-    except ProcessLookupError:
+        end_with_parent(parent=parent)
+        with no_exit_work():
+            for name in modules:
+                with contextlib.suppress(ImportError):  # a job that needs it will say so
+                    import_module(name)
+        # Jobs share these pages; a garbage collection in one would copy them.
+        gc.collect()
+        gc.freeze()
+        job = serve(socket.socket(fileno=listener), environment)
+    except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
-        return
-    # Orphans of a job become ours, so that none outlives it.
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    job = None
-    # While it imports, it cannot watch for the parent's end; the kernel then says so with a signal.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        raise
+    outcome.status = execute(job["script"])
+
+
+@contextlib.contextmanager
+def no_exit_work() -> Iterator[None]:
+    """Leave out what libraries register for the end of the process in this block: torch's takes 0.06 s in every job."""
+    register, finalize = atexit.register, weakref.finalize
+
+    class NotAtExit(finalize):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            self.atexit = False
+
+    def register_own(function, *arguments, **named):
+        if (getattr(function, "__module__", None) or "").partition(".")[0] in sys.stdlib_module_names:
+            register(function, *arguments, **named)
+        return function
+
+    atexit.register, weakref.finalize = register_own, NotAtExit
     try:
-        if os.getppid() == parent:  # it did not end before we asked for the signal
-            select.select([server.listener, server.parent], [], [], wait)
-            import_all(modules)
-            _libc.prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
-            job = serve(server)
+        yield
     finally:
-        if job is None:
-            kill_children()
-            shutil.rmtree(folder, ignore_errors=True)
-            os._exit(0)  # nothing is left to do, and the libraries would take their time
-    run_script(server, job)
+        atexit.register, weakref.finalize = register, finalize
 
 
-def import_all(modules: list[str]) -> None:
-    """Import what is there; a job finds out for itself what is not."""
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            import_module(name)
-    # Children share these pages; a garbage collection in a child would copy them.
-    gc.collect()
-    gc.freeze()
-
-
-def serve(server: Server) -> Job | None:
-    """Answer requests; None once the parent has ended. In a forked child: the job that the child is to run."""
-    poll = select.poll()
-    poll.register(server.parent, select.POLLIN)
-    poll.register(server.listener, select.POLLIN)
+def serve(listener: socket.socket, environment: dict[str, str]) -> dict:
+    """Give each request an attendant, for ever. Returns in forked jobs only: the job that this process is to run."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for attendants
+    server = os.getpid()
     while True:
-        # The listener comes last: a new job's descriptors may have numbers that ended jobs had in the same batch.
-        for descriptor in sorted((ready for ready, _ in poll.poll()), key=server.listener.fileno().__eq__):
-            if descriptor == server.parent:
-                return None
-            if descriptor == server.listener.fileno():
-                job = accept(server)
-                if job is None:
-                    continue
-                if fork(server, job) == 0:
-                    return job
-                poll.register(job.pidfd, select.POLLIN)
-                poll.register(job.client, select.POLLIN | select.POLLHUP)
-            elif descriptor in server.jobs:
-                job = server.jobs[descriptor]
-                ended = descriptor == job.pidfd
-                if not ended:
-                    ended = not forward(job)
-                if ended:
-                    poll.unregister(job.pidfd)
-                    poll.unregister(job.client)
-                    finish(server, job)
-
-
-def accept(server: Server) -> Job | None:
-    """Read one request. None, and the client told so, where the job differs too much from what we have imported."""
-    client, _ = server.listener.accept()
-    client.settimeout(10)
-    try:
-        head, streams, _, _ = socket.recv_fds(client, 4, 3)
-        size = int.from_bytes(head, "big")
-        body = bytearray()
-        while len(body) < size and (part := client.recv(size - len(body))):
-            body += part
-        request = json.loads(body.decode("utf-8", "surrogateescape"))
-    except (OSError, ValueError):
+        client, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            return attend(client, server, environment)
         client.close()
-        return None
-    job = Job(client, request["script"], request["cwd"], request["umask"], request["env"], list(streams))
-    if len(job.streams) != 3 or _library_env(job.env) != _library_env(server.environ):
-        with contextlib.suppress(OSError):
-            client.sendall(b"refused\n")
-        _close(job)
-        return None
-    return job
 
 
-def fork(server: Server, job: Job) -> int:
-    """Fork the job's child; returns 0 in it."""
-    owner = os.getpid()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    job.pid = os.fork()
-    if job.pid == 0:
-        os.setsid()
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != owner:
-            os._exit(1)
-        return 0
-    job.pidfd = os.pidfd_open(job.pid)
-    server.jobs[job.pidfd] = server.jobs[job.client.fileno()] = job
-    for stream in job.streams:
-        os.close(stream)
-    job.streams = []
-    with contextlib.suppress(OSError):  # a client that has gone is seen as a closed socket
-        job.client.sendall(b"started\n")
-    return job.pid
-
-
-def forward(job: Job) -> bool:
-    """Pass on the signals that the client caught; False where the client has gone, and its job with it."""
+def attend(client: socket.socket, server: int, environment: dict[str, str]) -> dict:
+    """Fork the job that `client` asks for and stay with it. Returns in the job; the attendant itself ends in here."""
+    attendant = os.getpid()
     try:
-        caught = job.client.recv(16)
-    except OSError:
-        caught = b""
-    for number in caught:
-        _kill_group(job.pid, number)
-    if not caught:
-        _kill_group(job.pid, signal.SIGKILL)
-    return bool(caught)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        adopt_orphans()
+        end_with_parent(parent=server)
+        head, streams, _, _ = socket.recv_fds(client, 4, 3)
+        job = json.loads(client.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        if library_env(job["env"]) == environment:
+            pid = os.fork()
+            if pid == 0:
+                os.setsid()
+                end_with_parent(signal.SIGKILL, parent=attendant)
+                become(job, streams)
+                client.sendall(b"started\n")
+                client.close()
+                return job
+            for stream in streams:
+                os.close(stream)
+            status = follow(client, pid)
+            kill_descendants()
+            client.sendall(f"{status}\n".encode())
+    finally:
+        if os.getpid() == attendant:  # also where the server has ended, or the client sent nothing
+            kill_descendants()
+            os._exit(0)
 
 
-def finish(server: Server, job: Job) -> None:
-    """Wait for the child, end what it left behind, and tell the client how it ended."""
-    _kill_group(job.pid, signal.SIGKILL)  # what it left behind; itself it has ended, or its client has gone
-    _, status = os.waitpid(job.pid, 0)
-    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}"
-    for descriptor in (job.pidfd, job.client.fileno()):
-        del server.jobs[descriptor]
-    with contextlib.suppress(OSError):
-        job.client.sendall(f"{how}\n".encode())
-    os.close(job.pidfd)
-    _close(job)
+def follow(client: socket.socket, pid: int) -> int:
+    """Pass on the signals that the client catches until the job ends; its exit status, negative for a signal.
+
+    Where the client has gone the job is killed.
+    """
+    ended = os.pidfd_open(pid)
+    while ended not in select.select([client, ended], [], [])[0]:
+        caught = client.recv(16)
+        for number in caught or [signal.SIGKILL]:
+            os.killpg(pid, number)
+        if not caught:
+            break
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def run_script(server: Server, job: Job) -> None:
-    """In the child: become `python SCRIPT` with the client's streams, environment and folder; never returns."""
-    server.listener.close()
-    os.close(server.parent)
-    for other in {id(running): running for running in server.jobs.values()}.values():
-        os.close(other.pidfd)
-        other.client.close()
-    for target, stream in enumerate(job.streams):
+def become(job: dict, streams: list[int]) -> None:
+    """Take over the client's streams, environment and folder: all that `python SCRIPT` would have found."""
+    for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
-    job.client.close()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
+    sys.stdout.reconfigure(line_buffering=True)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python itself starts
-    os.umask(job.umask)
-    os.chdir(job.cwd)
+    os.umask(job["umask"])
+    os.chdir(job["cwd"])
     os.environ.clear()
-    os.environ.update(job.env)
-    take_threads()
-    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    forget_exit_work()
+    os.environ.update(job["env"])
+    threads = os.environ.get("OMP_NUM_THREADS", "1")
+    if "torch" in sys.modules and threads != ONE_THREAD["OMP_NUM_THREADS"]:
+        sys.modules["torch"].set_num_threads(int(threads))
     if "tempfile" in sys.modules:
         sys.modules["tempfile"].tempdir = None
     if "numpy" in sys.modules:  # its global generator would otherwise be the same in every job
         sys.modules["numpy"].random.seed()
-    os._exit(_execute(job.script))
 
 
-def take_threads() -> None:
-    """Use as many threads as the job asks for: torch would have read it from the environment when it was imported."""
-    threads = os.environ.get("OMP_NUM_THREADS", "1")
-    if "torch" in sys.modules and threads != ONE_THREAD["OMP_NUM_THREADS"]:
-        sys.modules["torch"].set_num_threads(int(threads))
-
-
-def forget_exit_work() -> None:
-    """Drop what the server's imports registered for their exit (torch's takes 0.1 s); a job runs its own."""
-    atexit._clear()
-    for entry in weakref.finalize._registry.values():
-        entry.atexit = False
-    weakref.finalize._registered_with_atexit = False  # the job's first finalizer registers them anew
-    atexit.register(logging.shutdown)
-    if "multiprocessing.util" in sys.modules:
-        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
-
-
-def _execute(script: str) -> int:
-    """Run the file as `__main__`; the exit status that Python would give."""
-    module = ModuleType("__main__")
+def execute(script: str) -> int:
+    """Run the file as `__main__`; the exit status that Python would give, negative for a signal."""
+    sys.modules["__main__"] = module = ModuleType("__main__")
     module.__file__ = script
-    module.__builtins__ = __builtins__
-    sys.modules["__main__"] = module
     sys.argv = [script]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    status = 0
     try:
         exec(compile(Path(script).read_bytes(), script, "exec"), module.__dict__)
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        if not isinstance(end.code, int | None):
-            print(end.code, file=sys.stderr)
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # the interpreter's own last resort: report, exit 1
-        kind, error, trace = sys.exc_info()
-        traceback.print_exception(kind, error, trace.tb_next if trace else None)
-        status = 1
-    threading._shutdown()
-    atexit._run_exitfuncs()
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        below = error.__traceback__ and error.__traceback__.tb_next  # without this function's own line
+        sys.excepthook(type(error), error.with_traceback(below), below)
+        return -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def leave(outcome: SimpleNamespace) -> None:
+    """End this process with `outcome.status`, without Python's own clearing up, which takes half a second."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    return status & 0xFF
+    if outcome.status < 0:
+        signal.signal(-outcome.status, signal.SIG_DFL)
+        os.kill(os.getpid(), -outcome.status)
+    os._exit(outcome.status)
 
 
-def _library_env(env: dict[str, str]) -> dict[str, str]:
-    """What libraries read when they are imported; `take_threads` sees to the number of threads."""
+def library_env(env: dict[str, str]) -> dict[str, str]:
+    """What libraries read when they are imported, less the number of threads, which a job sets anew."""
     return {name: value for name, value in env.items() if name.startswith(SAME_ENV) and name not in ONE_THREAD}
 
 
-def _kill_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def kill_children() -> None:
-    """Kill everything below this process: the orphans of a killed child become children, until none is left."""
-    listing = Path(f"/proc/self/task/{os.getpid()}/children")
-    while pids := [int(pid) for pid in listing.read_text().split()]:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            os.waitpid(pid, 0)
-
-
-def _close(job: Job) -> None:
-    for stream in job.streams:
-        os.close(stream)
-    job.streams = []
-    job.client.close()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,166 @@
+"""A new kind of credit model is one file, and none of them needs torch before it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.credit_models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
+from turncredit import credit_models
+from turncredit.config import from_mapping
+from turncredit.credit import METHODS, catalogue
+from turncredit.credit_models import replay, train
+from turncredit.credit_models.protocol import load_kind
+from turncredit.credit_models.settings import (
+    kinds,
+    learns_from_credits,
+    model_settings,
+    replay_rounds,
+    required_capabilities,
+)
+from turncredit.errors import UserError
+
+ONE_FILE = '''
+"""The mean reward so far, learned as one number; its settings, its network and its loss."""
+
+from pydantic import Field
+
+from turncredit.credit_models.protocol import ModelKind, ModelSettings
+
+
+class ConstantSettings(ModelSettings):
+    start: float = 0.0
+    lr: float = Field(0.1, gt=0)
+    epochs: int = 3
+    batch: int = 2
+
+
+class Constant(ModelKind):
+    last_round_only = True
+
+    def network(self, width, settings):
+        import torch
+        from torch import nn
+
+        class Number(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.number = nn.Parameter(torch.tensor(settings.start))
+
+            def forward(self, rollouts):
+                return self.number.expand(rollouts.present.shape)
+
+        return Number()
+
+    def losses(self, network, batch, settings):
+        return {"return": (network(batch)[:, 0] - batch.returns).square().mean()}
+
+    def ready(self, steps, settings):
+        return steps > 0
+
+    def requires(self, settings):
+        return ("distance",) if settings.start else ()
+
+    def measures(self, network, view, rollouts, value_N, weight_N, rng):
+        return {"constant": float(network.number)}
+
+
+KIND = Constant(ConstantSettings())
+'''
+
+
+@pytest.fixture
+def constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The kind `constant` in a file that the package finds beside its own."""
+    (tmp_path / "constant.py").write_text(ONE_FILE)
+    monkeypatch.setattr(credit_models, "__path__", [*credit_models.__path__, str(tmp_path)])
+    load_kind.cache_clear()
+    yield
+    load_kind.cache_clear()
+    sys.modules.pop("turncredit.credit_models.constant", None)
+    vars(credit_models).pop("constant", None)
+
+
+@pytest.mark.usefixtures("constant")
+def test_one_file_makes_a_model_that_is_trained_applied_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = METHODS["turn_value"].map_parts(lambda part: replace(part, model="constant") if part.model else part)
+    monkeypatch.setitem(catalogue.builtin().methods, "turn_value", changed)
+    experiment = from_mapping({"define": {"mine": {"base": "turn_value", "model": {"start": 0.5, "epochs": 20}}}})
+    kind, settings = model_settings(experiment, "mine")
+    assert (kind, settings.model_dump()["start"]) == ("constant", 0.5)
+    assert replay_rounds(kind, 4) == [3]
+    assert not learns_from_credits(kind)
+    assert required_capabilities(experiment, "mine") == ("distance",)
+    with pytest.raises(UserError, match=r"unknown key 'strat' of the model constant .*did you mean 'start'"):
+        model_settings(from_mapping({"define": {"mine": {"base": "turn_value", "model": {"strat": 1}}}}), "mine")
+
+    view, rollouts = replay.load(*as_tables(noise_rollouts(lengths=[3, 4, 2, 5], returns=[1] * 4)))
+    given = {"width": HIDDEN_SIZE, "seed": 0}
+    model, _ = train.next_model(kind, settings, previous=None, rounds=[], round=1, **given)
+    table, metrics = train.values_table(model, view, rollouts, seed=0, round=1)
+    assert metrics == {"trained": 0.0}
+    assert table.column("value").null_count == table.num_rows
+    model, _ = train.next_model(kind, settings, previous=model, rounds=[rollouts], round=2, **given)
+    train.save(model, tmp_path)
+    table, metrics = train.values_table(train.load(tmp_path), view, rollouts, seed=0, round=2)
+    assert metrics["constant"] == pytest.approx(1.0, abs=0.1)
+    assert set(table.column("model").to_pylist()) == {"constant"}
+    assert np.allclose(table.column("value").to_numpy(), metrics["constant"])
+    assert table.column("weight").null_count == table.num_rows
+
+
+def test_a_model_of_another_package_is_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "their_models"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "constant.py").write_text(ONE_FILE)
+    (folder / "broken.py").write_text("raise RuntimeError('no\\nway')")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = train.fresh("their_models.constant", load_kind("their_models.constant").settings, HIDDEN_SIZE, seed=0)
+    assert not model.ready
+    with pytest.raises(UserError, match=r"'their_models\.broken' cannot be imported: RuntimeError: no way"):
+        load_kind("their_models.broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "unknown credit model 'nothing': turncredit.credit_models.nothing: there is no such module"),
+        ("replay", "unknown credit model 'replay': turncredit.credit_models.replay: it has no ModelKind called KIND"),
+        ("nowhere.at_all", "the credit model 'nowhere.at_all' cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_a_kind_that_there_is_not_is_one_line(name: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_kind(name)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_kinds_say_what_they_learn_from_and_what_they_require() -> None:
+    assert set(kinds()) == {"turnrd", "turnrd_film", "turn_value", "critic", "value_head"}
+    assert {name for name, kind in kinds().items() if kind.last_round_only} == {"critic", "value_head"}
+    assert {name for name, kind in kinds().items() if kind.learns_from_credits} == {"critic"}
+    for model, wanted in (({}, ()), ({"lambda_progress": 0.01}, ("progress",)), ({"lambda_value": 1}, ("progress",))):
+        experiment = from_mapping({"define": {"mine": {"base": "has_turnrd", "model": model}}})
+        assert required_capabilities(experiment, "mine") == wanted
+
+
+def test_settings_are_checked_without_torch() -> None:
+    code = (
+        "import sys\n"
+        "from turncredit.config import from_mapping\n"
+        "from turncredit.credit_models.settings import kinds, model_settings\n"
+        "kinds()\n"
+        "model_settings(from_mapping({'define': {'m': {'base': 'has_turnrd_film', 'model': {'layers': 1}}}}), 'm')\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

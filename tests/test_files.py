@@ -1,0 +1,85 @@
+"""Artifacts are there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from turncredit import files
+from turncredit.files import new_file, new_folder
+from turncredit.workflow import job
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    with new_folder(tmp_path / "policy") as folder:
+        (folder / "weights").write_text("one")
+        assert not (tmp_path / "policy").exists()
+    with pytest.raises(RuntimeError, match="killed"), new_folder(tmp_path / "policy") as folder:  # noqa: PT012
+        (folder / "weights").write_text("half")
+        raise RuntimeError("killed")
+    assert (tmp_path / "policy" / "weights").read_text() == "one"
+    with new_folder(tmp_path / "policy") as folder:
+        (folder / "other").write_text("two")
+    assert os.listdir(tmp_path) == ["policy"]
+    assert os.listdir(tmp_path / "policy") == ["other"]
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "turns.csv"
+    with new_file(path) as part:
+        part.write_text("one")
+        assert not path.exists()
+    with pytest.raises(RuntimeError), new_file(path) as part:  # noqa: PT012
+        part.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "one"
+    assert os.listdir(path.parent) == ["turns.csv"]
+
+
+@pytest.mark.parametrize(
+    ("write", "content", "expected"),
+    [
+        (files.write_bytes, b"\x00\xff", b"\x00\xff"),
+        (files.write_text, "é\n", "é\n".encode()),
+        (files.write_json, {"path": Path("a/b"), "rounds": [1]}, b'{\n "path": "a/b",\n "rounds": [\n  1\n ]\n}\n'),
+    ],
+)
+def test_what_is_written_replaces_what_was_there(tmp_path, write, content, expected):
+    path = tmp_path / "new" / "artifact"
+    for _ in range(2):
+        write(path, content)
+        assert path.read_bytes() == expected
+    assert os.listdir(path.parent) == ["artifact"]
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
+    path = tmp_path / "metrics.json"
+    files.write_json(path, {"loss": 1})
+    with pytest.raises(TypeError):
+        files.write_json(path, {("a", "tuple"): 1})
+    assert json.loads(path.read_text()) == {"loss": 1}
+    assert os.listdir(tmp_path) == ["metrics.json"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_leaves_is_not_the_artifact_and_is_cleared_by_the_next_job(tmp_path, kind):
+    path = tmp_path / "policy"
+    code = f"""
+import os, signal
+from turncredit.files import new_{kind}
+with new_{kind}({str(path)!r}) as part:
+    (part / "weights" if part.is_dir() else part).write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    (left,) = os.listdir(tmp_path)
+    assert left.startswith(".policy.")
+    assert left.endswith(".part")
+    job.clear_leftovers([str(path)])
+    assert os.listdir(tmp_path) == []

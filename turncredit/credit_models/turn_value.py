@@ -1,0 +1,93 @@
+"""Our own causal value of a turn, trained on the outcome alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from turncredit.credit_models.protocol import ModelKind, ModelSettings
+from turncredit.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from turncredit.credit_models.replay import Rollouts
+
+
+class TurnValueSettings(ModelSettings):
+    """The causal value of a turn. `first_steps` is for the first training, which starts from nothing."""
+
+    head: Literal["linear", "mlp", "causal_transformer"] = "mlp"
+    hidden: int = Field(64, ge=4)
+    layers: int = Field(1, ge=1, description="of the causal transformer")
+    heads: int = Field(4, ge=1, description="of the causal transformer")
+    dropout: float = Field(0.1, ge=0, lt=1)
+    max_turns: int = Field(50, ge=1)
+    film: bool = False
+    ensemble: int = Field(1, ge=1, description="networks whose predictions are averaged")
+    lr: float = Field(2e-3, gt=0)
+    steps: int = Field(60, ge=1)
+    first_steps: int = Field(120, ge=1)
+    batch: int = Field(64, ge=1, description="rollouts per optimiser step")
+    half_life: float = Field(4.0, gt=0, description="rounds after which a rollout counts half")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> TurnValueSettings:
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+        return self
+
+
+class TurnValue(ModelKind):
+    """V = scale * sigmoid of a network on h_t, or the mean of an ensemble of them."""
+
+    def network(self, width: int, settings: TurnValueSettings) -> Any:
+        """`networks.TurnValue`."""
+        from turncredit.credit_models import networks
+
+        names = {"head", "hidden", "max_turns", "dropout", "film", "layers", "heads", "ensemble"}
+        return networks.TurnValue(width, **settings.model_dump(include=names))
+
+    def ready(self, steps: int, settings: TurnValueSettings) -> bool:
+        """It has nothing to say before its first training."""
+        return steps > 0
+
+    def before_training(self, network: Any, replay: Rollouts) -> None:
+        """Widen the range of V to the largest return in the replay. Raises UserError for returns below 0."""
+        returns = replay.returns
+        if float(returns.min()) < 0:
+            raise UserError(
+                f"turn_value predicts returns from 0 up, but a rollout's return is {float(returns.min())}; "
+                "use a method with a critic (ppo) for rewards that can be negative"
+            )
+        network.scale.fill_(max(float(network.scale), float(returns.max())))
+
+    def minibatches(
+        self, sizes: Sequence[int], settings: TurnValueSettings, steps: int, rng: np.random.Generator
+    ) -> Iterator[np.ndarray]:
+        """A fixed number of minibatches, drawn with replacement in proportion to recency."""
+        from turncredit.credit_models import replay
+
+        count = settings.first_steps if steps == 0 else settings.steps
+        return replay.draws(replay.recency(sizes, settings.half_life), count, settings.batch, rng)
+
+    def losses(self, network: Any, batch: Rollouts, settings: TurnValueSettings) -> dict[str, torch.Tensor]:
+        """Binary cross-entropy of every turn's value with the rollout's return (as a share of `scale`), over all turns.
+
+        The mean over an ensemble's members; each turn counts once, so long rollouts count more.
+        """
+        import torch
+        from torch.nn import functional
+
+        share_M = (batch.returns / network.scale)[:, None].expand(batch.present.shape)[batch.present]
+        parts = [
+            functional.binary_cross_entropy_with_logits(member(batch)[batch.present], share_M)
+            for member in network.members
+        ]
+        return {"outcome": torch.stack(parts).mean()}
+
+
+KIND = TurnValue(TurnValueSettings())
