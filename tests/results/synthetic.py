@@ -201,14 +201,14 @@ def _branches(layout: Layout, place: dict) -> None:
     seed = place["seed"]
     rng = generator("branch", seed, len(keys))
     rows = [branch_row(key, q=0.5 + float(rng.normal() * 0.2), policy_id="x") for key in keys]
+    path = layout.path("branches", place)
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("branches")), path, "branches", MADE_BY)
 
 
-def _labels(path: Path, turns: Path) -> None:
-    if path.exists():
-        return
-    keys = tables.read(turns, "turns").select(list(tables.KEYS)).to_pylist()
-    rows = [label_row(key, "DENR"[place % 4]) for place, key in enumerate(keys)]
+def _labels(layout: Layout, place: dict) -> None:
+    keys = tables.read(layout.path("turns", place), "turns").select(list(tables.KEYS)).to_pylist()
+    rows = [label_row(key, "DENR"[number % 4]) for number, key in enumerate(keys)]
+    path = layout.path("labels", place, judge="rule", ask="role")
     tables.write(pa.Table.from_pylist(rows, schema=tables.schema("labels")), path, "labels", MADE_BY)
 
 
