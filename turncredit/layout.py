@@ -302,6 +302,12 @@ def round_name(who: str, seed: int, round: int) -> str:
     return f"{who}/seed{seed}/round{round:02d}"
 
 
+def named_round(name: str) -> tuple[str, int, int] | None:
+    """Who, seed and round of a `round_name`; None where it is none."""
+    keys = keys_in("{policy}/seed{seed}/round{round}", name)
+    return None if keys is None else (str(keys["policy"]), int(keys["seed"]), int(keys["round"]))
+
+
 def policy_id(method: str, seed: int, round: int) -> str:
     """The name, in tables, of the policy after `round` updates; before the first it is the shared `sft`."""
     return SFT if round == 0 else round_name(method, seed, round)

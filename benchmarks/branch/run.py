@@ -1,6 +1,6 @@
 """Time branching, and measure what common random numbers and the adaptive numbers are worth, on a made experiment.
 
-    snakemake --cores 1 results/household/sft/rollouts/t64k8T1.0/seed0/turns.parquet
+    snakemake --cores 1 results/household/rollouts/sft-t64k8T1.0/seed0/round01/turns.parquet
     python -m benchmarks.branch.run                      turns per second on one core
     python -m benchmarks.branch.run --what luck          the same random numbers for neighbouring states
     python -m benchmarks.branch.run --what numbers       continuations where they are needed, against everywhere alike
@@ -28,6 +28,8 @@ import typer
 
 from turncredit import tables
 from turncredit.config import Experiment, load
+from turncredit.layout import Layout
+from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Checkpoint, Player, Start
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
@@ -38,10 +40,11 @@ from turncredit.turns import Turns
 
 def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Branched], Player]:
     """Restored rollouts of the SFT policy with about so many turns, and a player of that policy."""
-    games = Games(experiment, results / "tasks" / "train.parquet")
-    table = sorted(results.glob("sft/rollouts/*/seed*/turns.parquet"))[0]
-    view = Turns(tables.read(table, "turns"))
-    player = Player(experiment, results / "sft" / "policy", games, experiment.rollout.slots)
+    layout = Layout(results)
+    games = Games(experiment.env, tables.read(layout.path("tasks", split="train"), "tasks"))
+    view = Turns(tables.read(next(layout.find("turns", round=1)).path, "turns"))
+    policy = OpenPolicy(layout.path("sft_policy"), dtype=experiment.policy.dtype, engine=experiment.policy.engine)
+    player = Player(policy, experiment.agent, games, experiment.rollout.slots)
     by_id = {row["task_id"]: row for row in games.rows}
     clock = time.perf_counter()
     chosen = choose(view, turns, generator(0, "benchmark"))

@@ -3,9 +3,9 @@
     python -m benchmarks.sql.run results/household              ten million turns, as Markdown
     python -m benchmarks.sql.run results/household --turns 1e6
 
-The turns and credits of a finished experiment are copied under further runs' names, in a temporary folder, until there
-are enough. Each query runs in a process of its own, which opens the files, answers and ends; wall and CPU time and the
-process's peak memory are those of the second run, so that the files are in the page cache.
+The turns, credits and updates of a finished experiment's runs are copied under further runs' names, in a temporary
+folder, until there are enough turns. Each query runs in a process of its own, which opens the files, answers and ends;
+wall and CPU time and the process's peak memory are those of the second run, so that the files are in the page cache.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from typing import Annotated
 import pyarrow.parquet as pq
 import typer
 
+from turncredit.layout import Layout, of_sft
+
 QUERIES = {
-    "turns of each run": "SELECT method, seed, count(*) FROM turns GROUP BY ALL",
+    "turns of each policy": "SELECT policy, seed, count(*) FROM turns GROUP BY ALL",
     "success, once a rollout": (
-        "SELECT method, round, avg(success::INT) FROM (SELECT method, seed, round, group_id, rollout_id, "
+        "SELECT policy, round, avg(success::INT) FROM (SELECT policy, seed, round, group_id, rollout_id, "
         "bool_or(success) AS success FROM turns GROUP BY ALL) GROUP BY ALL"
     ),
-    "credit by position": "SELECT method, turn, avg(advantage) FROM credits GROUP BY ALL",
+    "credit by position": "SELECT method, turn, avg(advantage) FROM run_credits GROUP BY ALL",
     "credit against progress (a join of all turns)": (
-        "SELECT c.method, c.round, corr(c.advantage, t.distance_before - t.distance) FROM credits c "
+        "SELECT c.method, c.round, corr(c.advantage, t.distance_before - t.distance) FROM run_credits c "
         "JOIN turns t USING (turn_id) GROUP BY ALL"
     ),
     "the same for one run": (
-        "SELECT c.round, corr(c.advantage, t.distance_before - t.distance) FROM credits c JOIN turns t USING (turn_id) "
-        "WHERE c.method = 'flat_grpo' AND c.seed = 0 AND t.method IN ('sft', 'flat_grpo') AND t.seed = 0 GROUP BY ALL"
+        "SELECT c.round, corr(c.advantage, t.distance_before - t.distance) FROM run_credits c "
+        "JOIN turns t USING (turn_id) WHERE c.method = 'flat_grpo' AND c.seed = 0 AND t.seed = 0 "
+        "AND (t.policy LIKE 'sft-%' OR t.policy = 'flat_grpo') GROUP BY ALL"
     ),
 }
 _ONE = """
@@ -55,26 +58,27 @@ print(json.dumps({"rows": rows, "wall": time.perf_counter() - wall - loaded[0],
 
 def copies(source: Path, folder: Path, wanted: int) -> tuple[int, int]:
     """Fill `folder` with the runs of `source`, copied under new names until it has `wanted` turns. (turns, files)."""
+    old, new = Layout(source), Layout(folder)
     folder.mkdir(parents=True)
-    shutil.copy(source / "config.json", folder)
+    shutil.copy(old.path("config"), new.path("config"))
     turns = files = 0
-    for path in source.glob("sft/rollouts/*/seed*/turns.parquet"):
-        (folder / path.relative_to(source)).parent.mkdir(parents=True)
-        shutil.copy(path, folder / path.relative_to(source))
-        turns, files = turns + pq.read_metadata(path).num_rows, files + 1
-    for copy in count():
-        for run in sorted(source.glob("runs/*")):
-            name = run.name if copy == 0 else f"{run.name}_{copy}"
-            for path in sorted(run.glob("seed*/round*/**/*.parquet")):
-                if path.name not in ("turns.parquet", "credits.parquet"):
+    for number in count():
+        for kind in ("turns", "credits", "updates"):
+            for found in old.find(kind):
+                keys = dict(found.keys)
+                shared = "policy" in keys and of_sft(str(keys["policy"]))
+                if shared and kind == "turns" and number:
                     continue
-                target = folder / "runs" / name / path.relative_to(run)
+                for name in ("policy", "method"):
+                    if number and name in keys and not (name == "policy" and shared):
+                        keys[name] = f"{keys[name]}_{number}"
+                target = Path(new.path(kind, keys))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, target)
+                shutil.copy(found.path, target)
                 files += 1
-                turns += pq.read_metadata(path).num_rows if path.name == "turns.parquet" else 0
-            if turns >= wanted:
-                return turns, files
+                turns += pq.read_metadata(found.path).num_rows if kind == "turns" else 0
+        if turns >= wanted:
+            return turns, files
     raise AssertionError
 
 

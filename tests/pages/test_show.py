@@ -29,6 +29,7 @@ def test_a_run_is_found_by_its_short_name(finished, capsys):
     by_name = shown(capsys, "flat_grpo/seed0/round02", "train-2-0#1", results=finished.parent)
     by_folder = shown(capsys, finished / "runs/flat_grpo/seed0/round02", "train-2-0/train-2-0#1")
     assert by_name == by_folder
+    assert by_name == shown(capsys, "synthetic/flat_grpo/seed0/round02", "train-2-0#1", results=finished.parent)
 
 
 def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
@@ -84,6 +85,8 @@ def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
         ("flat_grpo/seed0/rond02", None, None, "did you mean 'flat_grpo/seed0/round02'"),
         ("nothing/at/all", None, None, "neither a file, nor a folder"),
         ("runs/flat_grpo/seed0", None, None, "neither a file, nor a folder"),
+        ("flat_grbo/seed0/round01", None, None, "did you mean 'flat_grpo/seed0/round01'"),
+        ("flat_grpo/seed0/round09", None, None, "did you mean 'flat_grpo/seed0/round0"),
         ("flat_grpo/seed0/round02", "train-2-0#77", None, "no rollout 'train-2-0#77'"),
         ("flat_grpo/seed0/round02", "train-2-0#0", 99, "not 99"),
     ],

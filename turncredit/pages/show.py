@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
-from turncredit.layout import Layout, round_name, sampled_by
+from turncredit.layout import Layout, named_round, of_sft, round_name, sampled_by
 from turncredit.pages.data import CLEAR
 from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
@@ -82,29 +82,34 @@ def find(what: str, results: Path) -> Tables:
     path = Path(what)
     if path.is_file() or path.is_dir():
         return _at(path)
-    rounds: dict[str, tuple[Layout, Found]] = {}
-    if results.is_dir():
-        for folder in experiment_folders(results):
-            layout = Layout(folder)
-            for name, keys in _rounds(layout).items():
-                rounds[f"{folder.name}/{name}"] = layout, keys
-                rounds.setdefault(name, (layout, keys))
-    if what in rounds:
-        return _of_round(*rounds[what])
-    hint = nearest(what, rounds) or f"; there are {len(rounds)} rounds in {results}, such as flat_grpo/seed0/round01"
+    layouts = [Layout(folder.resolve()) for folder in experiment_folders(results)] if results.is_dir() else []
+    for layout in layouts:
+        keys = _called(layout, what.removeprefix(f"{layout.root.name}/"))
+        if keys is not None:
+            return _of_round(layout, keys)
+    names = [name for layout in layouts for name in _rounds(layout)]
+    hint = nearest(what, names) or f"; there are {len(names)} rounds in {results}, such as flat_grpo/seed0/round01"
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 
 
-def _rounds(layout: Layout) -> dict[str, Found]:
-    """The rounds of an experiment's runs, and of the SFT policy's turns, by their short names."""
-    rounds: dict[str, Found] = {
-        round_name(row.method, row.seed, row.round): row._asdict()
-        for row in run_rounds(layout, read_config(layout.root))
-    }
-    for found in layout.find("turns"):
-        policy, seed, round_ = str(found.keys["policy"]), int(found.keys["seed"]), int(found.keys["round"])
-        rounds.setdefault(round_name(policy, seed, round_), found.keys)
-    return rounds
+def _called(layout: Layout, name: str) -> Found | None:
+    """The keys of the round called METHOD/seedK/roundRR, or POLICY/... for turns of the SFT policy."""
+    parts = named_round(name)
+    if parts is None:
+        return None
+    who, seed, round_ = parts
+    policy = who if of_sft(who) else sampled_by(read_config(layout.root), who, round_)
+    keys: Found = {"policy": policy, "method": who, "seed": seed, "round": round_}
+    # Round 1's turns are shared: they are those of a method where it has credited them.
+    return keys if Path(layout.path("turns" if policy == who else "credits", keys)).exists() else None
+
+
+def _rounds(layout: Layout) -> Iterator[str]:
+    """The names of an experiment's rounds."""
+    for row in run_rounds(layout, read_config(layout.root)):
+        yield round_name(row.method, row.seed, row.round)
+    for found in layout.find("turns", round=1):
+        yield round_name(str(found.keys["policy"]), int(found.keys["seed"]), 1)
 
 
 def _at(path: Path) -> Tables:

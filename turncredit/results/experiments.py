@@ -84,8 +84,8 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
         if not of_sft(policy):
             begun.add((policy, seed, round_))
     for method, seed in experiment.runs():
-        keys: Keys = {"policy": sampled_by(experiment, method, 1), "method": method, "seed": seed, "round": 1}
-        if Path(layout.path("credits", keys)).exists():
+        policy = sampled_by(experiment, method, 1)
+        if Path(layout.path("credits", policy=policy, method=method, seed=seed, round=1)).exists():
             begun.add((method, seed, 1))
     return [
         RunRound(method, seed, round_, sampled_by(experiment, method, round_))
