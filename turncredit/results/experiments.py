@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.errors import UserError
-from turncredit.layout import SFT, Keys, Layout, artifact, of_sft, refuse_old, sampled_by
+from turncredit.layout import SFT, Layout, artifact, of_sft, refuse_old, sampled_by
 
 #: Who pays for what is no run's: shared by all runs; ground truth and what is measured against it, which no run needs.
 SHARED, AUDIT = "shared", "audit"

@@ -22,7 +22,8 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,11 @@ class At:
         keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
         return cls(**keys)
 
-    @property
+    @cached_property
     def keys(self) -> dict[str, str | int]:
         """The keys that are there."""
-        return {key: value for key, value in asdict(self).items() if value not in ("", -1)}
+        # Tens of thousands of jobs are planned: dataclasses.asdict would copy every value.
+        return {key: value for key, value in vars(self).items() if value not in ("", -1)}
 
     def __str__(self) -> str:
         """As people say it: `flat_grpo seed0 round02`."""
