@@ -9,7 +9,10 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Environment, agent, sampling, and what is measured on the way. How many processes share the work changes nothing and is left out."""
+    """Environment, agent, sampling, and what is measured on the way.
+
+    How many processes share the work changes nothing and is left out.
+    """
 
     env: EnvConfig
     agent: AgentConfig
