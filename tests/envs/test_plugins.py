@@ -13,7 +13,6 @@ from tests import tiny
 from tests.envs import own
 from turncredit import envs, plugins
 from turncredit.config import from_mapping
-from turncredit.credit.configured import check_capabilities, measures
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.failures import PUBLISHED, FailureRule, replies
@@ -21,6 +20,7 @@ from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.rollouts.tasks import split_rows
+from turncredit.stages.capabilities import check_capabilities, measures
 from turncredit.stages.checks import check
 
 COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")

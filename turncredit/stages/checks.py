@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from turncredit import agents, envs, tables
 from turncredit.config import Experiment, validated
-from turncredit.credit.configured import check_capabilities, configured_method, credited
+from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings
 from turncredit.errors import UserError
 from turncredit.judges.rule import knows
+from turncredit.stages.capabilities import check_capabilities, credited
 
 
 def check(experiment: Experiment) -> None:

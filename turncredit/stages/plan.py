@@ -14,11 +14,12 @@ from typing import Any
 from turncredit import envs
 from turncredit.config import Experiment, RolloutConfig
 from turncredit.credit import Method
-from turncredit.credit.configured import ask_of, configured_method, measures
+from turncredit.credit.configured import ask_of, configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
+from turncredit.stages.capabilities import measures
 from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
