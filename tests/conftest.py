@@ -86,9 +86,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         ("demos", At()),
         ("base", At()),
         ("sft", At()),
-        ("rollout", plan.turns_at("flat_grpo", 0, 1)),
     ):
         load(stage).run(plan.job(stage, at))
+    # With methods that read both progress and distance, so that the turns have both.
+    measured = Plan(tiny.experiment(methods=["has_progressive", "oracle_progress"]), plan.results)
+    load("rollout").run(measured.job("rollout", plan.turns_at("flat_grpo", 0, 1)))
     return World(plan)
 
 

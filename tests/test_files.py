@@ -35,9 +35,9 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     with new_file(path) as part:
         part.write_text("one")
         assert not path.exists()
-    with pytest.raises(RuntimeError), new_file(path) as part:  # noqa: PT012
+    with pytest.raises(RuntimeError, match="killed"), new_file(path) as part:  # noqa: PT012
         part.write_text("half")
-        raise RuntimeError
+        raise RuntimeError("killed")
     assert path.read_text() == "one"
     assert os.listdir(path.parent) == ["turns.csv"]
 
@@ -61,7 +61,7 @@ def test_what_is_written_replaces_what_was_there(tmp_path, write, content, expec
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     path = tmp_path / "metrics.json"
     files.write_json(path, {"loss": 1})
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="keys must be str"):
         files.write_json(path, {("a", "tuple"): 1})
     assert json.loads(path.read_text()) == {"loss": 1}
     assert os.listdir(tmp_path) == ["metrics.json"]

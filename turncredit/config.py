@@ -29,8 +29,11 @@ class _Closed(BaseModel):
 class EnvConfig(_Closed):
     """Which environment, and its own settings (checked by the environment)."""
 
-    name: str = "household"
+    name: str = Field("household", description="a built-in or an installed one, or a file of your own: my_env.py")
     settings: dict[str, Any] = Field(default_factory=dict)
+    timeout: float | None = Field(
+        60.0, gt=0, description="seconds that one call of an environment may take that is not built in; null: any time"
+    )
 
 
 class TasksConfig(_Closed):

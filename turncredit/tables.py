@@ -60,6 +60,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # One row per turn. `prompt_ids` are the tokens that entered the context since the last response (all of it
     # where `context_reset`), so a context is the concatenation of prompts and responses since the last reset and
     # no token is stored twice. `progress*` and `distance*` describe the state before and after the action.
+    # `failed` and `error_reply`: what the environment counts as a failed action (envs/failures.py).
     # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
     # What the agent writes of its own (`AgentSpec.turn_columns`) follows.
     "turns": (
@@ -73,6 +74,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
                 *_optional(admissible=pa.list_(_s)),
                 *_fields(next_observation=_s, reward=_f64),
                 *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32),
+                *_optional(failed=_b, error_reply=_b),
                 *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
                 *_fields(temperature=_f64, created_by=_s),
             ]

@@ -106,7 +106,7 @@ def repetition(name: str, experiment: Experiment, folder: Path, games: Games, co
     clock, cpu = time.perf_counter(), time.process_time()
     chosen = starts(games, count)
     made = player(name, experiment, folder, games, min(experiment.rollout.slots, len(chosen)))
-    played = made.play(chosen, temperature=1.0, measure=True)
+    played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
     wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
     who = resource.RUSAGE_CHILDREN if made._sampler is None else resource.RUSAGE_SELF
     return {
@@ -125,7 +125,7 @@ def profile(experiment: Experiment, folder: Path, games: Games, count: int) -> d
     def work() -> list[Played]:
         chosen = starts(games, count)
         made = player("lockstep", experiment, folder, games, min(experiment.rollout.slots, len(chosen)))
-        played = made.play(chosen, temperature=1.0, measure=True)
+        played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
         common = {"env": "household", "policy_id": "sft", "agent": "transcript", "seed": 0, "temperature": 1.0}
         turn_table(played, common)
         return played

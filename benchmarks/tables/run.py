@@ -110,6 +110,8 @@ def made_up_turns(turns: int) -> pa.Table:
         "progress": pa.array(progress_N),
         "distance_before": pa.array(far_N, pa.int32()),
         "distance": pa.array(far_N - 1, pa.int32()),
+        "failed": pa.nulls(n, pa.bool_()),
+        "error_reply": pa.nulls(n, pa.bool_()),
         "done": pa.array(turn_N == LENGTH - 1),
         "success": pa.array(won_N),
         "score": pa.array(won_N.astype(float)),

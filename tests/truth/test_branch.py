@@ -50,6 +50,9 @@ class Walk:
         won = self.at == 3
         return Step(f"at {self.at}", float(won), won or self.turn == self.horizon, won, True)
 
+    def close(self):
+        pass
+
     def admissible(self):
         return ("back", "forward")
 
@@ -123,7 +126,7 @@ def walk(starts: list[Start]):
 
 def branched(actions: list[str]) -> Branched:
     rows = walked(actions)
-    checkpoints, replayed = restore(Walk, Words(), rows)
+    checkpoints, replayed = restore(Walk, Words(), rows, goal=Walk.goal)
     return Branched({}, rows, checkpoints, replayed)
 
 
@@ -189,9 +192,9 @@ def test_a_tampered_observation_prompt_action_or_reward_is_noticed():
     def replayed(turn: int, column: str, to) -> list[bool]:
         rows = walked(LONG)
         rows[turn][column] = to
-        return restore(Walk, Words(), rows).replayed
+        return restore(Walk, Words(), rows, goal=Walk.goal).replayed
 
-    assert restore(Walk, Words(), walked(LONG)).replayed == [True] * 5
+    assert restore(Walk, Words(), walked(LONG), goal=Walk.goal).replayed == [True] * 5
     assert replayed(2, "observation", "at 1") == [True, True, False, False, False]
     assert replayed(2, "prompt_ids", [5]) == [True, True, False, False, False]
     assert replayed(2, "next_observation", "at 2") == [False] * 5, "seen from before it when the rest is played"
@@ -205,16 +208,16 @@ def test_an_environment_that_restores_wrongly_is_noticed():
         def restore(self, state):
             self.at, self.turn = 0, state[1]  # right before turns 0 and 2; before turn 1 a wall hides it
 
-    assert restore(Forgetful, Words(), walked(LONG)).replayed == [True, True, True, False, False]
+    assert restore(Forgetful, Words(), walked(LONG), goal=Walk.goal).replayed == [True, True, True, False, False]
 
 
 def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
     with pytest.raises(UserError, match=r"^mine: replaying .* goes on after turn 3 of 4; .* env settings"):
-        restore(Walk, Words(), walked(LONG)[:4], "mine")
+        restore(Walk, Words(), walked(LONG)[:4], "mine", goal=Walk.goal)
     short = walked(LONG)
     short[1]["action"] = "forward"
     with pytest.raises(UserError, match="the episode ends after turn 2 of 5"):
-        restore(Walk, Words(), short)
+        restore(Walk, Words(), short, goal=Walk.goal)
 
 
 def sampled(world, folder, changes):

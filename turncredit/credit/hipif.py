@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pyarrow.compute as pc
 
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Count, NonNegative, success_R
+from turncredit.credit.failed import failed_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.gigpo import GIGPO
 from turncredit.turns import Turns
-
-#: what an environment says when an action failed (HIPIF, appendix B)
-FAILURE = r"(?i)nothing happens|no known action matches that input"
 
 #: words of a subgoal that name no object or place
 PLAIN = frozenset(
@@ -36,7 +33,7 @@ def hipif(
     """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
 
     r_gr     a new subgoal that names no object or place seen so far in the rollout
-    r_term   the last turn of a finished subgoal whose observation is a failure, in successful rollouts only
+    r_term   the last turn of a finished subgoal whose action has `failed`, in successful rollouts only
     r_exec   the same action and observation for the `repeats`-th time (and after) within one subgoal
     r_fmt    a response without the required tags (`well_formed` false)
 
@@ -48,15 +45,16 @@ def hipif(
     that turn; r_term is charged to the turn whose action drew the failure; the paper gives neither rule in full.
 
     Reads `subgoal` (text, empty for none), `subgoal_index` (its running number), `well_formed`, `action`,
-    `observation`, `next_observation`; `success` if there is one.
+    `observation`, `next_observation`, `failed` (see `credit.failed`); `success` if there is one.
     Returns `r_grounding`, `r_termination`, `r_execution`, `r_format`, `score_bonus`, `step_bonus` (each N).
     """
     span_N = _span_N(turns)
     starts_N = np.diff(span_N, prepend=-1) != 0
     ends_N = turns.next_N(starts_N, False)
+    won_N = success_R(turns, "hipif", success_above)[turns.rollout_N]
     made = {
         "r_grounding": _ungrounded_N(turns, starts_N),
-        "r_termination": _failed_N(turns) & ends_N & success_R(turns, "hipif", success_above)[turns.rollout_N],
+        "r_termination": failed_N(turns, "failed", "hipif") & ends_N & won_N,
         "r_execution": _seen_N(turns, span_N) >= repeats,
         "r_format": ~turns.truths("well_formed", "hipif"),
     }
@@ -70,11 +68,6 @@ def _span_N(turns: Turns) -> np.ndarray:
     index_N = turns.column("subgoal_index", "hipif")
     change_N = (turns.previous_N(index_N, 0) != index_N) | (turns.turn_N == 0)
     return np.cumsum(change_N) - 1
-
-
-def _failed_N(turns: Turns) -> np.ndarray:
-    code_N, texts = turns.texts("next_observation", "hipif")
-    return pc.match_substring_regex(texts, FAILURE).to_numpy(zero_copy_only=False)[code_N]
 
 
 def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:

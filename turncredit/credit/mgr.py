@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-import pyarrow.compute as pc
 from pydantic import Field
 
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, Share, success_R
+from turncredit.credit.failed import failed_N
 from turncredit.credit.ppo import gae_N, trained_values_N
 from turncredit.credit.rloo import leave_one_out_R
 from turncredit.credit.whiten import WHITEN
@@ -17,30 +17,19 @@ from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
 from turncredit.turns import Turns
 
-#: what an environment says when an action failed (MGR, appendix A.5: ALFWorld's patterns, then AppWorld's strings)
-ERRORS = (
-    r"(?i)nothing happens\.?$|you don't see that|you can't see that|that command is not understood|you haven't got"
-    r"|you are not|you need to|you must|you have to|that's not|not a valid|not valid|you cannot|you can not"
-    r"|not available|execution failed|traceback:|syntaxerror|exception|error:|maximum number of executions"
-    r"|timed out after|no code available to execute"
-)
-
 
 def validity_N(turns: Turns) -> np.ndarray:
-    """v_t (eq. 3): -1 where `valid` is false or `next_observation` is empty or matches an error pattern, else +1.
+    """v_t (eq. 3): -1 where `valid` is false or the reply is an error (`error_reply`, see `credit.failed`), else +1.
 
-    Either column will do; with both, both count.
+    A table without `error_reply` needs `valid` or `next_observation`; with both, both count.
     """
-    if not turns.has("valid") and not turns.has("next_observation"):
+    if not any(turns.has(name) for name in ("valid", "error_reply", "next_observation")):
         raise UserError(f"{turns.where}: mgr needs the column 'valid' or 'next_observation', and has neither")
     good_N = np.ones(turns.n, dtype=bool)
     if turns.has("valid"):
         good_N &= turns.truths("valid", "mgr")
-    if turns.has("next_observation"):
-        code_N, texts = turns.texts("next_observation", "mgr")
-        said = pc.utf8_trim_whitespace(texts)
-        failed = pc.or_(pc.equal(said, ""), pc.match_substring_regex(said, ERRORS))
-        good_N &= ~failed.to_numpy(zero_copy_only=False)[code_N]
+    if turns.has("error_reply") or turns.has("next_observation"):
+        good_N &= ~failed_N(turns, "error_reply", "mgr")
     return np.where(good_N, 1.0, -1.0)
 
 
@@ -99,7 +88,7 @@ def mgr_reward(
     invalid actions too; a repetition penalty that turns a valid action's R_local negative or 0 is fused by that sign,
     so repeating is punished in successes and failures alike, and the gate never makes it positive.
 
-    Reads `action` and `valid` or `next_observation`; `success` if there is one.
+    Reads `action`, and `valid` and `error_reply` (or `next_observation`); `success` if there is one.
     Returns `validity`, `local`, `outcome` (R_global), `gate` (0 where none applies), `reward_mgr`, `advantage` (N).
     """
     valid_N = validity_N(turns)

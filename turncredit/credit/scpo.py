@@ -11,15 +11,13 @@ from pydantic import Field
 
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Count, NonNegative, Share, success_R
+from turncredit.credit.failed import failed_N
 from turncredit.credit.gigpo import GIGPO
 from turncredit.credit.matcher import Case, match
 from turncredit.credit.orders import Order, visit_rank_N
 from turncredit.credit.similarity import scorer as make_scorer
 from turncredit.credit.step_grpo import STEP_GRPO
 from turncredit.turns import Turns
-
-#: observations of actions that changed nothing (SCPO, appendix A.5)
-NO_OP = r"(?i)^\s*(nothing happens\.?)?\s*$"
 
 
 def scpo(
@@ -51,9 +49,10 @@ def scpo(
     Departures: the default scorer is lexical (Jaccard of words), not BGE-Reranker-v2-m3, which is
     `scorer="cross-encoder:BAAI/bge-reranker-v2-m3"`.
 
-    Reads `action`, `next_observation`, `success` (or `success_above`), and `valid`, `prompt_ids`, `response_ids` where
-    the table has them. Returns `scpo_credit` (r), `scpo_reference` (the credited position in the filtered reference,
-    -1 for none), `scpo_order` (the place in which the turn was visited, -1 if it was not), `step_bonus` (each N).
+    Reads `action`, `next_observation`, `success` (or `success_above`), and `valid`, `failed` (see `credit.failed`),
+    `prompt_ids`, `response_ids` where the table has them. Returns `scpo_credit` (r), `scpo_reference` (the credited
+    position in the filtered reference, -1 for none), `scpo_order` (the place in which the turn was visited, -1 if it
+    was not), `step_bonus` (each N).
     """
     plan = _plan(turns, reference, success_R(turns, "scpo", success_above))
     rank_N = visit_rank_N(turns, order, ranks)
@@ -138,8 +137,7 @@ def _plan(turns: Turns, choice: str, success: np.ndarray) -> list[_Group]:
 
 def _kept_N(turns: Turns) -> np.ndarray:
     """Turns that are neither invalid nor without effect."""
-    code_N, texts = turns.texts("next_observation", "scpo")
-    kept_N: np.ndarray = ~pc.match_substring_regex(texts, NO_OP).to_numpy(zero_copy_only=False)[code_N]
+    kept_N: np.ndarray = ~failed_N(turns, "failed", "scpo")
     return kept_N & turns.truths("valid", "scpo") if turns.has("valid") else kept_N
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import pkgutil
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +83,9 @@ def builtin() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
 
 
-@cache
-def entry_point_names() -> tuple[str, ...]:
+def entry_point_names() -> list[str]:
     """The names of installed environments, sorted; also ours, where this package is installed."""
-    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+    return sorted(plugins.installed(GROUP))
 
 
 def environment_file(name: str) -> Path | None:

@@ -99,6 +99,9 @@ METHODS_OF = {
     "admissible": ("admissible",),
 }
 
+#: capabilities that are numbers of a state, which rollouts record where something reads them
+MEASURES = ("progress", "distance")
+
 #: every capability, with the words in which an error names it
 CAPABILITIES = {
     "progress": "progress",

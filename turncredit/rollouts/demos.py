@@ -78,7 +78,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     """
     env = games.open(task)
     observation = env.reset()
-    expert = games.env.expert(env, rng, skip=bool(rng.random() < settings.skip))
+    expert = games.expert(env, rng, skip=bool(rng.random() < settings.skip))
     expert.observe(observation)
     turns = []
     while True:
@@ -87,10 +87,10 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
         chance = rng.random()
         noisy = bool(chance < settings.noise)
         if noisy:
-            action = games.env.random_action(env, rng)
+            action = games.random_action(env, rng)
         elif chance < settings.noise + settings.slips:
-            action = games.env.slip(env, rng)
-        admissible = list(env.admissible())
+            action = games.slip(env, rng)
+        admissible = list(games.admissible(env))
         step = env.step(action)
         turns.append(
             {
@@ -106,6 +106,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
             }
         )
         if step.done:
+            env.close()
             return turns
         observation = step.observation
         expert.observe(observation, action)

@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 
 from turncredit import agents
-from turncredit.agents import Agent, Prompt
+from turncredit.agents import Agent, Parsed, Prompt
 from turncredit.config import AgentConfig
-from turncredit.envs.protocol import State
+from turncredit.envs.protocol import State, Step
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
+
+Measures = frozenset[str]
+"""Which of `progress` and `distance` are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Start:
 
 @dataclass(slots=True)
 class Turn:
-    """What happened in one turn. `distance` is None where it was not asked for; `columns` are the agent's own."""
+    """What happened in one turn. Progress and distance are None where nobody reads them; `columns` are the agent's."""
 
     observation: str
     admissible: list[str] | None
@@ -65,10 +68,12 @@ class Turn:
     success: bool
     well_formed: bool = True
     columns: Mapping[str, Any] = field(default_factory=dict)
-    progress_before: float = 0.0
-    progress: float = 0.0
+    progress_before: float | None = None
+    progress: float | None = None
     distance_before: int | None = None
     distance: int | None = None
+    failed: bool | None = None
+    error_reply: bool | None = None
 
 
 @dataclass(slots=True)
@@ -92,48 +97,65 @@ class Played:
 class ActiveRollout:
     """A slot of the engine and the rollout that occupies it."""
 
-    def __init__(self, slot: int, start: Start, player: Player, measure: bool):
-        self.slot, self.max_new, self.measure = slot, player.max_new, measure
+    def __init__(self, slot: int, start: Start, player: Player, measures: Measures):
+        self.slot, self.max_new, self.measures = slot, player.max_new, measures
         self.played = Played(start)
+        self.environment = player.games.env
         self.env = player.games.open(start.task)
         self.rng = np.random.Generator(np.random.Philox(start.seed))
         self.spec = player.agent
-        if start.checkpoint is None:
-            self.agent = player.new_agent()
-            self.observation = self.env.reset()
-            self.prompt = self.spec.opened(self.agent, self.env.goal, self.observation, self.env.admissible())
-        else:
-            self._continue_from(start.checkpoint)
-        self.state = self._measured()
+        self._lists_admissible = self.spec.shows_admissible and player.games.can("admissible")
+        self.agent = player.new_agent() if start.checkpoint is None else start.checkpoint.agent.fork()
+        self.observation = ""
+        self.prompt = Prompt([], reset=True)
+        self.parsed = Parsed("", well_formed=True)
+        self.admissible: Sequence[str] = ()
+        self.state: tuple[float | None, int | None] = (None, None)
 
-    def _continue_from(self, checkpoint: Checkpoint) -> None:
+    def begin(self, observation: str) -> None:
+        """Show the agent the first observation of a rollout from its start."""
+        self.observation = observation
+        self._look()
+        self.prompt = self.spec.opened(self.agent, self.played.start.task["goal"], observation, self.admissible)
+
+    def continue_from(self, checkpoint: Checkpoint) -> None:
         """Take the place of the rollout before that turn. The turns that it has played have used up their numbers."""
         self.env.restore(checkpoint.state)
-        self.agent = checkpoint.agent.fork()
         self.observation = checkpoint.observation
+        self._look()
         self.prompt = Prompt(checkpoint.context, reset=True)
         self.rng.random(checkpoint.turn * self.max_new)
 
-    def _measured(self) -> tuple[float, int | None]:
-        return (self.env.progress(), self.env.distance()) if self.measure else (0.0, None)
+    def _look(self, *, over: bool = False) -> None:
+        """What the environment says of its state, as far as somebody reads it."""
+        self.state = (
+            self.env.progress() if "progress" in self.measures else None,
+            self.env.distance() if "distance" in self.measures else None,
+        )
+        if self._lists_admissible and not over:
+            self.admissible = self.env.admissible()
 
     def request(self) -> Request:
         """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
         return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
 
-    def act(self, response: Response, decode: Callable[[list[int]], str]) -> bool:
-        """Play the sampled response; true when the episode has ended."""
-        text = decode(response.ids)
-        parsed = self.agent.parse(text)
-        self.spec.check(parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
-        admissible = list(self.env.admissible()) if self.spec.shows_admissible else None
-        step = self.env.step(parsed.action)
-        before, self.state = self.state, self._measured()
+    def decide(self, text: str) -> str:
+        """The action in the response's text."""
+        self.parsed = self.agent.parse(text)
+        self.spec.check(self.parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
+        return self.parsed.action
+
+    def take(self, step: Step, response: Response, text: str) -> bool:
+        """Record the turn that the response led to; true when the rollout has ended."""
+        parsed, before, admissible = self.parsed, self.state, self.admissible
+        failed, error_reply = self.environment.failed(step)
+        seen, prompt, self.observation = self.observation, self.prompt, step.observation
+        self._look(over=step.done)
         self.played.turns.append(
             Turn(
-                self.observation,
-                admissible,
-                self.prompt,
+                seen,
+                list(admissible) if self.spec.shows_admissible else None,
+                prompt,
                 response,
                 text,
                 parsed.action,
@@ -148,12 +170,12 @@ class ActiveRollout:
                 self.state[0],
                 before[1],
                 self.state[1],
+                failed,
+                error_reply,
             )
         )
-        self.observation = step.observation
         if not step.done:
-            shown = self.env.admissible()
-            self.prompt = self.agent.follow(response.ids, parsed, step.observation, shown)
+            self.prompt = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
         return step.done
 
 
@@ -175,30 +197,31 @@ class Player:
         starts: Sequence[Start],
         *,
         temperature: float,
-        measure: bool = False,
+        measures: Measures = frozenset(),
         on_done: Callable[[int], None] = lambda _: None,
     ) -> list[Played]:
         """Play every start to its end. Returns them in the order given, whatever order they ended in.
 
-        `measure` records progress and optimal distance before and after each turn. A rollout's samples depend on its
-        own seed and on the policy, not on what is played beside it (up to the rounding of batched arithmetic). A slot
-        is taken by the next start as soon as its rollout has ended; `on_done` hears how many have. A start with a
-        `checkpoint` is played from there on: its turns, and its random numbers, are those from that turn on.
+        `measures` (`progress`, `distance`) are recorded before and after each turn; the environment must have them. A
+        rollout's samples depend on its own seed and on the policy, not on what is played beside it (up to the rounding
+        of batched arithmetic). A slot is taken by the next start as soon as its rollout has ended; `on_done` hears how
+        many have. A start with a `checkpoint` is played from there on: its turns, and its random numbers, are those
+        from that turn on.
 
         With several processes, what goes wrong in one ends all: see `turncredit.processes.workers.gathered`.
         """
         ended: dict[int, Played] = {}
-        for number, played in self.stream(starts, temperature=temperature, measure=measure):
+        for number, played in self.stream(starts, temperature=temperature, measures=measures):
             ended[number] = played
             on_done(len(ended))
         return [ended[number] for number in sorted(ended)]
 
     def stream(
-        self, starts: Sequence[Start], *, temperature: float, measure: bool = False
+        self, starts: Sequence[Start], *, temperature: float, measures: Measures = frozenset()
     ) -> Iterator[tuple[int, Played]]:
         """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
         if self._sampler is not None:
-            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature, measure):
+            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature, measures):
                 yield number, rollout.played
             return
         parts = shares(starts, self._processes)
@@ -207,7 +230,7 @@ class Player:
         def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
             chosen = [(number, starts[number]) for number in parts[part]]
             for number, rollout in self._lockstep(
-                self._policy.sampler(min(slots, len(chosen))), chosen, temperature, measure
+                self._policy.sampler(min(slots, len(chosen))), chosen, temperature, measures
             ):
                 yield number, rollout.played.turns
 
@@ -215,27 +238,47 @@ class Player:
             yield number, Played(starts[number], turns)
 
     def _lockstep(
-        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measure: bool
+        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measures: Measures
     ) -> Iterator[tuple[int, ActiveRollout]]:
-        """Play numbered starts with `engine`; each number with its rollout, when the rollout has ended."""
+        """Play numbered starts with `engine`; each number with its rollout, when the rollout has ended.
+
+        Every turn samples all responses together, then takes all steps: those of an asynchronous environment overlap.
+        """
         waiting = list(starts)[::-1]
         free = list(range(engine.slots))[::-1]
         active: list[tuple[int, ActiveRollout]] = []
-        while waiting or active:
-            while waiting and free:
-                number, start = waiting.pop()
-                active.append((number, ActiveRollout(free.pop(), start, self, measure)))
-            active.sort(key=lambda pair: pair[1].slot)
-            requests = [rollout.request() for _, rollout in active]
-            responses = engine.sample(requests, temperature, self.max_new)
-            going = []
-            for (number, rollout), response in zip(active, responses, strict=True):
-                if rollout.act(response, self._tokenizer.decode):
+        try:
+            while waiting or active:
+                first_new = len(active)
+                while waiting and free:
+                    number, start = waiting.pop()
+                    active.append((number, ActiveRollout(free.pop(), start, self, measures)))
+                self._begin([rollout for _, rollout in active[first_new:]])
+                active.sort(key=lambda pair: pair[1].slot)
+                responses = engine.sample([rollout.request() for _, rollout in active], temperature, self.max_new)
+                texts = [self._tokenizer.decode(response.ids) for response in responses]
+                actions = [rollout.decide(text) for (_, rollout), text in zip(active, texts, strict=True)]
+                steps = self.games.step_each([rollout.env for _, rollout in active], actions)
+                ended = [
+                    rollout.take(step, response, text)
+                    for (_, rollout), step, response, text in zip(active, steps, responses, texts, strict=True)
+                ]
+                done = [pair for pair, end in zip(active, ended, strict=True) if end]
+                active = [pair for pair, end in zip(active, ended, strict=True) if not end]
+                for number, rollout in done:
                     free.append(rollout.slot)
+                    rollout.env.close()
                     yield number, rollout
-                else:
-                    going.append((number, rollout))
-            active = going
+        finally:
+            self.games.close_each([rollout.env for _, rollout in active])
+
+    def _begin(self, rollouts: Sequence[ActiveRollout]) -> None:
+        fresh = [rollout for rollout in rollouts if rollout.played.start.checkpoint is None]
+        for rollout, observation in zip(fresh, self.games.reset_each([one.env for one in fresh]), strict=True):
+            rollout.begin(observation)
+        for rollout in rollouts:
+            if rollout.played.start.checkpoint is not None:
+                rollout.continue_from(rollout.played.start.checkpoint)
 
 
 def shares(starts: Sequence[Start], processes: int) -> list[range]:

@@ -11,15 +11,17 @@ from turncredit import tables
 from turncredit.config import RolloutConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
-from turncredit.rollouts.play import Played, Player, Start
+from turncredit.rollouts.play import Measures, Played, Player, Start
 from turncredit.seeding import derive_seed, generator
 
 
-def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
+def rollout(
+    player: Player, settings: RolloutConfig, *, seed: int, round: int, measures: Measures = frozenset()
+) -> list[Played]:
     """`settings.tasks` groups of `settings.group_size` rollouts of the player's policy.
 
     Games and random numbers depend on the seed and the round only, so that two methods are compared on the same
-    games with the same luck.
+    games with the same luck. `measures` (`progress`, `distance`) are recorded.
     """
     games = player.games
     starts = [
@@ -35,7 +37,7 @@ def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -
     return player.play(
         starts,
         temperature=settings.temperature,
-        measure=True,
+        measures=measures,
         on_done=lambda done: progress(done, len(starts)),
     )
 
@@ -79,7 +81,7 @@ def turn_table(
     }
     for name in ("observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done"):
         made[name] = [getattr(turn, name) for _, _, turn in pairs]
-    for name in ("progress_before", "progress", "distance_before", "distance"):
+    for name in ("progress_before", "progress", "distance_before", "distance", "failed", "error_reply"):
         made[name] = [getattr(turn, name) for _, _, turn in pairs]
     for name, value in common.items():
         made[name] = [value] * len(pairs)

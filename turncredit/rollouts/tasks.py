@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
 import pyarrow as pa
 
 from turncredit import envs, tables
 from turncredit.config import EnvConfig
+from turncredit.envs import guard
 from turncredit.envs.environment import Environment
+from turncredit.envs.protocol import Expert, Step
 from turncredit.errors import UserError
+from turncredit.seeding import derive_seed
 
 
 def make_tasks(config: EnvConfig, split: str, count: int, seed: int, *, key: str) -> pa.Table:
@@ -16,18 +25,58 @@ def make_tasks(config: EnvConfig, split: str, count: int, seed: int, *, key: str
     Raises UserError, naming the configuration's `key`, for a split that has fewer.
     """
     env = envs.load(config.name)
-    rows = env.make_tasks(split, count, seed, env.Settings.model_validate(config.settings))
+    rows = split_rows(env, split, count, seed, env.Settings.model_validate(config.settings))
     if len(rows) < count:
         raise UserError(f"{key} asks for {count} games, but the split '{split}' has only {len(rows)}; lower {key}")
     return pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
 
 
+def split_rows(env: Environment, split: str, count: int, seed: int, settings: Any) -> list[dict[str, Any]]:
+    """At most `count` rows of a split, complete: from `make_tasks`, or those of `read_tasks` in the seed's order.
+
+    Raises UserError for what an environment that is not ours does wrong.
+    """
+    if envs.is_ours(env) and env.make_tasks is not None:
+        return [dict(row) for row in env.make_tasks(split, count, seed, settings)]
+    name = "make_tasks" if env.make_tasks is not None else "read_tasks"
+    try:
+        if env.make_tasks is not None:
+            given = list(env.make_tasks(split, count, seed, settings))
+        else:
+            assert env.read_tasks is not None
+            given = list(env.read_tasks(split, settings))
+            random.Random(derive_seed(seed, env.name, split)).shuffle(given)
+    except UserError:
+        raise
+    except Exception as error:  # anything may go wrong in an environment of somebody else's
+        raise UserError(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
+    return _completed(given[:count], env, name, split, seed)
+
+
+def _completed(given: Sequence[Any], env: Environment, name: str, split: str, seed: int) -> list[dict[str, Any]]:
+    """Rows with all columns of the table. Raises UserError for a row without `task_id` and `goal`."""
+    rows: list[dict[str, Any]] = []
+    source = "generated" if name == "make_tasks" else "files"
+    seen: set[str] = set()
+    for number, row in enumerate(given):
+        for key in ("task_id", "goal"):
+            if not isinstance(row, Mapping) or not isinstance(row.get(key), str):
+                raise UserError(f"environment '{env.name}': {name}() gave row {number} without a text '{key}': {row!r}")
+        if row["task_id"] in seen:
+            raise UserError(f"environment '{env.name}': {name}() gave the task_id '{row['task_id']}' twice")
+        seen.add(row["task_id"])
+        common = {"family": env.name, "source": source, "seed": seed, "optimal_length": None, "game": ""}
+        rows.append({**common, **row, "env": env.name, "split": split})
+    return rows
+
+
 class Games:
-    """The games of a tasks table, opened on demand."""
+    """The games of a tasks table, opened on demand. Environments that are not ours come guarded (`envs.guard`)."""
 
     def __init__(self, env: EnvConfig, tasks: pa.Table, where: str = "tasks"):
-        self._env = envs.load(env.name)
-        self._settings = self._env.Settings.model_validate(env.settings)
+        self.env: Environment = envs.load(env.name)
+        self._settings = self.env.Settings.model_validate(env.settings)
+        self._ours, self._timeout = envs.is_ours(self.env), env.timeout
         self.rows = tasks.to_pylist()
         if not self.rows:
             raise UserError(f"{where}: no games in this table; make it again with tasks.train and tasks.eval above 0")
@@ -35,11 +84,52 @@ class Games:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def open(self, row: dict):
-        """A fresh episode of a game."""
-        return self._env.open_task(row, self._settings)
+    def can(self, capability: str) -> bool:
+        """Whether the environment has the capability (a name of `turncredit.envs.protocol.CAPABILITIES`)."""
+        return capability in self.env.capabilities
 
-    @property
-    def env(self) -> Environment:
-        """The environment."""
-        return self._env
+    def open(self, row: Mapping[str, Any]) -> Any:
+        """A fresh rollout of a game; its methods are plain functions, also where the environment's are coroutines."""
+        if self._ours:
+            return self.env.open_task(row, self._settings)  # type: ignore[misc]
+        return guard.open_guarded(self.env, row, self._settings, self._timeout)
+
+    def admissible(self, env: Any) -> Sequence[str]:
+        """The actions that are allowed now; none where the environment can't list them."""
+        return env.admissible() if self.can("admissible") else ()
+
+    def reset_each(self, running: Sequence[Any]) -> list[str]:
+        """The first observation of each; coroutines run concurrently."""
+        return [env.reset() for env in running] if self._ours else guard.call_each(running, "reset")
+
+    def step_each(self, running: Sequence[Any], actions: Sequence[str]) -> list[Step]:
+        """One action in each; coroutines run concurrently."""
+        if self._ours:
+            return [env.step(action) for env, action in zip(running, actions, strict=True)]
+        return guard.call_each(running, "step", actions)
+
+    def close_each(self, running: Sequence[Any]) -> None:
+        """Release environments that are given up; what goes wrong then is not reported, the reason is on its way."""
+        for env in running:
+            with suppress(Exception):
+                env.close()
+
+    def expert(self, env: Any, rng: np.random.Generator, skip: bool) -> Expert:
+        """The environment's expert at a rollout; `skip` is dropped where it can't forget a step."""
+        named = {"skip": skip} if self.env.takes_skip() else {}
+        assert self.env.expert is not None
+        if self._ours:
+            return self.env.expert(env, rng, **named)
+        return guard.GuardedExpert(guard.call_description(env, "expert", env, rng, **named), env)
+
+    def random_action(self, env: Any, rng: np.random.Generator) -> str:
+        """An action at random, for noise."""
+        if self._ours or self.env.random_command is None:
+            return self.env.random_action(env, rng)
+        return guard.call_description(env, "random_command", env, rng)
+
+    def slip(self, env: Any, rng: np.random.Generator) -> str:
+        """An admissible action that an agent might take by mistake."""
+        if self._ours or self.env.slip_command is None:
+            return self.env.slip(env, rng)
+        return guard.call_description(env, "slip_command", env, rng)

@@ -40,7 +40,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that sampled, the training games, and the turns."""
     path = plan.layout.path
     files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.agent_file}
+    return {**files, **plan.plugin_files}
 
 
 OUTPUTS = {"branches": "branches"}

@@ -8,6 +8,7 @@ from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings
 from turncredit.errors import UserError
 from turncredit.judges.rule import knows
+from turncredit.stages.capabilities import check_capabilities, credited
 
 
 def check(experiment: Experiment) -> None:
@@ -15,10 +16,11 @@ def check(experiment: Experiment) -> None:
     environment = envs.load(experiment.env.name)
     settings = validated(environment.Settings, experiment.env.settings, "env.settings")
     _check_agent(experiment)
+    check_capabilities(experiment, environment)
     for name, entry in experiment.define.items():
         if "values" in configured_method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
-    for name in _credited(experiment):
+    for name in credited(experiment):
         _check_columns(experiment, name)
         by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and not knows(environment.name):
@@ -28,12 +30,6 @@ def check(experiment: Experiment) -> None:
             )
         if "values" in configured_method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
-
-
-def _credited(experiment: Experiment) -> list[str]:
-    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
-    compared = experiment.audit_methods() if experiment.audit.rounds else ()
-    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
 
 def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]:

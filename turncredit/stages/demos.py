@@ -25,7 +25,7 @@ def config(plan: Plan, at: At) -> Config:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The training games."""
-    return {"tasks": plan.layout.path("tasks", split="train")}
+    return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
 
 
 OUTPUTS = {"demos": "demos"}

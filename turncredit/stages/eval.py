@@ -54,7 +54,7 @@ def operation(plan: Plan, at: At) -> int:
 def inputs(plan: Plan, at: At) -> Inputs:
     """The round's policy, and the held-out games."""
     policy = plan.layout.path("sft_policy") if at.method == SFT else plan.layout.path("policy", at.keys)
-    return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.agent_file}
+    return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.plugin_files}
 
 
 OUTPUTS = {"evals": "evals"}

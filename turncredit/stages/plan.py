@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from turncredit import envs
 from turncredit.config import Experiment, RolloutConfig
 from turncredit.credit import Method
 from turncredit.credit.configured import ask_of, configured_method
@@ -18,6 +19,7 @@ from turncredit.credit_models.settings import ModelSettings, model_settings, rep
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
+from turncredit.stages.capabilities import measures
 from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
@@ -73,6 +75,22 @@ class Plan:
         """The user's own file that defines the agent as the input `agent`, if it is one's own."""
         name = self.experiment.agent.name
         return {"agent": name.partition(".py")[0] + ".py"} if ".py" in name else {}
+
+    @cached_property
+    def environment_file(self) -> dict[str, str]:
+        """The user's own file that defines the environment as the input `environment`, if it is one's own."""
+        path = envs.environment_file(self.experiment.env.name)
+        return {"environment": str(path)} if path else {}
+
+    @cached_property
+    def plugin_files(self) -> dict[str, str]:
+        """The inputs of a job that plays: the files of an agent and an environment of one's own."""
+        return {**self.agent_file, **self.environment_file}
+
+    @cached_property
+    def measures(self) -> list[str]:
+        """Which of progress and distance rollouts record, because a method or an audit reads them."""
+        return sorted(measures(self.experiment, envs.load(self.experiment.env.name)))
 
     def labels_at(self, at: At, name: str) -> At:
         """The keys of the labels, on the turns of `at`, that the method `name` reads."""

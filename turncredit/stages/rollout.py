@@ -9,13 +9,17 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Environment, agent and sampling. How many processes share the work changes nothing and is left out."""
+    """Environment, agent, sampling, and what is measured on the way.
+
+    How many processes share the work changes nothing and is left out.
+    """
 
     env: EnvConfig
     agent: AgentConfig
     engine: str
     dtype: str
     rollout: RolloutConfig
+    measures: list[str]
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -27,6 +31,7 @@ def config(plan: Plan, at: At) -> Config:
         engine=whole.policy.engine,
         dtype=whole.policy.dtype,
         rollout=plan.sampling(at.policy).model_copy(update={"processes": 1}),
+        measures=plan.measures,
     )
 
 
@@ -37,7 +42,7 @@ def operation(plan: Plan, at: At) -> int:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that samples, and the training games."""
-    return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.agent_file}
+    return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files}
 
 
 OUTPUTS = {"turns": "turns"}
@@ -54,9 +59,9 @@ def run(job: Job) -> dict[str, float]:
     settings = config.rollout
     slots = min(settings.slots, settings.tasks * settings.group_size)
     player = Player(job.policy("policy"), config.agent, games, slots, processes=job.operation)
-    played = rollout(player, settings, seed=at.seed, round=at.round)
+    played = rollout(player, settings, seed=at.seed, round=at.round, measures=frozenset(config.measures))
     common = {
-        "env": config.env.name,
+        "env": games.env.name,
         "policy_id": policy_id(at.policy, at.seed, at.round - 1),
         "agent": player.agent.name,
         "seed": at.seed,

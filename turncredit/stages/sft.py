@@ -38,7 +38,7 @@ def config(plan: Plan, at: At) -> Config:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The base model and the demonstrations."""
-    return {"base": plan.layout.path("base"), "demos": plan.layout.path("demos"), **plan.agent_file}
+    return {"base": plan.layout.path("base"), "demos": plan.layout.path("demos"), **plan.plugin_files}
 
 
 OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}

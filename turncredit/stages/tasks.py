@@ -32,8 +32,8 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Nothing: games are generated, or taken from where the environment keeps them."""
-    return {}
+    """No table: games are generated, or taken from where the environment keeps them."""
+    return {**plan.environment_file}
 
 
 OUTPUTS = {"tasks": "tasks"}

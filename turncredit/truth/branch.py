@@ -127,7 +127,9 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     task = by_id.get(turns[0]["task_id"])
     if task is None:
         raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
-    checkpoints, replayed = restore.restore(lambda: games.open(task), agent, turns, where)
+    checkpoints, replayed = restore.restore(
+        lambda: games.open(task), agent, turns, where, goal=task["goal"], admissible=games.admissible
+    )
     return Branched(task, turns, checkpoints, replayed)
 
 

@@ -57,7 +57,7 @@ def _play_on(
 ) -> float:
     """The return of one continuation from the last of `checkpoints`, with what was seen at all of them in memory."""
     env = games.open(dict(task))
-    expert = games.env.expert(env, rng)
+    expert = games.expert(env, rng, skip=False)
     expert.observe(checkpoints[0].observation)
     for action, checkpoint in zip(actions, checkpoints[1:], strict=False):
         expert.observe(checkpoint.observation, action)
@@ -66,9 +66,10 @@ def _play_on(
     while True:
         action = expert.act()
         if rng.random() < noise:
-            action = games.env.random_action(env, rng)
+            action = games.random_action(env, rng)
         step = env.step(action)
         total += step.reward
         if step.done:
+            env.close()
             return total
         expert.observe(step.observation, action)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from turncredit.agents import Agent, Prompt
-from turncredit.envs.protocol import Env, State, Step
+from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.rollouts.play import Checkpoint
 
@@ -31,9 +31,17 @@ class Restored(NamedTuple):
 
 
 def restore(
-    open_env: Callable[[], Env], agent: Agent, turns: Sequence[Mapping[str, Any]], where: str = "turns"
+    open_env: Callable[[], Any],
+    agent: Agent,
+    turns: Sequence[Mapping[str, Any]],
+    where: str = "turns",
+    *,
+    goal: str,
+    admissible: Callable[[Any], Sequence[str]] = lambda env: env.admissible(),
 ) -> Restored:
     """Checkpoints of a recorded rollout, given a fresh `agent` and `turns`, its rows (`COLUMNS`) in order.
+
+    `goal` is the task's, and `admissible` lists what an environment allows now, for agents that show it.
 
     `replayed[t]` says that observations, prompts and actions up to turn t came out as recorded, and observations,
     rewards and end again when the rest was played from the restored state. The model's context holds the recorded
@@ -44,7 +52,7 @@ def restore(
     """
     env = open_env()
     seen = env.reset()
-    prompt = agent.open(env.goal, seen, env.admissible())
+    prompt = agent.open(goal, seen, admissible(env))
     checkpoints: list[Checkpoint] = []
     as_before: list[bool] = []
     context: list[int] = []
@@ -66,13 +74,15 @@ def restore(
         seen = step.observation
         context = [*context, *turn["response_ids"]]
         if not step.done:
-            prompt = agent.follow(turn["response_ids"], replace(parsed, action=turn["action"]), seen, env.admissible())
+            prompt = agent.follow(turn["response_ids"], replace(parsed, action=turn["action"]), seen, admissible(env))
+    env.close()
     env = open_env()
     onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
+    env.close()
     return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
 
 
-def _plays_on(env: Env, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
+def _plays_on(env: Any, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the recorded actions, played from the restored state, bring back what was recorded."""
     env.restore(state)
     for turn, following in pairwise([*turns, None]):

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from turncredit import envs
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
 from turncredit.files import write_json
@@ -56,6 +57,8 @@ class Description:
     def job(self) -> Job:
         """The stage's job."""
         module, at = load(self.stage), At.of(self.wildcards)
+        if ".py" in (name := self.config.get("env", {}).get("name", "")):
+            envs.load(name)  # one's own file: tables call the environment by the name that it declares
         operation = None
         if hasattr(module, "operation"):
             experiment = from_mapping(self.config)

@@ -1,0 +1,310 @@
+"""Environments of anybody's own: found, described, refused, guarded, and played side by side."""
+
+from __future__ import annotations
+
+import random
+import time
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.envs import own
+from turncredit import envs, plugins
+from turncredit.config import from_mapping
+from turncredit.envs import guard
+from turncredit.envs.environment import Environment
+from turncredit.envs.failures import PUBLISHED, FailureRule, replies
+from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
+from turncredit.envs.protocol import Step
+from turncredit.errors import UserError
+from turncredit.rollouts.tasks import split_rows
+from turncredit.stages.capabilities import check_capabilities, measures
+from turncredit.stages.checks import check
+
+COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
+
+# ---------------------------------------------------------------- found
+
+
+def test_ours_are_the_folders_of_the_package_and_need_no_table():
+    assert set(envs.builtin()) >= {"household", "searchqa", "webshop"}
+    assert envs.load("household") is HOUSEHOLD
+    assert envs.is_ours(HOUSEHOLD)
+    assert envs.find("alfworld") is HOUSEHOLD
+
+
+def test_an_environment_known_from_tables_only_can_be_judged_but_not_played():
+    assert envs.find("webshop").grammar() is not None
+    with pytest.raises(UserError, match="'webshop': only tables made elsewhere"):
+        envs.load("webshop")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Pretend that packages with these entry points are installed."""
+
+    def install(**points):
+        found = EntryPoints(EntryPoint(name, value, envs.GROUP) for name, value in points.items())
+        monkeypatch.setattr(plugins, "entry_points", lambda **_: found)
+        clear()
+
+    def clear():
+        plugins.installed.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    clear()
+
+
+def test_a_package_brings_an_environment_by_an_entry_point_and_cannot_replace_ours(installed):
+    installed(doors="tests.envs.own:ENVIRONMENT", household="tests.envs.own:ENVIRONMENT")
+    assert envs.load("doors") is own.ENVIRONMENT
+    assert not envs.is_ours(own.ENVIRONMENT)
+    assert envs.load("household") is HOUSEHOLD
+    assert "doors" in envs.playable()
+
+
+def test_a_broken_package_is_one_line_that_names_it(installed):
+    installed(broken="tests.envs.nothing_here:ENVIRONMENT", wrong="tests.envs.own:rows")
+    with pytest.raises(UserError, match=r"environment 'broken': .*nothing_here"):
+        envs.load("broken")
+    with pytest.raises(UserError, match="environment 'wrong': ENVIRONMENT is a function; describe"):
+        envs.load("wrong")
+    assert "broken" not in envs.playable()
+
+
+def test_a_file_of_ones_own_is_known_by_its_name_once_it_is_loaded():
+    counting = envs.load(COUNTING)
+    assert counting.name == "counting"
+    assert envs.find("counting") is counting
+    assert counting.capabilities == {"progress", "snapshot", "admissible", "expert", "tasks_by_seed"}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("x = 1", "has no ENVIRONMENT; describe"),
+        ("ENVIRONMENT = 3", "ENVIRONMENT is a int; describe"),
+        ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
+        ("from turncredit.envs.environment import Environment as E\nENVIRONMENT = E(name='a')", "it has no open_task"),
+        (
+            "from turncredit.envs.environment import Environment as E\nclass A:\n def step(self): ...\n"
+            "ENVIRONMENT = E(name='a', open_task=A)",
+            "A lacks reset, close of reset, step, close",
+        ),
+        (
+            "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import Doors\n"
+            "ENVIRONMENT = E(name='a', open_task=Doors)",
+            "has no tasks; give make_tasks or read_tasks",
+        ),
+        (
+            "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import rows\n"
+            "ENVIRONMENT = E(name='a', open_task=lambda row, settings: 1, make_tasks=rows)",
+            "give the class it returns as env_class",
+        ),
+    ],
+)
+def test_a_file_that_is_no_environment_is_one_line_that_says_why(tmp_path, text, error):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    with pytest.raises(UserError, match=error):
+        envs.load(str(path))
+
+
+def test_a_missing_file_and_a_misspelt_name_say_so(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        envs.load(str(tmp_path / "mine.py"))
+    with pytest.raises(UserError, match="did you mean 'household'"):
+        envs.load("househld")
+
+
+# ---------------------------------------------------------------- refused before any job
+
+
+def experiment(**changes):
+    plain = {"demos": {"noise": 0.0}, "methods": ["flat_grpo"], "audit": {"rounds": []}}
+    settings = {"env": {"name": COUNTING, "settings": {}}}
+    return from_mapping({**plain, **settings, "rounds": 2, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (
+            {"methods": ["oracle_progress"]},
+            "config: methods: 'oracle_progress' needs the environment's distance, which 'counting' does not have",
+        ),
+        (
+            {"audit": {"rounds": [1]}},
+            r"config: audit.methods: 'oracle_progress' needs the environment's distance, which 'counting' does not "
+            r"have \(the audit compares it unless audit.methods names others\)",
+        ),
+        ({"demos": {"skip": 0.1}}, "config: demos.skip: the expert of 'counting' can't forget a step; set it to 0"),
+    ],
+)
+def test_what_the_environment_lacks_is_refused_by_name(changes, error):
+    with pytest.raises(UserError, match=f"^{error}$"):
+        check(experiment(**changes))
+
+
+def test_what_the_environment_has_is_not_refused():
+    check(experiment(methods=["flat_grpo", "has_progressive", "scpo", "mgr_no_critic"]))
+    check(experiment(audit={"rounds": [1], "methods": ["flat_grpo", "has_progressive"]}))
+
+
+class Expert:
+    def __init__(self, env, rng): ...
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "error"),
+    [
+        ({}, {}, "demonstrations need the environment's expert"),
+        ({"methods": ["has_progressive"]}, {"expert": Expert}, "'has_progressive' needs the environment's progress"),
+        (
+            {"audit": {"rounds": [1], "methods": ["flat_grpo"]}},
+            {"expert": Expert},
+            "snapshot and restore, which 'doors'",
+        ),
+        ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
+        ({"demos": {"noise": 0, "slips": 0.1}}, {"expert": Expert}, "demos.slips: needs .* nor a slip_command"),
+        ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.settings.show_admissible to false"),
+        (
+            {
+                "methods": ["film"],
+                "define": {"film": {"base": "has_turnrd", "model": {"lambda_value": 0.5}}},
+            },
+            {"expert": Expert},
+            "'film' needs the environment's progress",
+        ),
+    ],
+)
+def test_the_least_environment_is_refused_what_it_cannot_do(changes, fields, error):
+    with pytest.raises(UserError, match=error):
+        check_capabilities(experiment(**changes), own.environment(own.Doors, **fields))
+
+
+# ---------------------------------------------------------------- measured on demand
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"methods": ["flat_grpo"]}, set()),
+        ({"methods": ["flat_grpo", "has_progressive"]}, {"progress"}),
+        ({"methods": ["oracle_progress"]}, {"distance"}),
+        ({"methods": ["flat_grpo"], "audit": {"rounds": [1]}}, {"progress", "distance"}),
+        ({"methods": ["n"], "define": {"n": {"credit": "examples/novelty.py"}}}, {"progress", "distance"}),
+        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": {"lambda_progress": 0.1}}}}, {"progress"}),
+        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd"}}}, set()),
+    ],
+)
+def test_only_what_is_read_is_measured(changes, wanted):
+    assert measures(tiny.experiment(**changes), HOUSEHOLD) == wanted
+
+
+# ---------------------------------------------------------------- guarded
+
+
+def played(kind, name, timeout=0.3):
+    env = guard.open_guarded(own.environment(kind), {"task_id": name, "goal": ""}, None, timeout)
+    env.reset()
+    env.step("open")
+    return env.step("open")
+
+
+@pytest.mark.parametrize("kind", [own.Faulty, own.FaultyLater])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("raises", r"step\(\) raised ValueError: the hinge broke"),
+        ("exits", r"step\(\) raised SystemExit: 3"),
+        ("hangs", r"step\(\) took longer than env.timeout, 0.3 s"),
+        ("says_a_number", r"step\(\) must return a Step\(.*\), not 7 of type int"),
+        ("sees_nothing", r"step\(\) must return a text as observation, not None of type NoneType"),
+        ("pays_in_words", r"step\(\) must return a finite number as reward, not 'much' of type str"),
+        ("pays_nan", r"step\(\) must return a finite number as reward, not nan"),
+        ("is_vaguely_done", r"step\(\) must return true or false as done, not 'perhaps'"),
+    ],
+)
+def test_what_goes_wrong_in_it_names_environment_task_and_turn(kind, name, error):
+    started = time.monotonic()
+    with pytest.raises(
+        UserError, match=f"environment '{kind.__name__.lower()}': {error}.* \\(task '{name}', turn 1\\)"
+    ):
+        played(kind, name)
+    assert time.monotonic() - started < 10, "a call that hangs is given up"
+
+
+def test_opening_making_tasks_and_the_expert_are_guarded_too():
+    def refuses(*_):
+        raise KeyError("no such room")
+
+    with pytest.raises(UserError, match=r"environment 'doors': open_task\(\) raised KeyError.* \(task 'a'\)"):
+        guard.open_guarded(Environment(name="doors", open_task=refuses), {"task_id": "a"}, None, None)
+    with pytest.raises(UserError, match=r"environment 'doors': make_tasks\(\) raised KeyError"):
+        split_rows(own.environment(own.Doors, make_tasks=refuses), "train", 2, 0, None)
+    env = guard.open_guarded(own.ENVIRONMENT, {"task_id": "a"}, None, None)
+    with pytest.raises(UserError, match=r"environment 'doors': expert.act\(\) raised AttributeError"):
+        guard.GuardedExpert(object(), env).act()
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        ([{"task_id": "a"}], "gave row 0 without a text 'goal'"),
+        ([{"task_id": 3, "goal": "x"}], "gave row 0 without a text 'task_id'"),
+        ([{"task_id": "a", "goal": "x"}] * 2, "gave the task_id 'a' twice"),
+        (["a"], "gave row 0 without"),
+    ],
+)
+def test_rows_that_are_none_are_refused(rows, error):
+    with pytest.raises(UserError, match=error):
+        split_rows(own.environment(own.Doors, make_tasks=lambda *_: rows), "train", 2, 0, None)
+
+
+def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():
+    env = own.environment(
+        own.Doors, make_tasks=None, read_tasks=lambda split, settings: own.rows(split, 20, 0, settings)
+    )
+    assert env.capabilities == {"tasks_from_files"}
+    one, again, other = (split_rows(env, "train", 5, seed, None) for seed in (0, 0, 1))
+    assert one == again
+    assert [row["task_id"] for row in one] != [row["task_id"] for row in other]
+    assert {key: one[0][key] for key in ("env", "split", "family", "source", "game")} == {
+        "env": "doors", "split": "train", "family": "doors", "source": "files", "game": "",
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- words, failures, actions at random
+
+
+def test_without_a_rule_an_action_has_failed_where_its_step_was_not_valid():
+    for valid in (True, False):
+        assert own.ENVIRONMENT.failed(Step("", 0.0, False, valid=valid)) == (not valid, not valid)
+    env = own.environment(own.Doors, failures=FailureRule(replies("locked"), replies("locked|creaks")))
+    assert env.failed(Step("it creaks", 0.0, False)) == (False, True)
+
+
+@pytest.mark.parametrize("reply", ["Nothing happens.", "You open the drawer 1.", "You are not carrying anything."])
+def test_the_households_rule_is_that_of_the_papers_on_its_own_texts(reply):
+    step = Step(reply, 0.0, False)
+    assert HOUSEHOLD.failed(step) == (PUBLISHED["hipif"](reply), PUBLISHED["mgr"](reply))
+    assert HOUSEHOLD.failed(step)[0] == PUBLISHED["scpo"](reply)
+
+
+def test_noise_takes_any_admissible_action_where_there_is_no_command_for_it():
+    class Two(own.Doors):
+        def admissible(self):
+            return ["open", "wait"]
+
+    env = own.environment(Two)
+    assert {env.random_action(Two({}, None), random.Random(seed)) for seed in range(9)} == {"open", "wait"}
+    assert not own.ENVIRONMENT.acts_at_random
+
+
+def test_settings_of_an_environment_without_any_are_closed():
+    with pytest.raises(UserError, match=r"unknown key 'env.settings.rooms'"):
+        check(from_mapping({"env": {"name": own.__file__, "settings": {"rooms": 3}}}))

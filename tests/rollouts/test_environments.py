@@ -1,0 +1,135 @@
+"""Rollouts of environments that are not the household: side by side, asynchronous, measured on demand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests import tiny
+from tests.envs import own
+from turncredit import envs, tables
+from turncredit.config import EnvConfig
+from turncredit.envs.household.native import NativeEnv
+from turncredit.errors import UserError
+from turncredit.policy.open import OpenPolicy
+from turncredit.rollouts.demos import make_demos
+from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.rollout import rollout, turn_table
+from turncredit.rollouts.tasks import Games, make_tasks
+from turncredit.stages.plan import Plan, load
+
+
+@pytest.fixture
+def games(monkeypatch):
+    """Games of one of the test environments, under the name `own`."""
+
+    def made(kind, count=16, timeout=5.0, **fields):
+        environment = own.environment(kind, **fields)
+        monkeypatch.setattr(envs, "load", lambda _: environment)
+        own.Doors.opened.clear()
+        config = EnvConfig(name="own", timeout=timeout)
+        return Games(config, make_tasks(config, "train", count, 0, key="tasks.train"))
+
+    return made
+
+
+@pytest.fixture
+def policy(world):
+    return OpenPolicy(world.path("sft_policy"), dtype="float32")
+
+
+def play(policy, games, slots=16):
+    player = Player(policy, tiny.experiment().agent, games, slots)
+    starts = [Start(row["task_id"], row["task_id"], row, number) for number, row in enumerate(games.rows)]
+    return player.play(starts, temperature=1.0)
+
+
+def test_the_steps_of_an_asynchronous_environment_overlap(games, policy):
+    """16 rollouts of three steps of 20 ms take 60 ms and what sampling takes, not 960."""
+    plain = games(own.Doors)
+    expected = play(policy, plain)
+    slow = games(own.Slow)
+    running = [slow.open(row) for row in slow.rows]
+    assert slow.reset_each(running) == ["a door"] * 16
+    started = time.monotonic()
+    steps = [slow.step_each(running, ["open"] * 16) for _ in range(3)]
+    assert time.monotonic() - started < 0.5 * 16 * 3 * 0.02
+    assert all(step.success for step in steps[-1])
+    found = play(policy, slow)
+    assert [[turn.response.ids for turn in one.turns] for one in found] == [
+        [turn.response.ids for turn in one.turns] for one in expected
+    ]
+
+
+@pytest.mark.parametrize("kind", [own.Doors, own.Slow])
+def test_every_environment_is_closed_when_it_has_ended(games, policy, kind):
+    played = play(policy, games(kind), slots=4)
+    assert all(len(one.turns) == 3 and one.success for one in played)
+    assert [env.closed for env in own.Doors.opened] == [True] * 16
+    assert {turn.failed for one in played for turn in one.turns} == {True}, "no action was 'open'"
+    assert {turn.progress for one in played for turn in one.turns} == {None}
+
+
+def test_environments_are_closed_when_one_of_them_goes_wrong(games, policy):
+    rows = [{"task_id": name, "goal": "pass three doors."} for name in ("fine", "raises")]
+    broken = games(own.Faulty, count=2, make_tasks=lambda *_: rows)
+    own.Faulty.fine = lambda self: own.Doors.step(self, "open")
+    with pytest.raises(UserError, match=r"step\(\) raised ValueError: the hinge broke \(task 'raises', turn 1\)"):
+        play(policy, broken)
+    assert all(env.closed for env in own.Doors.opened)
+
+
+class Opens:
+    def __init__(self, env, rng): ...
+
+    def observe(self, observation, action=None): ...
+
+    def act(self):
+        return "open"
+
+
+@pytest.mark.parametrize("kind", [own.Doors, own.Slow])
+def test_an_expert_of_ones_own_demonstrates(games, kind):
+    settings = tiny.experiment(demos={"count": 4, "noise": 0.0}).demos
+    table = make_demos(games(kind, expert=Opens), settings)
+    assert table.column("action").to_pylist() == ["open"] * 12
+    assert table.column("admissible").to_pylist() == [[]] * 12
+    assert set(table.column("success").to_pylist()) == {True}
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        (["flat_grpo"], (False, False)),
+        (["has_progressive"], (True, False)),
+        (["oracle_progress"], (False, True)),
+    ],
+)
+def test_progress_and_distance_are_computed_only_where_a_method_reads_them(
+    world, policy, monkeypatch, methods, expected
+):
+    calls = {"progress": 0, "distance": 0}
+
+    def counted(name, original):
+        def method(self):
+            calls[name] += 1
+            return original(self)
+
+        return method
+
+    for name in calls:
+        monkeypatch.setattr(NativeEnv, name, counted(name, getattr(NativeEnv, name)))
+    plan = Plan(tiny.experiment(methods=methods), world.plan.results)
+    config = load("rollout").config(plan, plan.turns_at(methods[0], 0, 1))
+    games = Games(config.env, tables.read(world.path("tasks", split="train"), "tasks"))
+    calls.update(progress=0, distance=0)
+    player = Player(policy, config.agent, games, 16)
+    played = rollout(player, config.rollout, seed=0, round=1, measures=frozenset(config.measures))
+    assert tuple(count > 0 for count in calls.values()) == expected
+    common = {"env": "household", "policy_id": "", "agent": "", "seed": 0, "temperature": 1.0}
+    table = turn_table(played, common)
+    assert tuple(table.column(name).null_count == 0 for name in calls) == expected
+    refused = [text == "Nothing happens." for text in table.column("next_observation").to_pylist()]
+    assert table.column("failed").to_pylist() == refused
+    assert any(refused)

@@ -1,0 +1,270 @@
+"""Environments that are not ours, guarded: whatever goes wrong in one is an error that names it, its task and its turn.
+
+Caught are exceptions, calls that take longer than `env.timeout`, and values of a wrong type. All calls are made by one
+thread that runs an asyncio loop: a call that hangs can be given up, and the coroutines of several rollouts' steps run
+concurrently. A call costs some 50 microseconds more; our own environments are called directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from typing import Any, NamedTuple
+
+from turncredit.envs.environment import Environment
+from turncredit.envs.protocol import Step
+from turncredit.errors import UserError
+
+_PATIENCE = 1.0
+"""Seconds beyond its time-out after which a call that does not even yield to the loop is given up."""
+
+
+class Guarded:
+    """One rollout's environment behind the guard; the same methods, all of them plain functions here."""
+
+    def __init__(self, env: Any, environment: Environment, task_id: str, timeout: float | None):
+        self.env, self.environment, self.task_id, self.timeout = env, environment, task_id, timeout
+        self.turn = 0
+
+    def reset(self) -> str:
+        """The environment's `reset`, a text."""
+        return call(self, "reset")
+
+    def step(self, action: str) -> Step:
+        """The environment's `step`."""
+        return call(self, "step", action)
+
+    def close(self) -> None:
+        """The environment's `close`."""
+        call(self, "close")
+
+    def progress(self) -> float:
+        """The environment's `progress`, a finite number."""
+        return call(self, "progress")
+
+    def distance(self) -> int:
+        """The environment's `distance`, a whole number."""
+        return call(self, "distance")
+
+    def oracle(self) -> list[str]:
+        """The environment's `oracle`."""
+        return call(self, "oracle")
+
+    def admissible(self) -> list[str]:
+        """The environment's `admissible`."""
+        return call(self, "admissible")
+
+    def snapshot(self) -> Any:
+        """The environment's `snapshot`, with the turn."""
+        return self.turn, call(self, "snapshot")
+
+    def restore(self, state: Any) -> None:
+        """The environment's `restore`."""
+        self.turn, inner = state
+        call(self, "restore", inner)
+
+    def __getattr__(self, name: str) -> Any:
+        """What only the environment's own expert knows of."""
+        return getattr(self.env, name)
+
+
+class GuardedExpert:
+    """An environment's expert behind the guard of the rollout that it plays."""
+
+    def __init__(self, expert: Any, guarded: Guarded):
+        self._expert, self._guarded = expert, guarded
+
+    def observe(self, observation: str, action: str | None = None) -> None:
+        """The expert's `observe`."""
+        _together([_Call(self._guarded, self._expert, "observe", (observation, action))])
+
+    def columns(self) -> dict[str, Any]:
+        """The expert's `columns`."""
+        return _together([_Call(self._guarded, self._expert, "columns", ())])[0]
+
+    def act(self) -> str:
+        """The expert's `act`, a text."""
+        return _together([_Call(self._guarded, self._expert, "act", ())])[0]
+
+
+class _Call(NamedTuple):
+    """A method of `owner` (an environment, its expert, its description), in the name of `guarded`."""
+
+    guarded: Guarded
+    owner: Any
+    method: str
+    arguments: tuple[Any, ...]
+
+    def where(self) -> str:
+        """Environment and method, for messages."""
+        owner = "expert." if self.method in ("observe", "act", "columns") else ""
+        return f"environment '{self.guarded.environment.name}': {owner}{self.method}()"
+
+    def when(self) -> str:
+        """Task and turn, for messages."""
+        if self.method in _ON_DESCRIPTION:
+            return f"(task '{self.guarded.task_id}')"
+        return f"(task '{self.guarded.task_id}', turn {self.guarded.turn})"
+
+
+_ON_DESCRIPTION = ("open_task", "expert", "random_command", "slip_command")
+
+
+def open_guarded(environment: Environment, row: Mapping[str, Any], settings: Any, timeout: float | None) -> Guarded:
+    """A fresh rollout of the task `row`, guarded. Raises UserError."""
+    guarded = Guarded(None, environment, str(row["task_id"]), timeout)
+    guarded.env = _together([_Call(guarded, environment, "open_task", (row, settings))])[0]
+    return guarded
+
+
+def call(guarded: Guarded, method: str, *arguments: Any) -> Any:
+    """What a method of the environment returns, checked. Raises UserError."""
+    return _together([_Call(guarded, guarded.env, method, arguments)])[0]
+
+
+def call_each(guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any]) -> list[Any]:
+    """`call` for several rollouts at once, each with its own arguments; coroutines run concurrently."""
+    rows = zip(*arguments, strict=True) if arguments else ((),) * len(guarded)
+    return _together([_Call(one, one.env, method, row) for one, row in zip(guarded, rows, strict=True)])
+
+
+def call_description(guarded: Guarded, method: str, *arguments: Any, **named: Any) -> Any:
+    """What a function of the environment's description (`expert`, `random_command`, ...) returns for this rollout."""
+    function = getattr(guarded.environment, method)
+    owner = _Bound(**{method: lambda *given: function(*given, **named)})
+    return _together([_Call(guarded, owner, method, arguments)])[0]
+
+
+class _Bound:
+    def __init__(self, **functions: Any):
+        self.__dict__.update(functions)
+
+
+# ---------------------------------------------------------------- the thread that calls
+
+
+class _Loop:
+    """A daemon thread with an asyncio loop; a call that never returns can't keep the process from ending."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.running: dict[int, tuple[_Call, float]] = {}
+        threading.Thread(target=self.loop.run_forever, name="environments", daemon=True).start()
+
+    def run(self, calls: Sequence[_Call]) -> list[Any]:
+        """The results of all calls, in order; raises what the first one that fails raises."""
+        future = asyncio.run_coroutine_threadsafe(self._all(calls), self.loop)
+        timeout = calls[0].guarded.timeout if calls else None
+        while not wait([future], None if timeout is None else timeout / 4).done:
+            self._give_up_hanging(timeout)
+        return future.result()
+
+    def _give_up_hanging(self, timeout: float | None) -> None:
+        """Raise for a call that has blocked the loop: its own time-out can't have come."""
+        for running, since in list(self.running.values()):
+            if timeout is not None and time.monotonic() - since > timeout + _PATIENCE:
+                _loops.pop(os.getpid(), None)  # the thread is lost; another call would wait behind this one
+                raise _took_too_long(running)
+
+    async def _all(self, calls: Sequence[_Call]) -> list[Any]:
+        return await asyncio.gather(*(self._one(one) for one in calls))
+
+    async def _one(self, made: _Call) -> Any:
+        self.running[id(made)] = made, time.monotonic()
+        deadline = asyncio.timeout(made.guarded.timeout)
+        try:
+            async with deadline:
+                result = getattr(made.owner, made.method)(*made.arguments)
+                if inspect.isawaitable(result):
+                    result = await result
+            return _checked(made, result)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:  # anything may go wrong in an environment of somebody else's
+            if isinstance(error, TimeoutError) and deadline.expired():
+                raise _took_too_long(made) from None
+            said = f": {' '.join(str(error).split())}" if str(error).strip() else ""
+            raise UserError(f"{made.where()} raised {type(error).__name__}{said} {made.when()}") from error
+        finally:
+            del self.running[id(made)]
+
+
+#: by process: a forked one has no thread
+_loops: dict[int, _Loop] = {}
+
+
+def _together(calls: Sequence[_Call]) -> list[Any]:
+    if os.getpid() not in _loops:
+        _loops[os.getpid()] = _Loop()
+    return _loops[os.getpid()].run(calls)
+
+
+def _took_too_long(made: _Call) -> UserError:
+    return UserError(
+        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; mend it or raise "
+        "env.timeout"
+    )
+
+
+# ---------------------------------------------------------------- what comes back
+
+
+def _checked(made: _Call, result: Any) -> Any:
+    """`result` as the protocol's type. Raises UserError where it is none."""
+    method = made.method
+    if method == "step":
+        result = _step(made, result)
+        made.guarded.turn += 1
+    elif method == "reset":
+        if not isinstance(result, str):
+            raise _wrong(made, "a text", result)
+        made.guarded.turn = 0
+    elif method in ("act", "random_command", "slip_command"):
+        if not isinstance(result, str):
+            raise _wrong(made, "a text", result)
+    elif method == "progress":
+        if not _is_number(result):
+            raise _wrong(made, "a finite number", result)
+        result = float(result)
+    elif method == "distance":
+        if not _is_number(result) or result != int(result):
+            raise _wrong(made, "a whole number", result)
+        result = int(result)
+    elif method in ("admissible", "oracle"):
+        if isinstance(result, str) or not isinstance(result, Sequence) or not all(isinstance(x, str) for x in result):
+            raise _wrong(made, "a list of texts", result)
+        result = list(result)
+    return result
+
+
+def _step(made: _Call, result: Any) -> Step:
+    if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
+        raise _wrong(made, "a Step(observation, reward, done, success, valid)", result)
+    step = Step(*result)
+    if not isinstance(step.observation, str):
+        raise _wrong(made, "a text as observation", step.observation)
+    if not _is_number(step.reward):
+        raise _wrong(made, "a finite number as reward", step.reward)
+    for name in ("done", "success", "valid"):
+        if type(getattr(step, name)).__name__ not in ("bool", "bool_"):  # Python's, or NumPy's
+            raise _wrong(made, f"true or false as {name}", getattr(step, name))
+    return Step(step.observation, float(step.reward), bool(step.done), bool(step.success), bool(step.valid))
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool | str) and math.isfinite(value)
+    except TypeError:
+        return False
+
+
+def _wrong(made: _Call, wanted: str, got: Any) -> UserError:
+    shown = repr(got)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return UserError(f"{made.where()} must return {wanted}, not {shown} of type {type(got).__name__} {made.when()}")

@@ -1,0 +1,67 @@
+"""What an experiment needs of its environment: capabilities, checked before any job; measures, recorded on demand."""
+
+from __future__ import annotations
+
+from turncredit import agents
+from turncredit.config import Experiment
+from turncredit.credit_models.settings import required_capabilities
+from turncredit.envs.environment import Environment
+from turncredit.envs.protocol import CAPABILITIES, MEASURES
+from turncredit.errors import UserError
+
+
+def credited(experiment: Experiment) -> list[str]:
+    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
+    compared = experiment.audit_methods() if experiment.audit.rounds else ()
+    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
+
+
+def measures(experiment: Experiment, environment: Environment) -> frozenset[str]:
+    """Which of `progress` and `distance` rollouts must record, because something in the experiment reads them.
+
+    These are the measures that a credited method or its learned model needs, and, where there is an audit, all that the
+    environment has: branches record the change of distance, pages show both. A method from a file of one's own may read
+    any column; it gets all that there are. Columns of other measures are null.
+    """
+    names = credited(experiment)
+    own_files = any(experiment.define[name].credit for name in names if name in experiment.define)
+    needed = {measure for name in names for measure in required_capabilities(experiment, name)}
+    if experiment.audit.rounds or own_files:
+        needed |= environment.capabilities
+    return frozenset(needed & set(MEASURES))
+
+
+def check_capabilities(experiment: Experiment, environment: Environment) -> None:
+    """Raise UserError, one line, where the experiment needs what the environment can't do."""
+
+    def lacks(capability: str) -> str:
+        return f"the environment's {CAPABILITIES[capability]}, which '{environment.name}' does not have"
+
+    have = environment.capabilities
+    for name in credited(experiment):
+        missing = [capability for capability in required_capabilities(experiment, name) if capability not in have]
+        if missing and name in experiment.methods:
+            raise UserError(f"config: methods: '{name}' needs {lacks(missing[0])}")
+        if missing:
+            listed = "" if experiment.audit.methods else " (the audit compares it unless audit.methods names others)"
+            raise UserError(f"config: audit.methods: '{name}' needs {lacks(missing[0])}{listed}")
+    if experiment.audit.rounds and "snapshot" not in have:
+        raise UserError(f"config: audit.rounds: branching needs {lacks('snapshot')}; set audit.rounds to []")
+    agent = agents.load(experiment.agent.name)
+    lists = agent.shows_admissible and experiment.agent.settings.get("show_admissible", True)
+    if lists and "admissible" not in have:
+        raise UserError(
+            f"config: agent: '{agent.name}' shows {lacks('admissible')}; set agent.settings.show_admissible to false"
+        )
+    demos = experiment.demos
+    if "expert" not in have:
+        raise UserError(f"config: demos: demonstrations need {lacks('expert')}")
+    for key, share, possible in (
+        ("noise", demos.noise, environment.acts_at_random),
+        ("slips", demos.slips, environment.slip_command is not None or "admissible" in have),
+    ):
+        if share and not possible:
+            command = {"noise": "random_command", "slips": "slip_command"}[key]
+            raise UserError(f"config: demos.{key}: needs {lacks('admissible')}, nor a {command}; set it to 0")
+    if demos.skip and not environment.takes_skip():
+        raise UserError(f"config: demos.skip: the expert of '{environment.name}' can't forget a step; set it to 0")
