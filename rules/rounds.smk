@@ -3,31 +3,33 @@
 # stay jobs of their own. A method's artifacts depend on what it reads, so methods that read alike share rules: one for
 # each block of rounds.
 #
-# Outputs are flagged `update`: Snakemake then leaves what a killed or failed job has made for the next try, which takes
-# from it what was made from what would make it now. That needs keep-incomplete (profiles/default, slurm/).
+# A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; of the
+# audited run, everything. That keeps the planning of thousands of runs short. All of it is flagged `update`: Snakemake
+# then leaves what a killed or failed job has made for the next try, which takes from it what was made from what would
+# make it now. That needs keep-incomplete (profiles/default, slurm/).
 
 
 from turncredit.workflow import rounds as fused
 
 
 def outputs_of_block(method, block):
-    """The artifacts of a block's stages, for all methods that read like `method`: method and seed stay wildcards."""
-    steps = fused.steps_of_block(PLAN, method, EXPERIMENT.seeds[0], block)
-    passing = fused.passing_policies(PLAN, method, EXPERIMENT.seeds[0], block)
+    """What other jobs read of a block, for all methods that are like `method`: method and seed stay wildcards."""
+    seed = EXPERIMENT.seeds[0]
+    passing = fused.passing_policies(PLAN, method, seed, block)
+    audited = method == EXPERIMENT.audit.run and EXPERIMENT.audit.rounds
     patterns = []
-    for stage, at in steps:
+    for stage, at in fused.steps_of_block(PLAN, method, seed, block):
         for kind in load(stage).OUTPUTS.values():
-            if (
-                layout.ARTIFACTS[kind].folder
-                and PLAN.layout.path(kind, at.keys) in passing
-            ):
+            last = kind == "policy" and at.round == block[-1]
+            if not (audited or last or stage == "invariants"):
+                continue
+            folder = layout.ARTIFACTS[kind].folder
+            if folder and PLAN.layout.path(kind, at.keys) in passing:
                 continue
             keys = {**at.keys, "method": "{method}", "seed": "{seed}"}
             keys["policy"] = "{method}" if at.policy == method else at.policy
             path = PLAN.layout.path(kind, keys)
-            patterns.append(
-                update(directory(path) if layout.ARTIFACTS[kind].folder else path)
-            )
+            patterns.append(update(directory(path) if folder else path))
     return patterns
 
 
@@ -63,7 +65,7 @@ BLOCK_PARTS = {}
 ALIKE = {}
 if FUSED:
     for method, _ in EXPERIMENT.runs():
-        first = [
+        first = [method if method == EXPERIMENT.audit.run else ""] + [
             (stage, str(at).replace(method, "{method}"))
             for stage, at in fused.steps_of_block(
                 PLAN, method, 0, range(1, min(EXPERIMENT.rounds, 2) + 1)
