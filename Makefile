@@ -76,7 +76,7 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow and not reference" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference" --hypothesis-profile fast
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py

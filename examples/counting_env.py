@@ -1,14 +1,10 @@
-"""An environment of one's own: count from a number to another in words. `env.name: examples/counting_env.py`.
-
-Only `reset`, `step` and `close` are needed. `progress`, `snapshot`/`restore`, `admissible` and the expert are what
-this one offers beyond that; a method that needs the exact `distance` is refused before any job.
-"""
+"""An environment of one's own: count upwards in words.   snakemake --cores 1 --configfile examples/counting.yaml"""
 
 from __future__ import annotations
 
 import random
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
@@ -18,14 +14,14 @@ NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 class Settings(BaseModel):
-    """`env.settings` of the configuration."""
+    """`env.settings`: how far to count, and after how many actions a rollout ends."""
 
-    longest: int = Field(4, ge=1, le=9, description="how far to count")
-    horizon: int = Field(8, ge=1, description="actions until a rollout ends")
+    longest: int = 4
+    horizon: int = 8
 
 
 class Counting:
-    """One rollout. The right action is always the next number; any other is refused."""
+    """One rollout: the right action is the next number. Only `reset`, `step` and `close` must be there."""
 
     def __init__(self, row: dict, settings: Settings):
         self.first, self.last = (NUMBERS.index(word) for word in row["game"].split())
@@ -36,56 +32,53 @@ class Counting:
         return f"you are at {NUMBERS[self.at]}"
 
     def step(self, action: str) -> Step:
-        self.turn += 1
-        valid = action in NUMBERS and NUMBERS.index(action) == self.at + 1
-        self.at += valid
+        valid = action == NUMBERS[self.at + 1]
+        self.at, self.turn = self.at + valid, self.turn + 1
         won = self.at == self.last
         seen = f"you are at {NUMBERS[self.at]}" if valid else "that is not the next number"
         return Step(seen, float(won), won or self.turn == self.horizon, success=won, valid=valid)
 
     def close(self) -> None: ...
 
-    def progress(self) -> float:
+    def progress(self) -> float:  # for has_progressive
         return (self.at - self.first) / (self.last - self.first)
 
-    def snapshot(self) -> tuple[int, int]:
+    def snapshot(self) -> tuple[int, int]:  # for audits
         return self.at, self.turn
 
     def restore(self, state: tuple[int, int]) -> None:
         self.at, self.turn = state
 
-    def admissible(self) -> list[str]:
+    def admissible(self) -> list[str]:  # for agents that list actions, and for noise
         return NUMBERS
 
 
 class Expert:
-    """Says the next number after the last one that it has seen."""
+    """Says the number after the last one that it has seen."""
 
-    def __init__(self, env: Counting, rng: object):
-        self.at = 0
+    def __init__(self, env: Counting, rng: random.Random): ...
 
     def observe(self, observation: str, action: str | None = None) -> None:
         word = observation.rsplit(maxsplit=1)[-1]
         self.at = NUMBERS.index(word) if word in NUMBERS else self.at
 
     def act(self) -> str:
-        return NUMBERS[min(self.at + 1, 9)]
+        return NUMBERS[self.at + 1]
 
 
 def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[dict]:
-    """`count` games; the same for the same seed, and the first ones of a larger count."""
+    """`count` games, the same for the same seed; a larger count adds games at the end."""
     rng, rows = random.Random(f"{split} {seed}"), []
     for number in range(count):
-        first = rng.randrange(0, 10 - settings.longest)
+        first = rng.randrange(10 - settings.longest)
         last = first + rng.randint(1, settings.longest)
-        goal = f"count to {NUMBERS[last]}."
-        rows.append({"task_id": f"{split}-{number}", "goal": goal, "game": f"{NUMBERS[first]} {NUMBERS[last]}"})
+        goal, game = f"count to {NUMBERS[last]}.", f"{NUMBERS[first]} {NUMBERS[last]}"
+        rows.append({"task_id": f"{split}-{number}", "goal": goal, "game": game})
     return rows
 
 
 ENVIRONMENT = Environment(
     name="counting",
-    summary="count upwards in words",
     Settings=Settings,
     open_task=Counting,
     make_tasks=make_tasks,

@@ -89,6 +89,7 @@ def test_ids_may_be_numbers_and_turns_of_any_integer_type(paths):
     assert (scored.groups, len(scored)) == (6, 240)
 
 
+@pytest.mark.slow
 def test_the_bias_by_role_is_told_where_labels_are_given(paths, tmp_path):
     turns = pq.read_table(paths["turns"])
     roles = pa.array(["D" if turn % 3 else None for turn in turns.column("turn").to_pylist()])
@@ -173,6 +174,7 @@ def test_a_method_given_twice_is_refused(paths):
         reading.load(paths["turns"], [paths["credits"], paths["credits"]], paths["branches"])
 
 
+@pytest.mark.slow
 def test_turns_without_credit_are_left_out_and_said(paths):
     change(paths["credits"], lambda columns: {name: column[20:] for name, column in columns.items()})
     done = command(paths)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from tests.pipeline.test_dag import TINY, counts
 from turncredit import tables
 from turncredit.config import from_mapping, load, merge
 from turncredit.errors import UserError
+from turncredit.layout import ARTIFACTS
 from turncredit.stages import checks
 
 ROOT = Path(__file__).resolve().parents[2]
-AUDIT = "results/tiny/audit/flat_grpo/seed0"
-RUN = "results/tiny/runs/turn_value/seed0"
-OWN = AUDIT.replace("flat_grpo", "turn_value")
+#: what only an audit runs
+OF_AUDITS = {"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"}
 #: two rounds of a run that is audited by a closed-form method, a learned one and a critic
 AUDITED = (
     "--config",
@@ -30,50 +29,51 @@ AUDITED = (
 MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
 
 
-def credits_by_name(*methods: str, rounds: tuple[int, ...] = (1, 2), run: str = AUDIT) -> list[str]:
-    """The audit's credits of these methods."""
-    return [f"{run}/round{round:02d}/credits/{method}.parquet" for round in rounds for method in methods]
+def credits_on(run: str, *methods: str, rounds: tuple[int, ...] = (1, 2)) -> list[str]:
+    """The credits of these methods on the turns of a run."""
+    turns = [tiny.keys(run, round=round) for round in rounds]
+    return [tiny.LAYOUT.path("credits", keys, method=method) for keys in turns for method in methods]
 
 
 def test_without_audited_rounds_nothing_is_audited(snakemake):
-    jobs = counts(snakemake("-n", *TINY))
-    assert not [rule for rule in jobs if rule.startswith("audit") or rule == "branch"]
+    assert not OF_AUDITS & set(counts(snakemake("-n", *TINY)))
 
 
 def test_an_audit_adds_each_methods_credit_on_the_runs_rollouts_and_no_run(snakemake):
     plain = counts(snakemake("-n", *TINY))
     audit = "audit={rounds: [1, 2], methods: [flat_grpo, gigpo, triage, turn_value, ppo]}"
     jobs = counts(snakemake("-n", *TINY, "--config", audit))
-    assert jobs["audit_credit"] == 2 * 5
-    assert jobs["audit_model"] == jobs["audit_values"] == 2 * 2
-    assert (jobs["hiddens_sft"], jobs["audit_hiddens"]) == (1, 1)
-    assert (jobs["label_sft"], jobs["label"]) == (1, 1)
-    for rule in ("rollout", "rollout_sft", "update", "eval", "credit"):
+    assert jobs["credit"] - plain["credit"] == 2 * 4  # flat_grpo's own credit is there already
+    assert jobs["credit_model"] == jobs["values"] == 2 * 2
+    assert jobs["hiddens"] == jobs["label"] == 2
+    for rule in ("rollout", "update", "eval"):
         assert jobs[rule] == plain[rule], rule
 
 
 def test_models_of_rounds_that_are_not_audited_are_made_for_those_that_are(snakemake):
     late = "audit={rounds: [3], methods: [flat_grpo, turn_value, ppo]}"
-    targets = credits_by_name("flat_grpo", "turn_value", "ppo", rounds=(3,))
+    targets = credits_on("flat_grpo", "flat_grpo", "turn_value", "ppo", rounds=(3,))
     jobs = counts(snakemake("-n", *targets, *TINY, "--config", "rounds=3", "tasks={eval: 12}", late))
-    assert jobs["audit_model"] == 2 * 3
-    assert jobs["audit_values"] == 1 + 3
-    assert jobs["audit_credit"] == 1 + 1 + 3  # a critic learns from its own credits of the rounds before
-    assert jobs["audit_hiddens"] == 2  # round 1's are the SFT policy's rollouts', which the runs share
+    assert jobs["credit_model"] == 2 * 3
+    assert jobs["values"] == 1 + 3
+    # The run learned from its own credit in three rounds; a critic learns from its own of the rounds before.
+    assert jobs["credit"] == 3 + 1 + 3
+    assert jobs["hiddens"] == 3
 
 
 def test_a_model_may_read_the_policy_of_the_round(snakemake):
     define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
-    target = f"{AUDIT}/round02/credits/mine.parquet"
-    run = snakemake("-n", target, *TINY, "--config", define)
-    assert f"{AUDIT}/round02/hiddens_current_action.parquet" in run.stdout + run.stderr
-    assert counts(run)["audit_hiddens"] == 1
+    run = snakemake("-n", *credits_on("flat_grpo", "mine", rounds=(2,)), *TINY, "--config", define)
+    second = tiny.path("hiddens", "flat_grpo", round=2, read="current", point="action")
+    for path in (second, tiny.path("hiddens", read="sft", point="action")):
+        assert path in run.stdout + run.stderr
+    assert counts(run)["hiddens"] == 2
 
 
 def test_the_target_audit_asks_for_the_audit_alone(snakemake):
     audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
     jobs = counts(snakemake("-n", "audit", *TINY, "--config", audit))
-    assert jobs["audit_credit"] == 2
+    assert jobs["credit"] == 1 + 2  # the run learned from its first round
     assert not {"report", "track", "eval"} & set(jobs)
 
 
@@ -142,48 +142,51 @@ def audited(pipeline, tmp_path_factory) -> Path:
 
 
 def arguments(mine: str = MINE) -> list[str]:
-    """Run the audit of turn_value, and that run's own credit of both rounds."""
-    return ["--cores", "2", *TINY, *AUDITED, mine, "--", "audit", f"{RUN}/round02/credits.parquet"]
+    """Run the audit of turn_value."""
+    return ["--cores", "2", *TINY, *AUDITED, mine, "--", "audit"]
 
 
 def tables_of(folder: Path) -> dict[str, float]:
-    """When each of the audit's and the run's tables was written."""
+    """When each table was written."""
     found = sorted((folder / "results" / "tiny").rglob("*.parquet"))
     return {str(path.relative_to(folder)): path.stat().st_mtime for path in found}
 
 
 @pytest.mark.slow
-def test_the_audit_of_a_learned_methods_own_run_gives_the_credit_that_the_run_learned_from(audited):
-    for name in ("round01", "round02"):
-        own = audited / RUN / name / "credits.parquet"
-        again = audited / OWN / name / "credits" / "turn_value.parquet"
-        assert own.read_bytes() == again.read_bytes()
-    assert tables.read(own, "credits").column("value").null_count == 0
+def test_the_audited_credit_of_the_runs_own_method_is_the_file_that_the_run_learned_from(audited):
+    own = credits_on("turn_value", "turn_value")
+    assert [str(path.relative_to(audited)) for path in sorted(audited.rglob("credits/turn_value.parquet"))] == sorted(
+        own
+    )
+    assert tiny.job_inputs(audited, "update", "turn_value")["credits"] == own[0]
+    for round, path in enumerate(own, start=1):
+        assert path in tiny.job_inputs(audited, "fidelity", "turn_value", round=round)["credits"]
+    assert tables.read(audited / own[1], "credits").column("value").null_count == 0
 
 
 @pytest.mark.slow
 def test_every_method_credits_the_same_turns_and_a_critic_learns_from_its_own_credits_of_them(audited):
-    root = audited / OWN
-    turns = tables.read(audited / RUN / "round02/rollouts/turns.parquet", "turns")
-    for method in ("mine", "turn_value", "ppo"):
-        credits = tables.read(root / "round02/credits" / f"{method}.parquet", "credits")
+    methods = ("mine", "turn_value", "ppo")
+    turns = tables.read(audited / tiny.path("turns", "turn_value", round=2), "turns")
+    for method, path in zip(methods, credits_on("turn_value", *methods, rounds=(2,)), strict=True):
+        credits = tables.read(audited / path, "credits")
         assert set(credits.column("method").to_pylist()) == {method}
         assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
-    job = json.loads((audited / "results/tiny/logs/audit/turn_value-seed0-round02-model-ppo.job.json").read_text())
-    assert job["input"]["credits"] == [f"{OWN}/round01/credits/ppo.parquet"]
-    assert job["input"]["previous"] == f"{OWN}/round01/models/ppo"
-    assert job["input"]["turns"] == ["results/tiny/sft/rollouts/t4k4T1.0/seed0/turns.parquet"]
+    read = tiny.job_inputs(audited, "credit_model", "ppo", round=2, policy="turn_value")
+    assert read["credits"] == [tiny.path("credits", "ppo")]
+    assert read["previous"] == [tiny.path("model", "ppo")]
+    assert read["turns"] == [tiny.path("turns")]
 
 
 @pytest.mark.slow
 def test_an_audited_round_has_truth_credit_fidelity_gradients_leaks_invariants_and_pages(audited):
-    for number in ("01", "02"):
-        root = audited / OWN / f"round{number}"
-        for name in ("branches", "fidelity", "gradients", "leaks", "invariants"):
-            assert tables.read(root / f"{name}.parquet", name).num_rows > 0, name
-        assert "<script" in (root / "pages" / "index.html").read_text()
-    compared = set(tables.read(root / "fidelity.parquet", "fidelity").column("method").to_pylist())
-    assert compared == {"mine", "turn_value", "ppo"}
+    for round in (1, 2):
+        for name in ("branches", "fidelity", "gradients", "leaks", "rollout_invariants"):
+            path = audited / tiny.path(name, "turn_value", round=round)
+            assert tables.read(path, ARTIFACTS[name].schema).num_rows > 0, name
+        assert "<script" in (audited / tiny.path("pages", "turn_value", round=round)).read_text()
+        fidelity = tables.read(audited / tiny.path("fidelity", "turn_value", round=round), "fidelity")
+        assert set(fidelity.column("method").to_pylist()) == {"mine", "turn_value", "ppo"}
 
 
 @pytest.mark.slow
@@ -204,6 +207,8 @@ def test_a_changed_parameter_of_a_method_repeats_its_credit_and_what_compares_it
     assert run.returncode == 0, run.stdout + run.stderr
     changed = {name for name, time in tables_of(tmp_path).items() if before.get(name) != time}
     compare = {
-        f"{OWN}/round{n}/{name}.parquet" for n in ("01", "02") for name in ("fidelity", "gradients", "invariants")
+        tiny.path(name, "turn_value", round=round)
+        for round in (1, 2)
+        for name in ("fidelity", "gradients", "rollout_invariants")
     }
-    assert changed == {*credits_by_name("mine", run=OWN), *compare}
+    assert changed == {*credits_on("turn_value", "mine"), *compare}

@@ -34,12 +34,11 @@ def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(sna
     )
     runs, rounds = 2 * 3, 3
     assert jobs == {
-        **dict.fromkeys(("resolved_config", "demos", "base", "sft", "report", "track"), 1),
+        **dict.fromkeys(("config", "demos", "base", "sft", "report", "track"), 1),
         "tasks": 2,
-        "eval_sft": rounds,
-        "rollout_sft": 3,
-        "rollout": runs * (rounds - 1),
-        **dict.fromkeys(("credit", "update", "eval"), runs * rounds),
+        "rollout": 3 + runs * (rounds - 1),  # a seed's first rollouts are shared by all methods
+        **dict.fromkeys(("credit", "update"), runs * rounds),
+        "eval": (1 + runs) * rounds,  # the SFT policy's, and each run's
         "invariants": runs,
     }
 
@@ -49,15 +48,14 @@ def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake)
     jobs = counts(
         snakemake("-n", *TINY, "--config", define, "methods=[flat_grpo,hot,rloo]", "tracking={enabled: false}")
     )
-    assert jobs["rollout_sft"] == 2
-    assert jobs["rollout"] == 3
+    assert jobs["rollout"] == 2 + 3  # two ways to sample in round 1, and each run's round 2
     assert "track" not in jobs
 
 
 def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
     several = ("--config", "seeds=[0,1,2]", "methods=[flat_grpo,rloo]", "tracking={enabled: false}")
     whole = counts(snakemake("-n", *TINY, *several))
-    part = counts(snakemake("-n", "results/tiny/report/index.html", *TINY, *several, "--batch", "report=1/3"))
+    part = counts(snakemake("-n", tiny.path("report"), *TINY, *several, "--batch", "report=1/3"))
     assert "report" not in part
     for rule in ("invariants", "update", "credit", "eval"):
         assert 0 < part[rule] <= whole[rule] / 2, rule  # a third, and a run that a border falls in
@@ -66,22 +64,22 @@ def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
 def test_only_evaluated_rounds_are_evaluated_and_the_last_three_always(snakemake):
     jobs = counts(snakemake("-n", *TINY, "--config", "rounds=8", "eval={every: 3}", "tasks={eval: 16}"))
     rounds = 4  # 3, 6, 7 and 8
-    assert (jobs["eval_sft"], jobs["eval"], jobs["update"]) == (rounds, 2 * rounds, 2 * 8)
+    assert (jobs["eval"], jobs["update"]) == ((1 + 2) * rounds, 2 * 8)
 
 
 def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_the_list(snakemake):
-    jobs = counts(snakemake("-n", "results/tiny/runs/rloo/seed5/round02/credits.parquet", *TINY))
+    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", seed=5, round=2), *TINY))
     assert jobs == {
         "tasks": 1,
-        **dict.fromkeys(("demos", "base", "sft", "rollout_sft", "update", "rollout"), 1),
-        "credit": 2,
+        **dict.fromkeys(("demos", "base", "sft", "update"), 1),
+        **dict.fromkeys(("rollout", "credit"), 2),
     }
 
 
 def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
     long = ("rounds=101", "eval={every: 101}", "tasks={eval: 12}")
-    jobs = counts(snakemake("-n", "results/tiny/runs/rloo/seed0/round101/credits.parquet", *TINY, "--config", *long))
-    assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (100, 100, 101)
+    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", round=101), *TINY, "--config", *long))
+    assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (101, 100, 101)
 
 
 @pytest.mark.parametrize(

@@ -51,59 +51,47 @@ def copy(pipeline, finished, tmp_path) -> Path:
     return tmp_path
 
 
-def job(folder: Path, name: str) -> dict:
-    return json.loads((folder / "results" / "tiny" / "logs" / f"{name}.job.json").read_text())
-
-
 def test_every_artifact_is_there_and_follows_its_schema(finished):
-    root = finished / "results" / "tiny"
-    wanted = {
-        "tasks": ["tasks/train.parquet", "tasks/eval.parquet"],
-        "demos": ["demos/demos.parquet"],
-        "sft_log": ["sft/log.parquet"],
-        "turns": ["sft/rollouts/t4k4T1.0/seed0/turns.parquet"],
-        "evals": ["sft/evals/round01.parquet", "sft/evals/round02.parquet"],
-    }
-    for method in ("flat_grpo", "has_progressive"):
-        for number in ("01", "02"):
-            run = f"runs/{method}/seed0/round{number}"
-            for name in ("credits", "updates", "evals"):
-                wanted.setdefault(name, []).append(f"{run}/{name}.parquet")
-            assert (root / run / "policy" / "model.safetensors").exists()
-        wanted["turns"].append(f"runs/{method}/seed0/round02/rollouts/turns.parquet")
-    for name, paths in wanted.items():
-        for path in paths:
-            assert tables.read(root / path, name).num_rows > 0, path
-            assert tables.metadata(root / path)["config_hash"], path
-    assert (root / "report" / "index.html").stat().st_size > 1000
-    assert json.loads((root / "config.json").read_text())["rounds"] == 2
+    methods, rounds = ("flat_grpo", "has_progressive"), (1, 2)
+    wanted = [("tasks", tiny.path("tasks", split=split)) for split in ("train", "eval")]
+    wanted += [(name, tiny.path(name)) for name in ("demos", "sft_log")]
+    wanted += [("evals", tiny.path("evals", "sft", round=round)) for round in rounds]
+    for method in methods:
+        for round in rounds:
+            wanted += [
+                (name, tiny.path(name, method, round=round)) for name in ("turns", "credits", "updates", "evals")
+            ]
+            assert (finished / tiny.path("policy", method, round=round) / "model.safetensors").exists()
+    for name, path in wanted:
+        assert tables.read(finished / path, name).num_rows > 0, path
+        assert tables.metadata(finished / path)["config_hash"], path
+    assert (finished / tiny.path("report")).stat().st_size > 1000
+    assert json.loads((finished / tiny.path("config")).read_text())["rounds"] == 2
 
 
 def test_methods_share_the_first_rollouts_and_each_round_reads_the_one_before(finished):
-    root = "results/tiny"
+    sft = tiny.path("sft_policy")
     for method in ("flat_grpo", "has_progressive"):
-        run = f"{root}/runs/{method}/seed0"
         first, second = (
-            {
-                stage: job(finished, f"{stage}/{method}-seed0-round{n}")["input"]
-                for stage in ("credit", "update", "eval")
-            }
-            for n in ("01", "02")
+            {stage: tiny.job_inputs(finished, stage, method, round=round) for stage in ("credit", "update", "eval")}
+            for round in (1, 2)
         )
-        assert (
-            first["credit"]["turns"] == first["update"]["turns"] == f"{root}/sft/rollouts/t4k4T1.0/seed0/turns.parquet"
-        )
-        assert first["update"]["policy"] == first["update"]["reference"] == f"{root}/sft/policy"
-        assert job(finished, f"rollout/{method}-seed0-round02")["input"]["policy"] == f"{run}/round01/policy"
-        assert second["credit"]["turns"] == f"{run}/round02/rollouts/turns.parquet"
-        assert second["update"]["policy"] == f"{run}/round01/policy"
-        assert second["update"]["reference"] == f"{root}/sft/policy"
-        assert second["eval"]["policy"] == f"{run}/round02/policy"
+        assert first["credit"]["turns"] == first["update"]["turns"] == tiny.path("turns")
+        assert first["update"]["policy"] == first["update"]["reference"] == sft
+        learned, turns = tiny.path("policy", method), tiny.path("turns", method, round=2)
+        assert tiny.job_inputs(finished, "rollout", method, round=2)["policy"] == learned
+        assert second["credit"]["turns"] == turns
+        assert second["update"]["policy"] == learned
+        assert second["update"]["reference"] == sft
+        assert second["eval"]["policy"] == tiny.path("policy", method, round=2)
 
 
 def test_metrics_say_how_long_a_stage_took_and_how_much_memory(finished):
     files = list((finished / "results" / "tiny").rglob("metrics/*.json"))
-    assert len(files) == 2 + 1 + 1 + 1 + 2 + 1 + 2 * (2 + 2 + 2 + 1 + 1) + 1
+    shared = {"config": 1, "tasks": 2, "demos": 1, "base": 1, "sft": 1, "rollout": 1, "report": 1, "track": 1}
+    run = {"rollout": 1, "credit": 2, "update": 2, "eval": 2, "invariants": 1}
+    of_sft = {"eval": 2}
+    assert len(files) == sum(shared.values()) + 2 * sum(run.values()) + sum(of_sft.values())
     for path in files:
         measured = json.loads(path.read_text())
         assert 0 < measured["wall_s"] < 600, path
@@ -117,7 +105,7 @@ def test_nothing_is_left_to_do_after_a_finished_run(pipeline, finished):
 
 def test_plain_processes_make_the_same_bytes(pipeline, finished, tmp_path):
     pipeline.link(tmp_path)
-    target = "results/tiny/runs/has_progressive/seed0/round01/evals.parquet"
+    target = tiny.path("evals", "has_progressive")
     run = pipeline.run(tmp_path, "--cores", "1", target, *TINY[2:], "--config", "launcher=plain")
     assert run.returncode == 0, run.stdout + run.stderr
     warm, plain = artifacts(finished), artifacts(tmp_path)
@@ -158,10 +146,10 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(pipeline,
 
 
 def test_a_job_is_repeated_by_hand_from_its_own_description(pipeline, copy):
-    path = copy / "results/tiny/runs/has_progressive/seed0/round01/credits.parquet"
+    path = copy / tiny.path("credits", "has_progressive")
     before = path.read_bytes()
     path.unlink()
-    described = "results/tiny/logs/credit/has_progressive-seed0-round01.job.json"
+    described = tiny.description("credit", "has_progressive")
     run = pipeline.python(copy, "workflow_scripts/credit.py", described)
     assert run.returncode == 0, run.stderr
     assert path.read_bytes() == before
@@ -172,19 +160,22 @@ def test_a_job_is_repeated_by_hand_from_its_own_description(pipeline, copy):
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a readable Parquet file"),
         (lambda path: pq.write_table(pq.read_table(path).drop_columns(["reward"]), path), "'reward', which is missing"),
-        (lambda path: shutil.copy(path.parents[3] / "log.parquet", path), "is a 'sft_log' table, not a 'turns' table"),
+        (
+            lambda path: shutil.copy(path.parents[4] / "sft" / "log.parquet", path),
+            "is a 'sft_log' table, not a 'turns' table",
+        ),
     ],
 )
 def test_a_damaged_table_is_named_with_the_stage_and_leaves_no_output(pipeline, copy, damage, said):
-    turns = copy / "results/tiny/sft/rollouts/t4k4T1.0/seed0/turns.parquet"
+    turns = copy / tiny.path("turns")
     damage(turns)
     os.utime(turns, (time.time() + 2, time.time() + 2))
-    target = "results/tiny/runs/flat_grpo/seed0/round01/credits.parquet"
+    target = tiny.path("credits", "flat_grpo")
     run = pipeline.run(copy, "--cores", "1", target, *TINY[2:], "--config", "launcher=plain")
     assert run.returncode != 0
     lines = [line for line in run.stderr.splitlines() if said in line]
     assert lines
-    assert lines[0].startswith("credit flat_grpo seed0 round01: results/tiny/sft/rollouts/t4k4T1.0/seed0/turns.parquet")
+    assert lines[0].startswith(f"credit {tiny.SHARED} flat_grpo seed0 round01: {tiny.path('turns')}")
     assert "Traceback" not in run.stderr
     assert not (copy / target).exists()
 
@@ -192,7 +183,7 @@ def test_a_damaged_table_is_named_with_the_stage_and_leaves_no_output(pipeline, 
 @pytest.mark.parametrize(
     ("change", "again"),
     [
-        ("eval={games: 3}", {"eval_sft", "eval", "invariants"}),
+        ("eval={games: 3}", {"eval", "invariants"}),
         ("update={lr: 0.002}", {"rollout", "credit", "update", "eval", "invariants"}),
         ("rounds=1", {"invariants"}),  # they are checked over all rounds that the run has
         ("methods=[flat_grpo]", set()),
@@ -204,13 +195,7 @@ def test_a_change_of_the_configuration_runs_again_what_reads_it_and_nothing_else
     run = pipeline.run(finished, "-n", *TINY, "--config", change)
     assert run.returncode == 0, run.stdout + run.stderr
     table = run.stdout.partition("Job stats:\n")[2].partition("\n\n")[0]
-    rules = {line.split()[0] for line in table.splitlines()[2:]} - {
-        "all",
-        "total",
-        "resolved_config",
-        "report",
-        "track",
-    }
+    rules = {line.split()[0] for line in table.splitlines()[2:]} - {"all", "total", "config", "report", "track"}
     assert rules == again
 
 
@@ -227,7 +212,7 @@ def test_with_keep_policies_last_only_the_last_policy_stays_and_nothing_is_made_
     options = (*TINY, "--config", "keep_policies=last", "rounds=3", "methods=[rloo]", "eval={games: 2}")
     run = pipeline.run(tmp_path, *options)
     assert run.returncode == 0, run.stdout + run.stderr
-    folder = tmp_path / "results/tiny/runs/rloo/seed0"
+    folder = (tmp_path / tiny.path("policy", "rloo")).parents[1]
     assert sorted(path.parent.name for path in folder.glob("round*/policy")) == ["round03"]
     assert len(list(folder.glob("round*/evals.parquet"))) == 3
     again = pipeline.run(tmp_path, "-n", *options)

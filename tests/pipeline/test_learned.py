@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 import pytest
 
+from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
 from turncredit import tables
 
 LEARNED = ("has_turnrd", "has_turnrd_film", "turn_value", "ppo", "mgr", "value_baseline")
-RUN = "results/tiny/runs"
-NEXT_MODEL = "round02/credit_model"
-SHARED = "results/tiny/sft/rollouts/t4k4T1.0/seed0"
+OBSERVED, ACTED = ({"read": "sft", "point": point} for point in ("observation", "action"))
 
 
 def test_without_a_learned_method_there_are_no_models(snakemake):
     jobs = counts(snakemake("-n", *TINY))
-    assert not {"hiddens", "hiddens_sft", "credit_model", "values"} & set(jobs)
+    assert not {"hiddens", "credit_model", "values"} & set(jobs)
 
 
 def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake):
@@ -33,58 +31,61 @@ def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake
 def learned(pipeline, tmp_path_factory):
     """Every learned method's first round and the model that is trained on it; second rounds of two methods."""
     folder = pipeline.link(tmp_path_factory.mktemp("learned"))
-    first = [f"{RUN}/{method}/seed0/{name}" for method in LEARNED for name in ("round01/credits.parquet", NEXT_MODEL)]
-    second = [f"{RUN}/{method}/seed0/round02/credits.parquet" for method in ("turn_value", "mine")]
+    first = [tiny.path("credits", method) for method in LEARNED]
+    models = [tiny.path("model", method, round=2) for method in LEARNED]
+    second = [tiny.path("credits", method, round=2) for method in ("turn_value", "mine")]
     define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
-    run = pipeline.run(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *second)
+    run = pipeline.run(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *models, *second)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
 
-def inputs(folder: Path, name: str) -> set[str]:
+def inputs(folder: Path, stage: str, method: str, **keys: str | int) -> set[str]:
     """The files that a job read, of those that stages of this experiment make."""
-    found = json.loads((folder / "results" / "tiny" / "logs" / f"{name}.job.json").read_text())["input"]
-    flat = [path for value in found.values() for path in ([value] if isinstance(value, str) else value)]
+    found = tiny.job_inputs(folder, stage, method, **keys).values()
+    flat = [path for value in found for path in ([value] if isinstance(value, str) else value)]
     return {path for path in flat if path.startswith("results/")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", LEARNED)
 def test_every_learned_method_runs_a_round_in_the_pipeline(learned, method):
-    first = learned / RUN / method / "seed0" / "round01"
-    credits, values = (tables.read(first / f"{name}.parquet", name) for name in ("credits", "values"))
-    turns = tables.read(learned / SHARED / "turns.parquet", "turns")
+    turns, credits, values = (
+        tables.read(learned / tiny.path(name, method), name) for name in ("turns", "credits", "values")
+    )
     assert all(table.column(key).equals(turns.column(key)) for table in (credits, values) for key in tables.KEYS)
     unknown = values.column("value").null_count
     assert unknown == (turns.num_rows if method in {"turn_value", "value_baseline"} else 0)
-    made = json.loads((first.parent / "round02" / "metrics" / "credit_model.json").read_text())
-    assert made["metrics"]["replay_turns"] == turns.num_rows
-    assert math.isfinite(made["metrics"]["loss"])
+    metrics = tiny.measured(learned, "credit_model", method, round=2)
+    assert metrics["replay_turns"] == turns.num_rows
+    assert math.isfinite(metrics["loss"])
 
 
 @pytest.mark.slow
 def test_a_model_learns_from_the_round_before_and_shapes_its_own(learned):
-    run = f"{RUN}/turn_value/seed0"
-    shared = {f"{SHARED}/turns.parquet", f"{SHARED}/hiddens.parquet"}
-    assert inputs(learned, "credit_model/turn_value-seed0-round01") == {f"{SHARED}/hiddens.parquet"}
-    assert inputs(learned, "credit_model/turn_value-seed0-round02") == {*shared, f"{run}/round01/credit_model"}
-    assert inputs(learned, "credit_model/ppo-seed0-round02") == {
-        *shared,
-        *(f"{RUN}/ppo/seed0/round01/{name}" for name in ("credits.parquet", "credit_model")),
+    turns, hiddens = tiny.path("turns"), tiny.path("hiddens", **OBSERVED)
+    assert inputs(learned, "credit_model", "turn_value") == {hiddens}
+    assert inputs(learned, "credit_model", "turn_value", round=2) == {turns, hiddens, tiny.path("model", "turn_value")}
+    assert inputs(learned, "credit_model", "ppo", round=2) == {
+        turns,
+        hiddens,
+        tiny.path("credits", "ppo"),
+        tiny.path("model", "ppo"),
     }
-    assert f"{run}/round02/credit_model" in inputs(learned, "values/turn_value-seed0-round02")
-    assert "results/tiny/sft/policy" in inputs(learned, "hiddens/turn_value-seed0-round02")
-    second = learned / run / "round02"
-    assert tables.read(second / "values.parquet", "values").column("value").null_count == 0
-    measured = json.loads((second / "metrics" / "values.json").read_text())["metrics"]
-    assert measured["trained"] == 1.0
-    assert tables.read(second / "credits.parquet", "credits").column("value").null_count == 0
+    assert tiny.path("model", "turn_value", round=2) in inputs(learned, "values", "turn_value", round=2)
+    assert tiny.path("sft_policy") in inputs(learned, "hiddens", "turn_value", round=2, **OBSERVED)
+    values, credits = (
+        tables.read(learned / tiny.path(name, "turn_value", round=2), name) for name in ("values", "credits")
+    )
+    assert values.column("value").null_count == 0
+    assert tiny.measured(learned, "values", "turn_value", round=2)["trained"] == 1.0
+    assert credits.column("value").null_count == 0
 
 
 @pytest.mark.slow
 def test_a_method_may_read_the_current_policy_after_its_action(learned):
-    run = f"{RUN}/mine/seed0"
-    assert f"{run}/round01/policy" in inputs(learned, "hiddens/mine-seed0-round02_action")
-    assert f"{SHARED}/hiddens_action.parquet" in inputs(learned, "values/mine-seed0-round01")
-    hiddens = tables.read(learned / run / "round02" / "rollouts" / "hiddens_action.parquet", "hiddens")
+    current = {"round": 2, "read": "current", "point": "action"}
+    assert tiny.path("policy", "mine") in inputs(learned, "hiddens", "mine", **current)
+    assert tiny.path("hiddens", **ACTED) in inputs(learned, "values", "mine")
+    hiddens = tables.read(learned / tiny.path("hiddens", "mine", **current), "hiddens")
     assert set(hiddens.column("policy_id").to_pylist()) == {"mine/seed0/round01"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests import tiny
 from tests.pipeline.test_dag import TINY
 from turncredit import tables
 from turncredit.credit import METHODS
@@ -13,7 +14,6 @@ from turncredit.credit import METHODS
 #: them on tables that have the columns
 WITHOUT_AN_AGENT = {"hipif", "hipif_gigpo"}
 IN_THE_PIPELINE = [name for name in METHODS if name not in WITHOUT_AN_AGENT]
-SHARED = "results/tiny/sft/rollouts/t4k4T1.0/seed0"
 pytestmark = pytest.mark.slow
 
 
@@ -21,27 +21,26 @@ pytestmark = pytest.mark.slow
 def finished(pipeline, tmp_path_factory):
     """The first round of every method, from the rollouts to the update and what must hold of it."""
     folder = pipeline.link(tmp_path_factory.mktemp("methods"))
-    wanted = [f"results/tiny/runs/{method}/seed0/invariants.parquet" for method in IN_THE_PIPELINE]
+    wanted = [tiny.path("invariants", method) for method in IN_THE_PIPELINE]
     settings = ("rounds=1", f"methods=[{','.join(IN_THE_PIPELINE)}]", "audit={rounds: []}")
-    run = pipeline.run(folder, *TINY, "--cores", "2", "--config", *settings, "--", "results/tiny/config.json", *wanted)
+    run = pipeline.run(folder, *TINY, "--cores", "2", "--config", *settings, "--", tiny.path("config"), *wanted)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
 
 @pytest.mark.parametrize("method", IN_THE_PIPELINE)
 def test_a_method_credits_a_round_and_the_policy_learns_from_it(finished, method):
-    at = finished / "results" / "tiny" / "runs" / method / "seed0" / "round01"
-    turns = tables.read(finished / SHARED / "turns.parquet", "turns")
-    credits = tables.read(at / "credits.parquet", "credits")
+    turns, credits, steps, invariants = (
+        tables.read(finished / tiny.path(name, method), name) for name in ("turns", "credits", "updates", "invariants")
+    )
     assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
     advantage = credits.column("advantage").to_numpy()
     assert np.isfinite(advantage).all()
     assert advantage.any()
-    steps = tables.read(at / "updates.parquet", "updates")
     assert steps.num_rows > 0
     assert np.isfinite(steps.column("loss").to_numpy()).all()
-    assert (at / "policy" / "model.safetensors").exists()
-    found = tables.read(at.parent / "invariants.parquet", "invariants").to_pylist()
+    assert (finished / tiny.path("policy", method) / "model.safetensors").exists()
+    found = invariants.to_pylist()
     assert [row["detail"] for row in found if not row["holds"]] == []
     assert {"reproduced", "same_keys", "logprobs", "made_from"} <= {row["name"] for row in found}
 

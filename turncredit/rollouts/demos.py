@@ -83,7 +83,7 @@ def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: D
     turns = []
     while True:
         action = expert.act()
-        planned = expert.columns() if games.env.expert_columns else {}
+        planned = expert.columns() if games.env.expert_columns else {}  # type: ignore[attr-defined]  # Plans
         chance = rng.random()
         noisy = bool(chance < settings.noise)
         if noisy:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from turncredit.agents import Agent, Prompt
@@ -85,9 +84,9 @@ def restore(
 def _plays_on(env: Any, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the recorded actions, played from the restored state, bring back what was recorded."""
     env.restore(state)
-    for turn, following in pairwise([*turns, None]):
+    for number, turn in enumerate(turns, start=1):
         step = env.step(turn["action"])
-        if not _same_step(step, turn) or step.done != (following is None):
+        if not _same_step(step, turn) or step.done != (number == len(turns)):
             return False
     return True
 

@@ -1,0 +1,291 @@
+"""Which part of the configuration each stage gets: a job runs again when its slice has changed, and only then.
+
+Each key of the configuration is changed in turn; the slices that change with it are compared with `READ_BY`, written by
+hand. `config` keeps the whole configuration, so it is left out there. That a changed slice, and nothing else, makes
+Snakemake run jobs again is tested on real results in tests/pipeline/test_end_to_end.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from tests import tiny
+from turncredit.config import from_mapping, merge
+from turncredit.layout import SFT
+from turncredit.stages.job import At, Slice
+from turncredit.stages.plan import STAGES, Plan, load
+
+METHODS = ("mine", "flat_grpo", "has_judge")
+MINE = {
+    "base": "has_turnrd",
+    "params": {"alpha": 0.5},
+    "model": {"batch": 8},
+    "rollout": {"temperature": 0.8},
+    "update": {"lr": 1e-3, "minibatch": 8},
+}
+#: every block of the configuration is there, and what is optional has a value
+CONFIG = tiny.mapping(
+    rounds=6,
+    seeds=[0, 1],
+    methods=list(METHODS),
+    define={"mine": MINE},
+    tasks={"eval": 60},
+    agent={"name": "window", "settings": {"history": 2, "show_admissible": True}},
+    policy={"revision": "main", "lora": {"rank": 4}},
+    update={"kl": "k3", "kl_coefficient": 0.1, "kl_target": 0.01, "final_lr": 0.5},
+    eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]},
+    judge={"kind": "llm"},
+    audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(METHODS)},
+    tracking={"uri": "sqlite:///runs.db"},
+    resources={"update": {"mem_mb": 2000}},
+)
+
+PLAYING = {"rollout", "eval", "branch"}
+INVARIANTS = {"invariants", "rollout_invariants"}
+CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
+COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
+GRADIENT = {"update", "gradients"}
+LABELS = {"label", *INVARIANTS}
+NOTHING: set[str] = set()
+
+#: the start of a key -> the stages whose slice holds it; the longest start counts
+READ_BY: dict[str, set[str]] = {
+    "experiment": {"pages"},  # in their title
+    "seeds": NOTHING,
+    "rounds": {"update"},  # the learning rate falls over them
+    "methods": NOTHING,
+    "define.mine.base": CREDIT | {"credit_model", "values"},
+    "define.mine.params": CREDIT,
+    "define.mine.model": {"credit_model", "values", "leaks"},
+    "define.mine.rollout.temperature": {"rollout", *INVARIANTS},
+    "define.mine.update.lr": {"update"},
+    "define.mine.update.minibatch": GRADIENT,
+    "env": {"tasks", "demos", *PLAYING},
+    "env.name": {"tasks", "demos", "sft", *PLAYING},
+    "tasks": {"tasks"},
+    "agent": {"sft", *PLAYING},
+    "policy.source": {"base"},
+    "policy.revision": {"base"},
+    "policy.scratch": {"base"},
+    "policy.lora": {"sft"},
+    "policy.lora.dropout": {"sft", *INVARIANTS},
+    "policy.dtype": {"sft", "hiddens", *PLAYING, *GRADIENT, *INVARIANTS},
+    "policy.engine": PLAYING,
+    "demos": {"demos"},
+    "sft": {"sft"},
+    "rollout": {"rollout"},
+    "rollout.temperature": {"rollout", "invariants"},  # the audited run has its own
+    "rollout.slots": PLAYING,
+    "rollout.processes": NOTHING,
+    "update": {"update"},
+    "update.minibatch": GRADIENT,
+    "update.kl": GRADIENT,
+    "update.kl_coefficient": {"update"},
+    "update.kl_target": {"update"},
+    "update.loss_aggregation": GRADIENT,
+    "update.advantage_scale": GRADIENT,
+    "update.skip_dead_groups": GRADIENT,
+    "update.tokens_per_pass": {"sft", "hiddens", *GRADIENT, *INVARIANTS},
+    "eval": {"eval"},
+    "eval.primary": NOTHING,
+    "judge": NOTHING,
+    "judge.kind": LABELS,
+    "judge.model": LABELS,
+    "judge.thinking": LABELS,
+    "judge.temperature": LABELS,
+    "judge.max_tokens": LABELS,
+    "judge.structured": LABELS,
+    "judge.window": LABELS,
+    "audit.run": {"pages", "rollout_invariants"},  # other turns, sampled at another temperature
+    "audit.rounds": NOTHING,
+    "audit.seeds": NOTHING,
+    "audit.methods": COMPARING,
+    "audit.branch": {"branch"},
+    "audit.pages": {"pages"},
+    "tracking": {"track"},
+    "resources": NOTHING,
+    "keep_policies": NOTHING,
+    "launcher": NOTHING,
+}
+
+#: other values of keys whose type does not say what is valid
+OTHER: dict[str, Any] = {
+    "experiment": "other",
+    "seeds": [0, 1, 2],
+    "methods": [*METHODS, "rloo"],
+    "define.mine.base": "has_turnrd_film",
+    "env.name": str(tiny.ROOT / "examples" / "counting_env.py"),
+    "tasks.train_split": "eval",
+    "tasks.eval_split": "train",
+    "agent.name": "transcript",
+    "policy.source": "org/model",
+    "policy.revision": "other",
+    "policy.lora.targets": ["q_proj"],
+    "sft.betas": [0.8, 0.9],
+    "update.kl": "k2",
+    "update.betas": [0.8, 0.9],
+    "eval.modes": [{"name": "sampled", "temperature": 0.7}],
+    "eval.primary": "greedy",
+    "judge.model": "org/other",
+    "judge.base_url": "http://elsewhere:8000/v1",
+    "judge.api_key_env": "OTHER_KEY",
+    "judge.window": 3,
+    "judge.serve": {"python": "python3"},
+    "audit.run": "flat_grpo",
+    "audit.rounds": [1, 2],
+    "audit.seeds": [0, 1],
+    "audit.methods": ["mine", "flat_grpo"],
+    "tracking.uri": "sqlite:///other.db",
+}
+#: a method has either a base or a file of one's own, which is an input of its credit (below)
+INSTEAD_OF_BASE = "define.mine.credit"
+
+
+def leaves(value: Any, where: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
+    """(key, value, annotation) of every key of the configuration that has no keys below it."""
+    if isinstance(value, BaseModel):
+        parts = [(name, getattr(value, name), field.annotation) for name, field in type(value).model_fields.items()]
+    elif isinstance(value, dict) and value:
+        parts = [(name, part, None) for name, part in value.items()]
+    else:
+        yield where, value, annotation
+        return
+    for name, part, its in parts:
+        yield from leaves(part, f"{where}.{name}" if where else name, its)
+
+
+def another(key: str, value: Any, annotation: Any) -> Any:
+    """A valid value of this key that is not the one it has."""
+    if key in OTHER:
+        return OTHER[key]
+    if get_origin(annotation) is Literal:
+        return next(one for one in get_args(annotation) if one != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2 or 0.25
+    if isinstance(value, list):
+        return [*value, *value]
+    raise AssertionError(f"{key}: say another value of {value!r} in OTHER")
+
+
+LEAVES = {key: (value, annotation) for key, value, annotation in leaves(from_mapping(CONFIG)) if key != INSTEAD_OF_BASE}
+
+
+def changed_config(key: str) -> dict[str, Any]:
+    """The configuration with another value of one key."""
+    value: Any = another(key, *LEAVES[key])
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return merge(CONFIG, value)
+
+
+def jobs(plan: Plan) -> dict[str, list[At]]:
+    """Keys of jobs of every stage: of the first round and of later ones, of every method."""
+    turns = [plan.turns_at(method, 0, round) for method in METHODS for round in (1, 2)]
+    learned = [plan.turns_at("mine", 0, round) for round in (1, 2)]
+    of_mine = [At(policy=at.policy, seed=0, round=at.round, method="mine") for at in learned]
+    runs = [At(method=method, seed=0, round=round) for method in METHODS for round in (1, 6)]
+    audited = [at for at in plan.audited if (at.seed, at.round) == (0, 2)]
+    of_experiment = ("config", "demos", "base", "sft", "report", "track")
+    of_audit = ("branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages")
+    return {
+        **{stage: [At()] for stage in of_experiment},
+        **dict.fromkeys(of_audit, audited),
+        "tasks": [At(split="train"), At(split="eval")],
+        "rollout": turns,
+        "label": [plan.labels_at(at, "has_judge") for at in turns],
+        "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
+        "credit_model": of_mine,
+        "values": of_mine,
+        "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],
+        "update": runs,
+        "eval": [At(method=method, seed=0, round=6) for method in (SFT, *METHODS)],
+        "invariants": [At(method=method, seed=0) for method in METHODS],
+    }
+
+
+def slices(plan: Plan) -> dict[str, list[Slice]]:
+    return {stage: [plan.slice(stage, at) for at in ats] for stage, ats in jobs(plan).items()}
+
+
+@cache
+def before() -> dict[str, list[Slice]]:
+    return slices(Plan(from_mapping(CONFIG)))
+
+
+def changed_stages(config: dict[str, Any]) -> set[str]:
+    after = slices(Plan(from_mapping(config)))
+    return {stage for stage in STAGES if after[stage] != before()[stage]}
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_a_key_is_in_the_slices_of_the_stages_that_read_it_and_of_no_other(key):
+    starts = [start for start in READ_BY if f"{key}.".startswith(f"{start}.")]
+    assert starts, f"which stages read {key}? say it in READ_BY"
+    assert changed_stages(changed_config(key)) == {"config", *READ_BY[max(starts, key=len)]}
+
+
+def test_every_entry_of_the_table_is_about_a_key_that_there_is():
+    assert [start for start in READ_BY if not any(f"{key}.".startswith(f"{start}.") for key in LEAVES)] == []
+    assert OTHER.keys() <= LEAVES.keys()
+
+
+def test_every_stage_has_jobs_here():
+    assert {stage for stage, ats in jobs(Plan(from_mapping(CONFIG))).items() if ats} == set(STAGES)
+
+
+def test_with_a_constant_learning_rate_more_rounds_change_no_slice():
+    constant = merge(CONFIG, {"update": {"final_lr": 1.0}})
+    one, two = (slices(Plan(from_mapping(merge(constant, {"rounds": rounds})))) for rounds in (6, 7))
+    assert {stage for stage in STAGES if one[stage] != two[stage]} == {"config"}
+
+
+def test_without_an_audit_rollouts_record_only_what_the_methods_read():
+    """So an audit that is added to an experiment runs its rollouts again, unless its methods read both measures."""
+    alone = merge(CONFIG, {"methods": ["flat_grpo"], "audit": {"run": None, "rounds": []}})
+    assert slices_of_rollouts(alone) == [[]]
+    assert slices_of_rollouts(merge(alone, {"methods": ["has_progressive"]})) == [["progress"]]
+    assert slices_of_rollouts(merge(alone, {"methods": ["oracle_progress"]})) == [["distance"]]
+    assert slices_of_rollouts(CONFIG) == [["distance", "progress"]]
+
+
+def slices_of_rollouts(config: dict[str, Any]) -> list[list[str]]:
+    plan = Plan(from_mapping(config))
+    return [plan.slice("rollout", plan.turns_at("flat_grpo", 0, 1)).measures]
+
+
+def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
+    method, agent = tmp_path / "own.py", tiny.ROOT / "examples" / "own_agent.py"
+    method.write_text("def own(turns):\n    return turns.reward_N\n")
+    config = tiny.mapping(
+        methods=["own"], define={"own": {"credit": str(method)}}, agent={"name": str(agent), "settings": {}}
+    )
+    plan = Plan(from_mapping(config))
+    at = plan.turns_at("own", 0, 1)
+    assert plan.inputs("credit", At(policy=at.policy, method="own", seed=0, round=1))["method"] == str(method)
+    for stage, keys in (("sft", At()), ("rollout", at), ("eval", At(method="own", seed=0, round=1)), ("branch", at)):
+        assert plan.inputs(stage, keys)["agent"] == str(agent), stage
+
+
+def test_a_slice_that_is_kept_for_several_jobs_is_that_of_each():
+    """`VARIES_BY` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
+    kept = Plan(from_mapping(CONFIG))
+    for stage, ats in jobs(kept).items():
+        for at in ats:
+            assert kept.slice(stage, at) == load(stage).config(Plan(from_mapping(CONFIG)), at), (stage, at)
+
+
+def test_slices_survive_as_the_plain_data_that_a_job_is_described_by():
+    for stage, parts in before().items():
+        for part in parts:
+            plain = json.loads(json.dumps(part.model_dump(mode="json")))
+            assert load(stage).Config.model_validate(plain) == part, stage
