@@ -57,8 +57,7 @@ class Description:
     def job(self) -> Job:
         """The stage's job."""
         module, at = load(self.stage), At.of(self.wildcards)
-        if ".py" in (name := self.config.get("env", {}).get("name", "")):
-            envs.load(name)  # one's own file: tables call the environment by the name that it declares
+        load_own_environment(self.config.get("env", {}).get("name", ""))
         operation = None
         if hasattr(module, "operation"):
             experiment = from_mapping(self.config)
@@ -75,6 +74,12 @@ class Description:
             threads=self.threads,
             store=Store(),
         )
+
+
+def load_own_environment(name: str) -> None:
+    """Load the environment of a file, which tables call by the name that it declares."""
+    if ".py" in name:
+        envs.load(name)
 
 
 def run(stage: str, snakemake: Any = None) -> None:

@@ -103,7 +103,9 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
 
 def run(snakemake: Any) -> None:
     """Run the rounds that Snakemake's job names; what goes wrong in a stage is one line and ends the job."""
-    plan = Plan(from_mapping(snakemake.config), Path(str(snakemake.output[0])).parts[0])
+    experiment = from_mapping(snakemake.config)
+    jobs.load_own_environment(experiment.env.name)
+    plan = Plan(experiment, Path(str(snakemake.output[0])).parts[0])
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
     for path in map(str, snakemake.output):  # also of what was there already: it is what these inputs make

@@ -1,0 +1,207 @@
+"""Rounds of a run in one process: the same artifacts as job by job, and nothing is made twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from turncredit import tables
+from turncredit.config import merge
+from turncredit.stages.job import At, Store
+from turncredit.stages.plan import Plan, load
+from turncredit.workflow import rounds as fused
+
+ROUNDS = [1, 2]
+#: a method that reads turns alone, one with labels, one whose model learns from rounds before, and a critic's
+METHODS = ("gigpo", "triage", "has_turnrd", "ppo")
+
+
+@pytest.fixture(scope="module")
+def shared(world, tmp_path_factory) -> Path:
+    """The tiny world, with the labels and hidden states of round 1 that methods share. Tests must not change it."""
+    results = tmp_path_factory.mktemp("shared") / "results"
+    shutil.copytree(world.plan.results, results)
+    plan = planned(results)
+    turns = plan.turns_at("triage", 0, 1)
+    for stage, at in (("label", plan.labels_at(turns, "triage")), ("hiddens", plan.hiddens_at(turns, "has_turnrd"))):
+        load(stage).run(plan.job(stage, at))
+    return results
+
+
+def planned(results: Path, **changes) -> Plan:
+    return Plan(tiny.experiment(**merge({"methods": list(METHODS), "rounds": 2}, changes)), results)
+
+
+@pytest.fixture
+def results(shared, tmp_path) -> Path:
+    """A copy of the shared artifacts."""
+    return Path(shutil.copytree(shared, tmp_path / "results"))
+
+
+def content(plan: Plan) -> dict[str, str]:
+    """The hash of every file below the experiment's folder that is an artifact, by its path there."""
+    root = plan.layout.root
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not {"logs", "metrics"} & set(path.relative_to(root).parts)
+    }
+
+
+def job_by_job(plan: Plan, method: str) -> None:
+    """Every stage of the rounds from files to files, as jobs of their own run."""
+    for stage, at in fused.steps_of_block(plan, method, 0, ROUNDS):
+        load(stage).run(plan.job(stage, at, store=Store()))
+
+
+def times(plan: Plan) -> dict[str, int]:
+    """When each artifact was written."""
+    return {name: os.stat(plan.layout.root / name).st_mtime_ns for name in content(plan)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_process_makes_the_same_bytes_as_a_process_for_each_stage(shared, tmp_path, method):
+    apart, together = (planned(Path(shutil.copytree(shared, tmp_path / name))) for name in ("apart", "together"))
+    job_by_job(apart, method)
+    fused.run_rounds(together, method, 0, ROUNDS)
+    made = content(together)
+    assert len(made) > len(content(planned(shared)))
+    assert made == content(apart)
+
+
+def test_metrics_and_logs_are_those_of_the_stages(results):
+    plan = planned(results)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    steps = fused.steps_of_block(plan, "gigpo", 0, ROUNDS)
+    assert [stage for stage, _ in steps].count("update") == 2
+    measured = {stage for stage, _, _ in plan.layout.find_metrics()}
+    assert {stage for stage, _ in steps} <= measured
+
+
+def test_what_is_there_is_not_made_again(results):
+    plan = planned(results)
+    fused.run_rounds(plan, "has_turnrd", 0, ROUNDS)
+    before = times(plan)
+    fused.run_rounds(planned(results), "has_turnrd", 0, ROUNDS)
+    assert times(plan) == before
+
+
+def test_a_lost_artifact_is_made_again_and_what_follows_from_it_is_left_alone(results):
+    plan = planned(results)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    before, was = times(plan), content(plan)
+    lost = Path(plan.layout.path("credits", plan.turns_at("gigpo", 0, 1).keys, method="gigpo"))
+    lost.unlink()
+    fused.run_rounds(planned(results), "gigpo", 0, ROUNDS)
+    assert content(plan) == was
+    changed = {name for name, time in times(plan).items() if before[name] != time}
+    assert changed == {str(lost.relative_to(plan.layout.root))}
+
+
+def test_a_change_of_the_configuration_makes_again_what_reads_it_and_what_follows(results):
+    fused.run_rounds(planned(results), "gigpo", 0, ROUNDS)
+    before = times(planned(results))
+    changed = planned(results, update={"lr": 1e-4})
+    fused.run_rounds(changed, "gigpo", 0, ROUNDS)
+    after = times(changed)
+    again = {name for name in after if after[name] != before[name]}
+    kept = {name for name in after if name.startswith("rollouts/sft-") or "round01/credits" in name}
+    assert kept
+    assert not again & kept
+    assert {"runs/gigpo/seed0/round01/updates.parquet", "rollouts/gigpo/seed0/round02/turns.parquet"} <= again
+
+
+def test_a_damaged_artifact_is_made_again(results):
+    plan = planned(results)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    was = content(plan)
+    updates = Path(plan.layout.path("updates", method="gigpo", seed=0, round=1))
+    updates.write_bytes(updates.read_bytes()[:100])
+    fused.run_rounds(planned(results), "gigpo", 0, ROUNDS)
+    assert content(plan) == was
+
+
+def test_a_stage_that_fails_ends_the_job_and_the_next_try_goes_on_from_there(results, monkeypatch):
+    plan = planned(results)
+    whole = planned(Path(shutil.copytree(results, results.parent / "whole")))
+    fused.run_rounds(whole, "gigpo", 0, ROUNDS)
+    evaluate = load("eval").run
+
+    def fails_in_round_2(job):
+        if job.at.round == 2:
+            raise ValueError("the machine is on fire")
+        return evaluate(job)
+
+    monkeypatch.setattr(load("eval"), "run", fails_in_round_2)
+    with pytest.raises(SystemExit) as ended:
+        fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    assert ended.value.code == 1
+    before = times(plan)
+    monkeypatch.setattr(load("eval"), "run", evaluate)
+    fused.run_rounds(planned(results), "gigpo", 0, ROUNDS)
+    assert content(plan) == content(whole)
+    assert {name: time for name, time in times(plan).items() if name in before} == before
+
+
+def test_with_keep_policies_last_only_the_last_policy_stays_and_a_second_run_makes_nothing(results):
+    plan = planned(results, keep_policies="last")
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    policies = [located.keys["round"] for located in plan.layout.find("policy")]
+    assert policies == [2]
+    before = times(plan)
+    fused.run_rounds(planned(results, keep_policies="last"), "gigpo", 0, ROUNDS)
+    assert times(plan) == before
+
+
+def test_the_policy_that_sampled_an_audited_round_stays(results):
+    audit = {"run": "gigpo", "rounds": [2], "methods": ["gigpo"]}
+    plan = planned(results, keep_policies="last", audit=audit)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    assert [located.keys["round"] for located in plan.layout.find("policy")] == [1, 2]
+
+
+def test_the_weights_of_a_run_are_read_from_disk_once(results, monkeypatch):
+    from turncredit.policy import models
+    from turncredit.policy.engines import ragged
+
+    read = []
+    load_model, read_weights = models.load_model, ragged.read_weights
+    monkeypatch.setattr(models, "load_model", lambda *a, **k: read.append("model") or load_model(*a, **k))
+    monkeypatch.setattr(ragged, "read_weights", lambda *a: read.append("engine") or read_weights(*a))
+    plan = planned(results)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    # Once for the first update. The policies after it are in memory: they play, and are checked, from there.
+    assert read[: read.index("model") + 1] == ["model"]
+    sampled = [stage for stage, _ in fused.steps_of_block(plan, "gigpo", 0, ROUNDS) if stage in {"rollout", "eval"}]
+    assert len(sampled) == 3
+    assert "engine" not in read
+
+
+def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
+    plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
+    first = fused.inputs_of_block(plan, "gigpo", 0, [1])
+    assert plan.layout.path("sft_policy") in first
+    assert plan.layout.path("turns", plan.turns_at("gigpo", 0, 1).keys) in first
+    assert fused.inputs_of_block(plan, "gigpo", 0, [2]) == [plan.layout.path("policy", method="gigpo", seed=0, round=1)]
+
+
+def test_the_last_rounds_job_ends_with_the_runs_invariants():
+    plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
+    assert fused.steps_of_block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))
+    assert "invariants" not in dict(fused.steps_of_block(plan, "gigpo", 0, [1]))
+
+
+def test_provenance_is_that_of_a_job_of_its_own(results):
+    plan = planned(results)
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    for stage, at in fused.steps_of_block(plan, "gigpo", 0, ROUNDS):
+        job = plan.job(stage, at)
+        assert job.is_made(), (stage, at)
+        for path in job.output.values():
+            made = tables.metadata(path) if path.endswith(".parquet") else None
+            assert made is None or made["config"].items() >= at.keys.items()
