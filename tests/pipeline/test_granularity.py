@@ -93,7 +93,7 @@ def test_a_killed_run_goes_on_with_the_bytes_of_job_by_job(pipeline, tmp_path_fa
     while not second.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     assert second.exists(), "the run ended before it could be killed"
-    for pid in [process.pid, *processes_with(together)]:
+    for pid in [process.pid, *processes_with(str(together))]:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
