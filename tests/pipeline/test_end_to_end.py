@@ -191,7 +191,7 @@ AFTER_SFT = {"rollout": 3, "credit": 4, "update": 4, "eval": 6, "invariants": 2}
     ("change", "again"),
     [
         ("demos={seed: 1}", {"demos": 1, "base": 1, "sft": 1, **AFTER_SFT}),
-        ("update={tokens_per_pass: 4096}", {"sft": 1, **AFTER_SFT}),
+        ("update={tokens_per_pass: 2000}", {"sft": 1, **AFTER_SFT}),
         ("policy={engine: transformers}", AFTER_SFT),
         ("update={lr: 0.002}", {"rollout": 2, "credit": 2, "update": 4, "eval": 4, "invariants": 2}),
         ("eval={games: 3}", {"eval": 6, "invariants": 2}),
