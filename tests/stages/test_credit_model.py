@@ -68,7 +68,9 @@ def test_the_same_inputs_give_the_same_model_and_another_seed_another(results, t
         job.output = {"model": str(tmp_path / f"{len(hashes)}")}
         assert run(job)["steps_total"] > 0
         hashes.append(tables.file_hash(Path(job.output["model"]) / WEIGHTS))
-    assert hashes[0] == hashes[1] != hashes[2]
+    first, again, other = hashes
+    assert first == again
+    assert first != other
 
 
 def values_job(plan: Plan, folder: Path, model_of: int = 2) -> Job:
