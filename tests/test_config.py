@@ -32,6 +32,10 @@ ROOT = Path(__file__).parent.parent
             "config: agent: history is now a setting of the window agent: write",
         ),
         ({"agent": {"show_admissible": False}}, "config: agent: show_admissible is now a setting of the window agent"),
+        (
+            {"resources": {"audit_model": {"gpu": 1}}},
+            "config: resources: audit_model is now the stage credit_model: write resources.credit_model",
+        ),
         ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
         ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient go together"),
         ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),

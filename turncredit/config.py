@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turncredit.bounds import RAILS
 from turncredit.errors import UserError, nearest
@@ -282,7 +282,7 @@ class ResourceConfig(_Closed):
 
 Stage = Literal[
     "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit", "update",
-    "eval", "branch", "audit_model", "fidelity", "gradients", "leaks", "invariants", "pages", "report",
+    "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report",
 ]  # fmt: skip
 
 
@@ -323,6 +323,13 @@ class Experiment(_Closed):
     launcher: Literal["warm", "plain"] = Field(
         "warm", description="how local jobs start: forked from a warm process, or each as a process of its own"
     )
+
+    @field_validator("resources", mode="before")
+    @classmethod
+    def _no_old_stages(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "audit_model" in data:
+            raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
+        return data
 
     @model_validator(mode="after")
     def _enough_games(self) -> Experiment:

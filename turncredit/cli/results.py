@@ -96,8 +96,11 @@ def config(
     import yaml
 
     from turncredit.config import load
+    from turncredit.stages.checks import check
 
-    data = load(files).model_dump(mode="json")
+    experiment = load(files)
+    check(experiment)
+    data = experiment.model_dump(mode="json")
     print(
         json.dumps(data, indent=2) if as_json else yaml.safe_dump(data, sort_keys=False),
         end="" if not as_json else "\n",
