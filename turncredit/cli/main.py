@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
     "show": ("turncredit.cli.results:show", "One rollout in the terminal, turn by turn, with its credit."),
     "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
+    "where": ("turncredit.cli.where:where", "Which files a stage reads and makes; which stage made a file."),
     "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),
     "fidelity": ("turncredit.cli.fidelity:fidelity", "How well credit agrees with the true advantage of turns."),
     "page": ("turncredit.cli.page:page", "One rollout as a page: each method's credit beside the ground truth."),
