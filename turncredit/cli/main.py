@@ -15,6 +15,7 @@ from turncredit.errors import UserError
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("turncredit.cli.run:app", "Run the pipeline (snakemake) with live progress."),
+    "init": ("turncredit.cli.init:init", "Write a folder in which experiments run, with the installed package."),
     "credit": ("turncredit.cli.credit:credit", "Credit the turns of any Parquet table with any method."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
     "show": ("turncredit.cli.results:show", "One rollout in the terminal, turn by turn, with its credit."),

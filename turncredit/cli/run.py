@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+
+from turncredit.errors import UserError
+
+#: Where Snakemake looks for its file, and options with which it needs none here.
+SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+ELSEWHERE = ("-s", "--snakefile", "-d", "--directory", "-h", "--help", "-v", "--version")
 
 app = typer.Typer(add_completion=False)
 
@@ -15,4 +23,7 @@ def run(context: typer.Context) -> None:
     `--cores all --configfile config/rails.yaml`; without any, the default experiment on all cores."""
     from turncredit.workflow.run import main
 
+    named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
+    if not named and not any(Path(name).exists() for name in SNAKEFILES):
+        raise UserError("no Snakefile in this folder; `turncredit init DIR` writes one with all that it needs")
     raise typer.Exit(main(context.args or ["--cores", "all"]))
