@@ -326,10 +326,14 @@ class Experiment(_Closed):
 
     @field_validator("resources", mode="before")
     @classmethod
-    def _no_old_stages(cls, data: Any) -> Any:
-        if isinstance(data, Mapping) and "audit_model" in data:
-            raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
-        return data
+    def _stages_that_there_are(cls, resources: Any) -> Any:
+        stages = get_args(Stage)
+        for name in resources if isinstance(resources, Mapping) else ():
+            if name == "audit_model":
+                raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
+            if name not in stages:
+                raise ValueError(f"unknown stage '{name}'{nearest(name, stages)}")
+        return resources
 
     @model_validator(mode="after")
     def _enough_games(self) -> Experiment:

@@ -71,6 +71,7 @@ READ_BY: dict[str, set[str]] = {
     "env.name": {"tasks", "demos", "sft", *PLAYING},
     "tasks": {"tasks"},
     "agent": {"sft", *PLAYING},
+    "agent.max_response_tokens": PLAYING,
     "policy.source": {"base"},
     "policy.revision": {"base"},
     "policy.scratch": {"base"},

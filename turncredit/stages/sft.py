@@ -13,7 +13,10 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What is shown to the model (environment and agent) and how it is trained."""
+    """What is shown to the model (environment and agent) and how it is trained.
+
+    How long a response may be matters to who samples; imitated ones are as long as they are, so it is left out.
+    """
 
     env: str
     agent: AgentConfig
@@ -28,7 +31,7 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     return Config(
         env=whole.env.name,
-        agent=whole.agent,
+        agent=AgentConfig(name=whole.agent.name, settings=whole.agent.settings),
         sft=whole.sft,
         lora=whole.policy.lora,
         dtype=whole.policy.dtype,
