@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from turncredit.config import Experiment
 from turncredit.credit import METHODS, Method, resolve
+from turncredit.credit.configured import configured_method
 from turncredit.credit_models.protocol import ModelKind, ModelSettings, load_kind
 from turncredit.errors import UserError, nearest
 
@@ -71,7 +72,7 @@ def learns_from_credits(kind: str) -> bool:
 
 def required_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
     """What the environment must be able to give to the method as it is configured, its credit model included."""
-    resolved = resolve(experiment.definition(method), method)
+    resolved = configured_method(experiment, method)
     kind = kind_of(resolved)
     more = load_kind(kind).requires(model_settings(experiment, method)[1]) if kind else ()
     return tuple(dict.fromkeys([*resolved.requires, *more]))

@@ -16,10 +16,10 @@ def check(experiment: Experiment) -> None:
     environment = envs.load(experiment.env.name)
     settings = validated(environment.Settings, experiment.env.settings, "env.settings")
     _check_agent(experiment)
-    check_capabilities(experiment, environment)
     for name, entry in experiment.define.items():
         if "values" in configured_method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
+    check_capabilities(experiment, environment)
     for name in credited(experiment):
         _check_columns(experiment, name)
         by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
