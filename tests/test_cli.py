@@ -108,9 +108,7 @@ def test_config_refuses_what_snakemake_would_refuse(tmp_path):
 def test_run_in_a_folder_without_a_workflow_says_how_to_get_one(tmp_path):
     done = run("run", "--cores", "1", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == (
-        "turncredit: no Snakefile in this folder; `turncredit init DIR` writes one with all that it needs\n"
-    )
+    assert done.stderr == ("turncredit: no Snakefile in this folder; `turncredit init DIR` creates a folder with one\n")
 
 
 @pytest.mark.slow
@@ -120,7 +118,7 @@ def test_report_makes_the_page_and_prints_the_table(tmp_path):
     done = run("report", str(folder))
     assert done.returncode == 0, done.stderr
     assert "flat_grpo" in done.stdout
-    assert done.stdout.endswith(f"page: {folder}/report/index.html\n")
+    assert done.stdout.endswith(f"report: {folder}/report/index.html\n")
     assert (folder / "report/index.html").exists()
 
 

@@ -107,16 +107,16 @@ def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
 @pytest.mark.parametrize(
     ("stage", "given", "policy", "round", "message"),
     [
-        ("credit", [], None, 1, "credit: which method? give one, such as flat_grpo, has_progressive"),
+        ("credit", [], None, 1, "credit: the method is missing; give one, such as flat_grpo, has_progressive"),
         ("credit", ["gigppo"], None, 1, "unknown method 'gigppo' (did you mean 'gigpo'?)"),
         ("credit", ["gigpo"], "sft-t4k4T1", 1, "no method samples as 'sft-t4k4T1' says (did you mean 'sft-t4k4T1.0'?)"),
         ("credit", ["gigpo"], "flat_grpo", 1, "round 1 is sampled by the SFT policy"),
         ("values", ["gigpo"], None, 1, "values: the method 'gigpo' has no learned credit model"),
-        ("rollout", [], None, 2, "rollout: whose rollouts of round 2? name a method, or give --policy"),
-        ("label", ["rule"], None, 1, "label: which ask? give one, such as role, progress, score"),
-        ("tasks", ["gigpo"], None, 1, "tasks: 'gigpo' is none of its keys (split)"),
-        ("tasks", ["train"], "gigpo", 1, "tasks: --policy is for what is known of sampled turns"),
-        ("report", ["gigpo"], None, 1, "report: 'gigpo' is none of its keys (it has none)"),
+        ("rollout", [], None, 2, "rollout: round 2 has rollouts of several policies; name a method, or give --policy"),
+        ("label", ["rule"], None, 1, "label: the ask is missing; give one, such as role, progress, score"),
+        ("tasks", ["gigpo"], None, 1, "tasks: 'gigpo' is not one of its keys (split)"),
+        ("tasks", ["train"], "gigpo", 1, "tasks: --policy does not apply to this stage"),
+        ("report", ["gigpo"], None, 1, "report: 'gigpo' is not one of its keys (it has none)"),
     ],
 )
 def test_a_missing_or_unknown_key_is_one_line(plan, stage, given, policy, round, message):
@@ -181,7 +181,7 @@ def test_an_experiment_on_disk_answers_for_itself():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("results/tiny/foo.parquet", "no stage makes this"),
+        ("results/tiny/foo.parquet", "no stage writes this"),
         ("results/other/sft/policy", "not below results/tiny, the results of this configuration"),
     ],
 )

@@ -306,4 +306,4 @@ def test_the_command_exits_with_one_where_an_invariant_fails(results):
     assert run.exit_code == 1
     assert "FAILS reproduced    tiny: sft-t4k4T1.0 seed 0 round 1:" in run.output
     assert "scpo.parquet: row 0 has the advantage 7" in run.output
-    assert "1 do not hold" in run.output
+    assert "1 violated" in run.output

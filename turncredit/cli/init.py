@@ -9,11 +9,11 @@ import typer
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; made if it does not exist.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder; created if it does not exist.")],
 ) -> None:
     """Write the workflow into a folder: Snakefile, rules, scripts, configurations and profiles.
 
-    `snakemake` and `turncredit run` work there, with the installed package. Nothing that exists is overwritten.
+    `snakemake` and `turncredit run` work there, with the installed package. No existing file is overwritten.
     """
     from turncredit.workflow import init as module
 

@@ -1,4 +1,4 @@
-"""`turncredit where`: which files a stage reads and makes, and which stage made a file."""
+"""`turncredit where`: which files a stage reads and writes, and which stage wrote a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from turncredit.stages.plan import STAGES, Plan, load
 CONFIG = Path("config.yaml")
 #: stage by artifact
 MADE_BY = {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
-#: Keys with few values: such a word can mean no other key.
+#: Keys with few values, which identify the key that a word is for.
 CHOICES = {key: KEYS[key].split("|") for key in ("split", "ask", "read", "point")}
 STAGE_NAMES = {**MADE_BY, **{stage: stage for stage in STAGES}}
 
@@ -32,29 +32,29 @@ def where(
     artifact: Annotated[str, typer.Argument(help="A stage (credit), an artifact (credits), or a path in the results.")],
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY]...", help="A method; train or eval; what a judge was asked; ..."),
+        typer.Argument(metavar="[KEY]...", help="A method; train or eval; a question for the judge; ..."),
     ] = None,
     policy: Annotated[
-        str | None, typer.Option(help="Whose rollouts, as in results/*/rollouts; by default the method's own.")
+        str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     round: Annotated[int, typer.Option(min=1)] = 1,
     configfile: Annotated[
-        list[Path] | None, typer.Option(help="Laid over config.yaml, as by snakemake; may be given several times.")
+        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
     ] = None,
     results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
 ) -> None:
-    """Which files a stage reads and makes, its part of the configuration, its log; or, for a path, which stage made it.
+    """Show the files that a stage reads and writes, its slice of the configuration and its log.
 
-    For instance: turncredit where credit gigpo --seed 0 --round 1
+    For a path, show this for the stage that wrote it. Example: turncredit where credit gigpo --seed 0 --round 1
     """
     if artifact not in STAGE_NAMES and ("/" in artifact or Path(artifact).exists()):
         plan, stage, at = of_path(Path(artifact), configfile or [], results)
     else:
         if artifact not in STAGE_NAMES:
             raise UserError(
-                f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; there are the stages "
-                f"{', '.join(STAGES)}, and what they make: {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
+                f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
+                f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
             )
         plan, stage = Plan(load_config([CONFIG, *(configfile or [])]), results), STAGE_NAMES[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
@@ -86,7 +86,7 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
     known |= {"seed": seed, "round": round}
     if "policy" in wanted:
         if policy is None and not method and round > 1:
-            raise UserError(f"{stage}: whose rollouts of round {round}? name a method, or give --policy")
+            raise UserError(f"{stage}: round {round} has rollouts of several policies; name a method, or give --policy")
         known["policy"] = policy or plan.turns_at(method or SFT, seed, round).policy
         if str(known["policy"]).startswith(f"{SFT}-"):
             plan.sampling(str(known["policy"]))
@@ -99,11 +99,11 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
         elif stage == "hiddens" and method and plan.learns(method):
             known = {**plan.hiddens_at(turns, method).keys, **known}
     elif policy is not None:
-        raise UserError(f"{stage}: --policy is for what is known of sampled turns; this is not keyed by it")
+        raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
     missing = next((key for key in wanted if key not in known), None)
     if missing:
         choices = CHOICES.get(missing) or [name for name, _ in dict.fromkeys(plan.experiment.runs())]
-        raise UserError(f"{stage}: which {missing}? give one, such as {', '.join(dict.fromkeys(choices))}")
+        raise UserError(f"{stage}: the {missing} is missing; give one, such as {', '.join(dict.fromkeys(choices))}")
     return At.of({key: str(known[key]) for key in wanted})
 
 
@@ -116,7 +116,7 @@ def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mappin
         return "judge"
     if ("method" in wanted or "policy" in wanted) and "method" not in known:
         return "method"
-    raise UserError(f"{stage}: '{word}' is none of its keys ({', '.join(wanted) or 'it has none'})")
+    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(wanted) or 'it has none'})")
 
 
 def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
@@ -136,7 +136,9 @@ def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Pla
         shown = folder if path.is_absolute() else Path(os.path.relpath(folder))
         plan = Plan(read_config(folder), shown.parent)
         if plan.layout.root.name != folder.name:
-            raise UserError(f"{folder}: holds results of the experiment {plan.layout.root.name}; name the folder so")
+            raise UserError(
+                f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
+            )
     else:
         plan = Plan(load_config([CONFIG, *configfiles]), results)
     root = plan.layout.root.resolve()
@@ -157,7 +159,7 @@ def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Pla
         located = plan.layout.locate(candidate)
         if located:
             return plan, MADE_BY[located.artifact], At.of({key: str(value) for key, value in located.keys.items()})
-    raise UserError(f"{path}: no stage makes this; turncredit where lists artifacts by stage, such as: where credit")
+    raise UserError(f"{path}: no stage writes this; `turncredit where STAGE` lists the artifacts of a stage")
 
 
 def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
@@ -169,7 +171,7 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
         for path in ([value] if isinstance(value, str) else value)
     ]
     records = [("metrics", metrics), ("log", log)]
-    blocks = {"reads": inputs, "makes": list(plan.outputs(stage, at).items()), "records": records}
+    blocks = {"reads": inputs, "writes": list(plan.outputs(stage, at).items()), "records": records}
     width = max(len(name) for block in blocks.values() for name, _ in block) + 1
     keys = ", ".join(f"{key} {value}" for key, value in at.keys.items())
     lines = [f"stage {stage}" + (f": {keys}" if keys else "")]
@@ -177,7 +179,7 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
         lines += ["", title if block else f"{title} nothing"]
         lines += [f"  {name + ':':<{width}} {_there(path)} {path}" for name, path in block]
     config = yaml.safe_dump(plan.slice(stage, at).model_dump(mode="json"), sort_keys=False, default_flow_style=None)
-    return [*lines, "", "its part of the configuration", *(f"  {line}" for line in config.splitlines())]
+    return [*lines, "", "its slice of the configuration", *(f"  {line}" for line in config.splitlines())]
 
 
 def _there(path: str) -> str:
