@@ -166,7 +166,7 @@ def fill(pattern: str, keys: Keys) -> str:
     try:
         return pattern.format_map({key: written(key, value) for key, value in keys.items() if value is not None})
     except KeyError as missing:
-        raise UserError(f"{pattern}: the {missing.args[0]} is not given") from None
+        raise UserError(f"{pattern}: the {missing.args[0]} is missing") from None
 
 
 def regex(pattern: str) -> str:

@@ -32,7 +32,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
         raise UserError(f"unknown {kind} '{name}'{nearest(name, names)}; there are: {', '.join(names)}")
     if len(points) > 1:
         packages = ", ".join(_package(point) for point in points)
-        raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; keep one of them")
+        raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; uninstall all but one")
     try:
         return points[0].load()
     except Exception as error:  # anything may go wrong in a package of somebody else's

@@ -122,13 +122,13 @@ class AgentSpec:
                 hint = nearest(column, self.turn_columns)
                 raise UserError(f"{where}: agent '{self.name}' wrote '{column}', not one of its turn_columns{hint}")
         missing = next(column for column in self.turn_columns if column not in parsed.columns)
-        raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; give None where there is nothing to say")
+        raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; use None for no value")
 
     def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt of a rollout. Raises UserError where it is not all of the context."""
         prompt = agent.open(goal, observation, admissible)
         if not prompt.reset:
-            raise UserError(f"agent '{self.name}': open must give all of the context: Prompt(ids, reset=True)")
+            raise UserError(f"agent '{self.name}': open must return the whole context: Prompt(ids, reset=True)")
         return prompt
 
 
@@ -141,7 +141,7 @@ def load(name: str) -> AgentSpec:
         return _checked(plugins.load("agent", GROUP, BUILT_IN, name), f"agent '{name}'")
     module = plugins.from_file("an agent", name)
     if not hasattr(module, "AGENT"):
-        raise UserError(f"{name}: has no AGENT; describe the agent by AGENT = AgentSpec(...)")
+        raise UserError(f"{name}: has no AGENT; declare it as AGENT = AgentSpec(...)")
     return _checked(module.AGENT, name)
 
 

@@ -191,7 +191,7 @@ def schemas(at: Round) -> Finding:
             tables.read(path, name, [])
             tables.conform(pq.read_schema(path).empty_table(), name, str(path))
             if not tables.metadata(path):
-                broken.append(f"{path}: does not say what made it; was it written by something else?")
+                broken.append(f"{path}: has no provenance; was it written by another program?")
         except UserError as error:
             broken.append(str(error))
     return _first_of(broken, len(at.files.all()))
@@ -210,7 +210,7 @@ def made_from(at: Round) -> Finding | None:
             if name in made and known:
                 checked += 1
                 if made[name] not in known:
-                    broken.append(f"{path}: made from other {name} than those beside it; delete it and run again")
+                    broken.append(f"{path}: the input '{name}' has changed since; delete it and run again")
     return _first_of(broken, checked) if checked else None
 
 
@@ -229,11 +229,11 @@ def success(at: Round) -> Finding:
     for name, x_N in (("success", won_N), ("score", score_N)):
         differs = np.flatnonzero(x_N != x_N[turns.last_R][turns.rollout_N])
         if len(differs):
-            broken.append(f"{turns.row_name(int(differs[0]))}: its {name} is not the one of the rollout's last turn")
+            broken.append(f"{turns.row_name(int(differs[0]))}: its {name} differs from that of the rollout's last turn")
     early_N = done_N.copy()
     early_N[turns.last_R] = False
     if early_N.any():
-        broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done, but the rollout goes on")
+        broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done is true before the last turn")
     checked = turns.rollouts
     if at.files.evals is not None:
         evals = tables.read(at.files.evals, "evals", intervals.ROLLOUT_KEY).to_pandas()

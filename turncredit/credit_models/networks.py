@@ -45,7 +45,9 @@ class FiLM(nn.Module):
 def goals(rollouts: Rollouts) -> torch.Tensor:
     """The goals' vectors. Raises UserError where the hiddens have none."""
     if rollouts.goal is None:
-        raise UserError("a credit model with film needs the hiddens' column 'goal'; make the hiddens table again")
+        raise UserError(
+            "a credit model with film needs the hiddens' column 'goal'; delete the hiddens table and run again"
+        )
     return rollouts.goal
 
 

@@ -42,7 +42,7 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     resolved = resolve(experiment.definition(method), method)
     kind = kind_of(resolved)
     if kind is None:
-        raise UserError(f"define.{method}.model: this method has no learned credit model; take `model` away")
+        raise UserError(f"define.{method}.model: this method has no learned credit model; remove `model`")
     default = load_kind(kind).settings
     wanted = entry.model if entry else {}
     try:

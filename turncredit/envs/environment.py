@@ -122,7 +122,7 @@ class Environment:
     def check(self, where: str) -> None:
         """Raise UserError, naming `where` it was declared, for a description that can't be played."""
         if self.open_task is None:
-            raise UserError(f"{where}: the environment '{self.name}' can't be played: it has no open_task")
+            raise UserError(f"{where}: the environment '{self.name}' cannot be played: it has no open_task")
         if self._class is None:
             raise UserError(
                 f"{where}: open_task of '{self.name}' is a function; give the class it returns as env_class"

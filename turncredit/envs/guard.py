@@ -207,7 +207,7 @@ def _together(calls: Sequence[_Call]) -> list[Any]:
 
 def _took_too_long(made: _Call) -> UserError:
     return UserError(
-        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; mend it or raise "
+        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; fix it or raise "
         "env.timeout"
     )
 

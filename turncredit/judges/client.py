@@ -136,7 +136,8 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
             await process.wait()
     if process.returncode != 0:
         print(
-            f"a helper of the judge ended with status {process.returncode}; the work goes on without", file=sys.stderr
+            f"a helper of the judge ended with status {process.returncode}; the remaining ones continue",
+            file=sys.stderr,
         )
         return []
     told = json.loads(said)

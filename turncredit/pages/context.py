@@ -207,7 +207,7 @@ def verdict(book: Book, rollout: int) -> list[Markup]:
         return []
     rows = book.branched(rollout)
     if not len(rows):
-        return [Markup("No turn of this rollout was branched: what really mattered in it is not known.")]
+        return [Markup("No turn of this rollout was branched, so its true advantages are not known.")]
     true = book.truth.advantage_N[rows]
     won = bool(book.success_R[rollout])
     worst_first = [("decisive", true.argmax(), 1), ("fatal", true.argmin(), -1)]
@@ -334,7 +334,7 @@ def parting(left: list[Turn], right: list[Turn]) -> Markup:
             break
         alike += 1
     if alike == min(len(left), len(right)):
-        return Markup("They act alike until the shorter one ends.")
+        return Markup("They take the same actions until the shorter one ends.")
     start = (
         "They part at once" if not alike else f"They are alike for {alike} turn{'s' if alike > 1 else ''}, then part"
     )

@@ -236,7 +236,7 @@ def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
             raise UserError(f"{where}: turn {turn} of rollout {key[1]!r}, group {key[0]!r}, is not one of these turns")
         at[place] = first[key] + turn
     if len(np.unique(at)) < len(at):
-        raise UserError(f"{where}: a turn is branched more than once; one row for each turn is needed")
+        raise UserError(f"{where}: a turn is branched more than once; there must be one row per turn")
 
     def spread(name: str) -> np.ndarray:
         out_N = np.full(turns.n, np.nan)

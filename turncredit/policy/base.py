@@ -76,7 +76,7 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
         except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, OSError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(
-                f"policy.source '{name}' is neither a folder here nor a model that the hub would give ({reason})"
+                f"policy.source '{name}' is neither a local folder nor a model that the hub provides ({reason})"
             ) from None
     if not (source / "config.json").exists():
         raise UserError(f"policy.source '{source}' has no config.json; it is not a model folder")

@@ -44,7 +44,7 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     folder = Path(folder)
     base = base_folder(folder)
     if not (base / "config.json").exists():
-        raise UserError(f"{base}: no model here (config.json is missing)")
+        raise UserError(f"{base}: not a model folder (config.json is missing)")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype), local_files_only=True)
     if base != folder:
         from peft import PeftModel

@@ -82,7 +82,7 @@ def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
         reason = " ".join(str(error).split()).replace(uri, without_password(uri))
         raise UserError(
             f"MLflow at {without_password(uri)}: {reason[:300]}; the metrics are safe in {results}, "
-            f"run `turncredit track {results}` when it works again"
+            f"run `turncredit track {results}` when it is available again"
         ) from None
 
 

@@ -64,4 +64,4 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
             command = {"noise": "random_command", "slips": "slip_command"}[key]
             raise UserError(f"config: demos.{key}: needs {lacks('admissible')}, nor a {command}; set it to 0")
     if demos.skip and not environment.takes_skip():
-        raise UserError(f"config: demos.skip: the expert of '{environment.name}' can't forget a step; set it to 0")
+        raise UserError(f"config: demos.skip: the expert of '{environment.name}' cannot skip steps; set it to 0")

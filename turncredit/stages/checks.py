@@ -26,7 +26,7 @@ def check(experiment: Experiment) -> None:
         if by_rule and not knows(environment.name):
             raise UserError(
                 f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
-                f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
+                f"'{experiment.env.name}'; set judge.kind to llm, or choose another method"
             )
         if "values" in configured_method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
@@ -49,7 +49,7 @@ def _check_columns(experiment: Experiment, name: str) -> None:
         where = "methods" if name in experiment.methods else "audit.methods"
         raise UserError(
             f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
-            f"'{agent.name}' does not write; take an agent that does (agent.name), or another method"
+            f"'{agent.name}' does not write; choose an agent that does (agent.name), or another method"
         )
 
 

@@ -182,7 +182,7 @@ class Job:
     def write(self, name: str, table: pa.Table) -> None:
         """Write the output table `name`, with what it was made from."""
         schema = ARTIFACTS[self.outputs[name]].schema
-        assert schema is not None, f"output '{name}' of {self.stage} is no table"
+        assert schema is not None, f"output '{name}' of {self.stage} is not a table"
         written = tables.write(table, self.output[name], schema, self.provenance())
         self.store.put_table(self.output[name], written)
 

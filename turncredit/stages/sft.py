@@ -63,9 +63,7 @@ def run(job: Job) -> dict[str, float]:
     where = job.path("demos")
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
-        raise UserError(
-            f"{job.path('demos')}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon"
-        )
+        raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
     model = base.model()
     if config.lora:
         model = models.add_lora(model, config.lora, derive_seed(settings.seed, "lora"))

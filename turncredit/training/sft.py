@@ -91,7 +91,7 @@ def demonstrations(
     if missing:
         raise UserError(
             f"{where}: agent '{spec.name}' reads the column '{missing[0]}' of the demonstrations, which this "
-            "environment's expert does not write; take another agent or environment, or no warm start (sft.epochs: 0)"
+            "environment's expert does not write; choose another agent or environment, or no warm start (sft.epochs: 0)"
         )
     new_agent = agents.agent_factory(spec, encoder, config.settings, words)
     rollout_N, reset_N, prompts_N, responses_N, learn_N = [], [], [], [], []

@@ -103,7 +103,7 @@ class Team:
         except (EOFError, ConnectionError):
             if not self.leads:  # nobody is left to learn for
                 os._exit(1)
-            raise UserError("a process that computed a part of the minibatches has died; the log may say why") from None
+            raise UserError("a process that computed part of the minibatches has died; see the log") from None
 
     def _load(self, rows: torch.Tensor) -> None:
         whole = rows.sum(0)

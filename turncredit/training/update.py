@@ -129,7 +129,9 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
-            raise UserError(f"{where}: its rows are not those of the turns (column '{key}' differs); make it again")
+            raise UserError(
+                f"{where}: its rows are not those of the turns (column '{key}' differs); delete it and run again"
+            )
     advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
     if not np.isfinite(advantage_N).all():
         raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")

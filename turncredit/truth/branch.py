@@ -126,7 +126,7 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     where = f"{view.where}: {view.rollout_name(rollout)}"
     task = by_id.get(turns[0]["task_id"])
     if task is None:
-        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
+        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which is not in the tasks table")
     checkpoints, replayed = restore.restore(
         lambda: games.open(task), agent, turns, where, goal=task["goal"], admissible=games.admissible
     )

@@ -44,7 +44,7 @@ def init(folder: str | Path) -> list[str]:
     contents = {**workflow_files(), "README.md": README.encode(), ".gitignore": GITIGNORE.encode()}
     taken = next((path for name in contents if (path := _in_the_way(folder, name))), None)
     if taken:
-        raise UserError(f"{taken}: exists already; turncredit init overwrites nothing, give it another folder")
+        raise UserError(f"{taken}: exists already; turncredit init does not overwrite files; choose another folder")
     try:
         for name, content in contents.items():
             write_bytes(folder / name, content)

@@ -152,12 +152,12 @@ def _plain(value: Any) -> Any:
 def _from_file(argv: list[str]) -> Description:
     """The job that the file named on the command line describes."""
     if len(argv) != 2:
-        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job leaves one beside its log)")
+        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])
     try:
         return Description(**json.loads(path.read_text()))
     except FileNotFoundError:
-        raise SystemExit(f"{path}: no such file; each job leaves a .job.json beside its log") from None
+        raise SystemExit(f"{path}: no such file; each job writes a .job.json next to its log") from None
     except (ValueError, TypeError) as error:
         raise SystemExit(f"{path}: not a job's description ({error})") from None
 
