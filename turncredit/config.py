@@ -397,7 +397,7 @@ class Experiment(_Closed):
         return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
 
     def audit_methods(self) -> tuple[str, ...]:
-        """The methods whose credit is compared on the audited rollouts, each once."""
+        """The methods that are compared on the audited rollouts, each once."""
         if self.audit.methods is not None:
             return tuple(dict.fromkeys(self.audit.methods))
         return tuple(dict.fromkeys([*(name for name in self.methods if name != "sft"), *RAILS]))
@@ -478,7 +478,7 @@ def load(paths: Iterable[str | Path]) -> Experiment:
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:
-    """`data`, which stands at `key` of the configuration, as a `model`. Raises UserError with one line."""
+    """`data`, found at `key` of the configuration, as a `model`. Raises UserError with one line."""
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:

@@ -224,7 +224,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
 
 
 class TableError(UserError):
-    """A table that is missing, damaged, foreign, or not what its schema says."""
+    """A table that is missing, damaged, of another kind, or does not match its schema."""
 
 
 @cache

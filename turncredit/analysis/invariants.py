@@ -104,7 +104,7 @@ class RoundFiles(BaseModel):
 
 
 class Finding(NamedTuple):
-    """What a check found. `checked` counts what it looked at; a check that had nothing to look at gives none."""
+    """The result of a check. `checked` counts the items; a check without items has no finding."""
 
     holds: bool
     worst: float | None
@@ -372,7 +372,7 @@ def first_ratio(at: Round) -> Finding | None:
 
 
 def blind_labels(at: Round) -> Finding | None:
-    """The hash of what the judge was shown, for a sample of rollouts whose outcomes have been changed."""
+    """The hash of the judge's input, for a sample of rollouts with changed outcomes."""
     broken, checked = [], 0
     for path in at.files.labels:
         judge, _, ask = path.stem.rpartition("-")
@@ -416,7 +416,7 @@ def _changed_outcomes(sample: pa.Table) -> pa.Table:
 
 
 def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Finding:
-    """A finding from what was found broken: the first of it in words, and how much more there is."""
+    """A finding from the violations: the first one in words, and how many more there are."""
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return Finding(not broken, worst, f"{broken[0]}{more}" if broken else "", checked)
 

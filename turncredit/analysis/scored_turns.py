@@ -1,4 +1,4 @@
-"""Turns whose true advantage is known, with every method's credit beside them: three kinds of tables joined by key.
+"""Turns with a known true advantage and every method's credit: three kinds of tables joined by key.
 
 The tables may come from anywhere. Nothing is asked of them but the keys and the columns that are named here, and what
 is wrong with one is said in one line that names its file.

@@ -1,4 +1,4 @@
-"""Which methods and parts there are: those that the files of this package declare, and those of installed packages.
+"""All methods and parts: those declared in this package's files, and those of installed packages.
 
 A file of this package declares its parts in `PARTS` and its named methods in `METHODS`, beside the functions. There is
 no other list: a new built-in method is its file. The files are found by looking into the package's folder, so that this

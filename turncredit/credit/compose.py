@@ -122,7 +122,7 @@ class Method:
         return next((part.model for part in self.parts if part.model), None)
 
     def params(self) -> dict[str, Any]:
-        """Every parameter with its value; where parts share a name that is no convention, as `part.name`."""
+        """Every parameter with its value; as `part.name` if parts share a name that is not a convention."""
         values: dict[str, Any] = {}
         for part in self.parts:
             for name, value in part.settable().items():

@@ -28,7 +28,7 @@ SLOTS: dict[str, Kind] = {
 
 
 def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
-    """The method that `entry` stands for.
+    """The method that `entry` describes.
 
     entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; or a mapping with
             `base` (a method's name) or `credit` (a file), and `params`. Parameters are those of the method's parts;

@@ -52,7 +52,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 
 def default_cache() -> Path:
-    """Where scores are kept if nothing else is said."""
+    """The default path of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
 
 

@@ -1,4 +1,4 @@
-"""What a learned credit model is told: `define.<method>.model` in the configuration, typed and closed.
+"""The settings of a learned credit model: `define.<method>.model` in the configuration, typed and closed.
 
 Which kind of model a method needs follows from the method (`Method.model`); its settings are the kind's defaults,
 overridden by the method's own entry. Free of torch: the workflow reads this before any job starts.

@@ -40,7 +40,7 @@ PASS = 256
 
 @dataclass
 class CreditModel:
-    """A network, what it was told, and where its training stands.
+    """A network, its settings, and the state of its training.
 
     kind, settings   the kind's name, and its settings; width   the hidden states' size (D)
     steps            optimiser steps so far; moments   the optimiser's state, by parameter name

@@ -34,7 +34,7 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """An environment as the pipeline knows it.
+    """The description of an environment.
 
     name            in the configuration and in the column `env` of the tables
     summary         one line for `turncredit env list`
@@ -110,7 +110,7 @@ class Environment:
 
     @cached_property
     def concurrent(self) -> bool:
-        """Whether steps are coroutines, so that those of several rollouts run side by side."""
+        """Whether steps are coroutines, so that those of several rollouts run concurrently."""
         return inspect.iscoroutinefunction(getattr(self._class, "step", None))
 
     @property

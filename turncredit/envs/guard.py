@@ -70,7 +70,7 @@ class Guarded:
         call(self, "restore", inner)
 
     def __getattr__(self, name: str) -> Any:
-        """What only the environment's own expert knows of."""
+        """Methods for the environment's own expert only."""
         return getattr(self.env, name)
 
 

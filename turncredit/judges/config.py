@@ -1,4 +1,4 @@
-"""Which judge labels the turns, and how it is asked."""
+"""The configuration of the judge."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def judge_name(config: JudgeConfig) -> str:
 
 
 def labels_name(config: JudgeConfig, ask: Ask) -> str:
-    """The file name of labels beside their turns, without its suffix: such as `rule-role`."""
+    """The file name of labels, without its suffix, such as `rule-role`."""
     return f"{judge_name(config)}-{ask}"
 
 

@@ -57,7 +57,7 @@ class _NoAnswer(Exception):
 
 
 class Crew:
-    """Workers who share a queue of questions, one connection pool and one count of failures.
+    """Workers that share a queue of requests, a connection pool and a count of failures.
 
     allowed    how many replies may give no label before UserError is raised
     progress   called with the number of replies so far

@@ -113,7 +113,7 @@ def _rounds(layout: Layout) -> Iterator[str]:
 
 
 def _at(path: Path) -> Tables:
-    """The turns that a file or a folder is about, with what lies beside them in an experiment's folder."""
+    """The turns of a file or a folder, with the other tables about them in an experiment's folder."""
     root = experiment_of(path)
     if root is not None:
         layout, experiment = Layout(root), read_config(root)
@@ -222,7 +222,7 @@ def _credits(path: Path, rows: pd.DataFrame) -> Credit:
 
 
 def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
-    """The judge's name and what it said of each turn of the shown rollout."""
+    """The judge's name and its label of each turn of the rollout."""
     frame = tables.read(path, "labels").to_pandas().astype({"group_id": str, "rollout_id": str})
     return path.stem, _by_turn(frame, rows)
 
@@ -357,7 +357,7 @@ def _state(name: str, value: Any) -> str:
 
 
 def _label(said: dict) -> str:
-    """What a judge said: a role, a score, or both, with its evidence; or why there is no label."""
+    """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
     role, score = said["role"], said["score"]
     told = [role] if isinstance(role, str) else []
     told += [] if pd.isna(score) else [f"score {score:g}"]

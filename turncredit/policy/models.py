@@ -1,4 +1,4 @@
-"""Models with gradients: made from scratch, loaded by path or hub name, adapted with LoRA, saved as folders."""
+"""Models with gradients: built from scratch, loaded by path or hub name, adapted with LoRA, saved as folders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, 
 
 
 def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> torch.nn.Module:
-    """A causal language model from a folder, an adapter merged in (or kept apart and trainable)."""
+    """A causal language model from a folder, with its adapter merged in (or separate and trainable)."""
     from transformers import AutoModelForCausalLM
 
     folder = Path(folder)

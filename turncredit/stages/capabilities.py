@@ -11,7 +11,7 @@ from turncredit.errors import UserError
 
 
 def credited(experiment: Experiment) -> list[str]:
-    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
+    """The methods whose credit is computed, each once: those that are trained, and those that an audit compares."""
     compared = experiment.audit_methods() if experiment.audit.rounds else ()
     return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 

@@ -1,4 +1,4 @@
-"""Success rates, paired differences and their intervals: what the report says, as pure functions of tables.
+"""Success rates, paired differences and their intervals: the statistics of the report, as pure functions of tables.
 
 An *evals* frame has one row per evaluated rollout (schema "evals" in `turncredit.tables`). Success is counted once per
 rollout, never per turn. Suffixes: `_S` seeds, `_C` cells (round, game).

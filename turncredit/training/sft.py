@@ -81,7 +81,7 @@ def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt:
 def demonstrations(
     table: pa.Table, encoder: tokenizer.Tokenizer, config: AgentConfig, words: Words, where: str = "demos"
 ) -> list[TokenSequence]:
-    """Demonstrations as the configured agent would have seen and said them, in tokens; noise is read but not learnt.
+    """Demonstrations as the configured agent's prompts and responses, in tokens; noise is context and has no loss.
 
     Raises UserError, naming `where`, for a table without the columns that the agent reads, and for an agent whose
     response to an imitated turn reads back as another action.

@@ -1,4 +1,4 @@
-"""A minibatch cut into shards, whose gradients processes compute side by side and add in one order.
+"""A minibatch split into shards, whose gradients are computed in parallel and added in a fixed order.
 
 The number of shards belongs to the configuration, the number of processes to the machine: a shard's gradient is the
 same whoever computes it, and shards are added in their order, so the same bits come out of any number of processes.
@@ -90,7 +90,7 @@ class Team:
             start = end
 
     def _meet(self, said: dict[int, Said]) -> None:
-        """Wait until every process has stored its gradients; the first one hears what the others say."""
+        """Wait until every process has stored its gradients; the first one receives the others' reports."""
         try:
             if not self.leads:
                 self._links[0].send_bytes(json.dumps(said).encode())

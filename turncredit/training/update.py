@@ -156,7 +156,7 @@ def rollout_numbers(table: pa.Table) -> list[int]:
 
 
 def sequences_of(table: pa.Table, rollout_N: Sequence[int]) -> list[TokenSequence]:
-    """All token sequences of a table of turns; each response token knows its turn's row."""
+    """All token sequences of a table of turns; each response token refers to its turn's row."""
     return cut(
         rollout_N,
         table.column("context_reset").to_pylist(),
