@@ -7,11 +7,9 @@ from pathlib import Path
 import yaml
 
 from turncredit.config import Experiment, from_mapping
-from turncredit.policy.base import make_base
-from turncredit.rollouts.demos import make_demos
-from turncredit.rollouts.rollout import rollout
-from turncredit.rollouts.tasks import make_tasks
-from turncredit.training.sft import sft
+from turncredit.layout import SFT
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The default experiment's policy, and one of 0.9 M parameters.
@@ -35,19 +33,16 @@ def settings(size: str, **sections: dict) -> Experiment:
     return from_mapping(made)
 
 
-def make(experiment: Experiment, folder: Path) -> Path:
-    """Make games, demonstrations and the policy; the folder then has `train.parquet` and `policy`. Returns it."""
-    make_tasks(experiment=experiment, split="train", out=folder / "train.parquet")
-    make_demos(experiment=experiment, tasks=folder / "train.parquet", out=folder / "demos.parquet")
-    make_base(experiment=experiment, demos=folder / "demos.parquet", out=folder / "base")
-    files = {"base": folder / "base", "demos": folder / "demos.parquet"}
-    sft(experiment=experiment, **files, out=folder / "policy", log=folder / "sft_log.parquet")
-    return folder
+def make(experiment: Experiment, folder: Path) -> Plan:
+    """Make games, demonstrations and the policy below `folder`. Returns the plan, which knows where they are."""
+    plan = Plan(experiment, folder)
+    for stage, at in (("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())):
+        load(stage).run(plan.job(stage, at))
+    return plan
 
 
-def play(experiment: Experiment, folder: Path) -> Path:
-    """A round of rollouts of the policy. Returns the table of turns."""
-    turns = folder / "turns.parquet"
-    names = {"method": "sft", "seed": 0, "round": 1}
-    rollout(experiment=experiment, **names, policy=folder / "policy", tasks=folder / "train.parquet", out=turns)
-    return turns
+def play(plan: Plan) -> Path:
+    """A round of rollouts of the policy. Returns the path of the turns."""
+    job = plan.job("rollout", plan.turns_at(SFT, 0, 1))
+    load("rollout").run(job)
+    return Path(job.output["turns"])

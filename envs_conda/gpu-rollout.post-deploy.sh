@@ -1,5 +1,6 @@
 #!/bin/bash
-# Started by Snakemake from the folder it works in, inside the new environment.
+# Started by Snakemake from the folder it works in, inside the new environment. `turncredit init` puts the installed
+# package in the place of `-e .`.
 set -euo pipefail
-[ -f pyproject.toml ] || { echo "start snakemake from the pipeline's own folder, so that it can be installed" >&2; exit 1; }
+[ -f Snakefile ] || { echo "start snakemake from the pipeline's own folder, so that it can be installed" >&2; exit 1; }
 python -m pip install --no-deps -e .

@@ -90,6 +90,27 @@ def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):
     assert done.stderr == "turncredit: a.yaml: unknown key 'rollout.group_sice' (did you mean 'group_size'?)\n"
 
 
+def test_config_shows_what_a_job_does(tmp_path):
+    (tmp_path / "a.yaml").write_text("granularity: round\nrounds_per_job: 3\n")
+    done = run("config", "a.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["granularity"], data["rounds_per_job"]) == ("round", 3)
+
+
+def test_config_refuses_what_snakemake_would_refuse(tmp_path):
+    (tmp_path / "a.yaml").write_text("methods: [gigppo]\n")
+    done = run("config", "a.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "unknown method 'gigppo' (did you mean 'gigpo'?)" in done.stderr
+
+
+def test_run_in_a_folder_without_a_workflow_says_how_to_get_one(tmp_path):
+    done = run("run", "--cores", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == ("turncredit: no Snakefile in this folder; `turncredit init DIR` creates a folder with one\n")
+
+
 @pytest.mark.slow
 def test_report_makes_the_page_and_prints_the_table(tmp_path):
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6)
@@ -97,7 +118,7 @@ def test_report_makes_the_page_and_prints_the_table(tmp_path):
     done = run("report", str(folder))
     assert done.returncode == 0, done.stderr
     assert "flat_grpo" in done.stdout
-    assert done.stdout.endswith(f"page: {folder}/report/index.html\n")
+    assert done.stdout.endswith(f"report: {folder}/report/index.html\n")
     assert (folder / "report/index.html").exists()
 
 

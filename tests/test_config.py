@@ -32,8 +32,12 @@ ROOT = Path(__file__).parent.parent
             "config: agent: history is now a setting of the window agent: write",
         ),
         ({"agent": {"show_admissible": False}}, "config: agent: show_admissible is now a setting of the window agent"),
+        (
+            {"resources": {"audit_model": {"gpu": 1}}},
+            "config: resources: audit_model is now the stage credit_model: write resources.credit_model",
+        ),
         ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
-        ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient go together"),
+        ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient belong together"),
         ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),
         ({"methods": ["flat_grpo", "flat_grpo"]}, "config: methods and seeds must not repeat"),
         ({"rollout": {"tasks": 99}, "tasks": {"train": 9}}, "config: rollout.tasks is 99, but tasks.train has only 9"),

@@ -97,7 +97,7 @@ def test_several_files_are_one_shell_pattern():
 
 
 def test_a_key_that_is_missing_is_named():
-    with pytest.raises(UserError, match="the round is not given"):
+    with pytest.raises(UserError, match="the round is missing"):
         Layout("results/household").path("updates", method="gigpo", seed=0)
 
 

@@ -74,7 +74,7 @@ def test_a_failing_write_leaves_the_old_table(tmp_path, monkeypatch):
 
 def test_missing_truncated_and_foreign_files_are_named_with_what_to_do(tmp_path):
     path = tmp_path / "turns.parquet"
-    with pytest.raises(tables.TableError, match=r"turns\.parquet: no such file; ask Snakemake"):
+    with pytest.raises(tables.TableError, match=r"turns\.parquet: no such file; check the path, or ask Snakemake"):
         tables.read(path, "turns")
     tables.write(credits(), path, "credits", tables.provenance("credit"))
     with pytest.raises(tables.TableError, match="this is a 'credits' table, not a 'turns' table"):

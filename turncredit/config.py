@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turncredit.bounds import RAILS
 from turncredit.errors import UserError, nearest
@@ -27,17 +27,17 @@ class _Closed(BaseModel):
 
 
 class EnvConfig(_Closed):
-    """Which environment, and its own settings (checked by the environment)."""
+    """The environment and its settings (validated by the environment)."""
 
-    name: str = Field("household", description="a built-in or an installed one, or a file of your own: my_env.py")
+    name: str = Field("household", description="a built-in or installed environment, or a path: my_env.py")
     settings: dict[str, Any] = Field(default_factory=dict)
     timeout: float | None = Field(
-        60.0, gt=0, description="seconds that one call of an environment may take that is not built in; null: any time"
+        60.0, gt=0, description="time limit in seconds for a call of an environment that is not built in; null: none"
     )
 
 
 class TasksConfig(_Closed):
-    """How many games to make or to take, and under which names of the environment's splits."""
+    """The number of games, and the environment's splits that they come from."""
 
     train_split: str = "train"
     eval_split: str = "eval"
@@ -49,9 +49,11 @@ class TasksConfig(_Closed):
 class AgentConfig(_Closed):
     """What the model sees and how its text becomes an action."""
 
-    name: str = Field("transcript", min_length=1, description="transcript, window, an installed one, or path.py")
+    name: str = Field("transcript", min_length=1, description="transcript, window, an installed agent, or path.py")
     max_response_tokens: int = Field(16, ge=2)
-    settings: dict[str, Any] = Field(default_factory=dict, description="the agent's own, checked by the agent")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="the agent's own settings, validated by the agent"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -72,7 +74,7 @@ class LoraConfig(_Closed):
 
 
 class ScratchConfig(_Closed):
-    """A Qwen2-architecture model made from scratch, with a tokenizer trained on the environment's text."""
+    """A model with Qwen2's architecture, built from scratch, with a tokenizer trained on the environment's text."""
 
     hidden: int = Field(64, ge=8)
     layers: int = Field(2, ge=1)
@@ -97,16 +99,16 @@ class PolicyConfig(_Closed):
 
 
 class DemosConfig(_Closed):
-    """Expert demonstrations with faults.
+    """Expert demonstrations with deliberate mistakes.
 
-    Noise is never imitated: it shows the states that mistakes lead to, and how to go on from there. Slips and
-    forgotten steps are: they are what reinforcement learning then has to mend.
+    Noise is never imitated: it shows the policy states after mistakes, and how to recover. Slips and forgotten steps
+    are imitated: they are the mistakes that reinforcement learning then has to correct.
     """
 
     count: int = Field(2000, ge=1)
-    noise: float = Field(0.1, ge=0, lt=1, description="share of turns that act at random, masked in the loss")
-    slips: float = Field(0.0, ge=0, lt=1, description="share of turns with a random admissible action, imitated")
-    skip: float = Field(0.0, ge=0, lt=1, description="share of demonstrations that forget to clean, heat or cool")
+    noise: float = Field(0.1, ge=0, lt=1, description="fraction of turns that act at random, masked in the loss")
+    slips: float = Field(0.0, ge=0, lt=1, description="fraction of turns with a random admissible action, imitated")
+    skip: float = Field(0.0, ge=0, lt=1, description="fraction of demonstrations that forget to clean, heat or cool")
     seed: int = 0
 
 
@@ -114,17 +116,17 @@ class SftConfig(_Closed):
     """The supervised warm start."""
 
     epochs: float = Field(1.5, ge=0, description="0: no warm start, the base model is the policy")
-    successful_only: bool = Field(True, description="leave out demonstrations that did not reach their goal")
+    successful_only: bool = Field(True, description="drop demonstrations that did not reach their goal")
     batch: int = Field(8, ge=1, description="demonstrations per optimiser step")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon learns from scratch in half the time")
-    lr: float = Field(8e-3, gt=0, description="AdamW's; with muon, of what are not the blocks' matrices")
+    lr: float = Field(8e-3, gt=0, description="for AdamW; with muon, for parameters other than the blocks' matrices")
     muon_lr: float = Field(0.02, gt=0)
     warmup_steps: int = Field(20, ge=0)
-    final_lr: float = Field(0.05, ge=0, le=1, description="share of the learning rate left at the end")
+    final_lr: float = Field(0.05, ge=0, le=1, description="fraction of the learning rate at the end")
     weight_decay: float = Field(0.01, ge=0)
     betas: tuple[float, float] = (0.9, 0.98)
     max_grad_norm: float = Field(1.0, gt=0)
-    shards: int = Field(1, ge=1, description="parts of a batch, computed side by side where the job has the cores")
+    shards: int = Field(1, ge=1, description="parts of a batch, computed in parallel if the job has the cores")
     seed: int = 0
 
 
@@ -134,18 +136,18 @@ class RolloutConfig(_Closed):
     tasks: int = Field(32, ge=1)
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
-    slots: int = Field(512, ge=1, description="rollouts played side by side, in all processes together")
+    slots: int = Field(512, ge=1, description="rollouts that run at the same time, over all processes")
     processes: int = Field(
         1,
         ge=1,
-        description="processes that share a job's rollouts, evaluation's and branching's too, each with one thread and "
-        "its own copy of the policy (on its own GPU, where there are any); the samples are the same. "
-        "Give the jobs as many threads (resources)",
+        description="processes that share the rollouts of a job (also for eval and branch), each with one thread and "
+        "its own copy of the policy (on its own GPU, if there are any); the samples are the same. "
+        "Give these jobs as many threads (resources)",
     )
 
 
 class LossConfig(_Closed):
-    """What decides the policy gradient that a round's advantages give at the policy that sampled."""
+    """The settings that determine the policy gradient for given advantages at the policy that sampled."""
 
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
     kl: Literal["none", "k1", "k2", "k3"] = "none"
@@ -158,13 +160,15 @@ class UpdateConfig(LossConfig):
     """The clipped policy-gradient update that every method shares."""
 
     optimizer: Literal["adamw", "muon"] = "adamw"
-    lr: float = Field(7e-4, gt=0, description="AdamW's; with muon, of what are not the blocks' matrices")
+    lr: float = Field(7e-4, gt=0, description="for AdamW; with muon, for parameters other than the blocks' matrices")
     muon_lr: float = Field(2e-3, gt=0)
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
-    final_lr: float = Field(1.0, ge=0, le=1, description="share of the rate in the last round; linear decay to it")
+    final_lr: float = Field(
+        1.0, ge=0, le=1, description="fraction of the learning rate in the last round; linear decay"
+    )
     epochs: int = Field(1, ge=1)
     tokens_per_pass: int = Field(
-        16384, ge=1, description="padded tokens a forward pass takes; a minibatch of more accumulates gradients"
+        16384, ge=1, description="padded tokens per forward pass; larger minibatches accumulate gradients"
     )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
@@ -175,12 +179,14 @@ class UpdateConfig(LossConfig):
     max_grad_norm: float = Field(1.0, gt=0)
     keep_optimizer: bool = Field(True, description="carry the optimiser's moments from round to round")
     gradient_checkpointing: bool = False
-    shards: int = Field(1, ge=1, description="parts of a minibatch, computed side by side where the job has the cores")
+    shards: int = Field(1, ge=1, description="parts of a minibatch, computed in parallel if the job has the cores")
 
     @model_validator(mode="after")
     def _kl_named(self) -> UpdateConfig:
         if (self.kl == "none") != (self.kl_coefficient == 0.0):
-            raise ValueError("kl and kl_coefficient go together: name an estimator (k1, k2, k3) and give it a weight")
+            raise ValueError(
+                "kl and kl_coefficient belong together: name an estimator (k1, k2, k3) and give it a weight"
+            )
         return self
 
 
@@ -192,11 +198,11 @@ class EvalMode(_Closed):
 
 
 class EvalConfig(_Closed):
-    """Held-out evaluation. With `fresh`, each evaluated round gets games of its own (the same for all methods)."""
+    """Held-out evaluation. With `fresh`, each evaluated round has its own games (the same for all methods)."""
 
     games: int = Field(256, ge=1)
     fresh: bool = True
-    every: int = Field(1, ge=1, description="evaluate every so many rounds; the last three always")
+    every: int = Field(1, ge=1, description="evaluate every n-th round, and always the last three")
     modes: tuple[EvalMode, ...] = (EvalMode(name="sampled", temperature=1.0),)
     primary: str = Field("sampled", description="the mode that the report's headline numbers use")
 
@@ -209,11 +215,11 @@ class EvalConfig(_Closed):
 
 
 class MethodConfig(_Closed):
-    """A method of one's own, or a built-in one with other parameters.
+    """Your own method, or a built-in one with other parameters.
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
-    `model` is what its learned credit model is told, where it has one (turncredit/credit_models).
+    `model` has the settings of its learned credit model, if it has one (turncredit/credit_models).
     """
 
     base: str | None = None
@@ -226,7 +232,7 @@ class MethodConfig(_Closed):
     @model_validator(mode="after")
     def _one_source(self) -> MethodConfig:
         if (self.base is None) == (self.credit is None):
-            raise ValueError("give either base (a built-in method) or credit (a file of your own), not both")
+            raise ValueError("give either base (a built-in method) or credit (your own file), not both")
         return self
 
 
@@ -234,12 +240,14 @@ class BranchConfig(_Closed):
     """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
 
     turns: int = Field(96, ge=1, description="sampled turns of one round's rollouts")
-    min_continuations: int = Field(16, ge=2, description="from each state, before any is found too uncertain")
+    min_continuations: int = Field(16, ge=2, description="from each state, before its uncertainty is looked at")
     max_continuations: int = Field(64, ge=2)
-    target_se: float = Field(0.1, gt=0, description="standard error of an advantage that is small enough")
-    budget_turns: int = Field(200_000, ge=1, description="continuation turns after which no further ones are begun")
-    reference_noise: float = Field(0.2, ge=0, le=1, description="share of turns where the reference acts at random")
-    reference_continuations: int = Field(16, ge=0, description="of the reference policy from each state; 0: none")
+    target_se: float = Field(0.1, gt=0, description="the standard error of an advantage to aim for")
+    budget_turns: int = Field(200_000, ge=1, description="continuation turns after which no continuation is started")
+    reference_noise: float = Field(
+        0.2, ge=0, le=1, description="fraction of turns with random actions of the reference"
+    )
+    reference_continuations: int = Field(16, ge=0, description="by the reference policy, from each state; 0: none")
 
     @model_validator(mode="after")
     def _in_order(self) -> BranchConfig:
@@ -252,20 +260,20 @@ class BranchConfig(_Closed):
 
 
 class AuditConfig(_Closed):
-    """Which turn really mattered: the rounds of one run whose rollouts get ground truth and every method's credit."""
+    """Audits: the rounds of one run whose rollouts get ground truth and every method's credit."""
 
     run: str | None = Field(None, description="the method whose rollouts are audited; null: the first of `methods`")
     rounds: tuple[int | Literal["last"], ...] = Field((), description="which rounds, or 'last'; none: no audit")
     seeds: tuple[int, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
     methods: tuple[str, ...] | None = Field(
-        None, description="whose credit is compared; null: the experiment's methods, flat GRPO and the two other rails"
+        None, description="methods to compare; null: the experiment's, flat_grpo, random_credit and oracle_progress"
     )
     branch: BranchConfig = BranchConfig()
     pages: int = Field(12, ge=0, description="rollouts that get a credit page")
 
 
 class TrackingConfig(_Closed):
-    """MLflow. `uri` null means `sqlite` in the results folder; a server's address on a cluster."""
+    """MLflow. `uri` null means SQLite in the results folder; on a cluster, give the address of a server."""
 
     enabled: bool = True
     uri: str | None = None
@@ -282,7 +290,7 @@ class ResourceConfig(_Closed):
 
 Stage = Literal[
     "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit", "update",
-    "eval", "branch", "audit_model", "fidelity", "gradients", "leaks", "invariants", "pages", "report",
+    "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report",
 ]  # fmt: skip
 
 
@@ -291,13 +299,13 @@ _Section = Literal["rollout", "update"]
 
 
 class Experiment(_Closed):
-    """Everything that makes an experiment."""
+    """The whole configuration of an experiment."""
 
     experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     rounds: int = Field(12, ge=1, le=999)
-    methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="which to run, by name")
-    define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods beyond the built-in ones")
+    methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="the methods to train, by name")
+    define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods besides the built-in ones")
     env: EnvConfig = EnvConfig()
     tasks: TasksConfig = TasksConfig()
     agent: AgentConfig = AgentConfig()
@@ -316,13 +324,24 @@ class Experiment(_Closed):
     )
     granularity: Literal["stage", "round", "run"] = Field(
         "stage",
-        description="what one job of a run does: one stage; all stages of rounds_per_job rounds; or the whole run. The "
-        "artifacts are the same",
+        description="what one job runs: one stage; all stages of rounds_per_job rounds of a run; or a whole run. "
+        "The artifacts are the same",
     )
-    rounds_per_job: int = Field(1, ge=1, description="with granularity round: how many rounds one job does")
+    rounds_per_job: int = Field(1, ge=1, description="with granularity round: the number of rounds per job")
     launcher: Literal["warm", "plain"] = Field(
-        "warm", description="how local jobs start: forked from a warm process, or each as a process of its own"
+        "warm", description="how local jobs start: forked from a warm process, or as plain processes"
     )
+
+    @field_validator("resources", mode="before")
+    @classmethod
+    def _stages_that_there_are(cls, resources: Any) -> Any:
+        stages = get_args(Stage)
+        for name in resources if isinstance(resources, Mapping) else ():
+            if name == "audit_model":
+                raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
+            if name not in stages:
+                raise ValueError(f"unknown stage '{name}'{nearest(name, stages)}")
+        return resources
 
     @model_validator(mode="after")
     def _enough_games(self) -> Experiment:
@@ -378,7 +397,7 @@ class Experiment(_Closed):
         return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
 
     def audit_methods(self) -> tuple[str, ...]:
-        """The methods whose credit is compared on the audited rollouts, each once."""
+        """The methods that are compared on the audited rollouts, each once."""
         if self.audit.methods is not None:
             return tuple(dict.fromkeys(self.audit.methods))
         return tuple(dict.fromkeys([*(name for name in self.methods if name != "sft"), *RAILS]))
@@ -459,7 +478,7 @@ def load(paths: Iterable[str | Path]) -> Experiment:
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:
-    """`data`, which stands at `key` of the configuration, as a `model`. Raises UserError with one line."""
+    """`data`, found at `key` of the configuration, as a `model`. Raises UserError with one line."""
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:

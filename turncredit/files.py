@@ -17,7 +17,7 @@ from typing import Any
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`: the file written there takes its place when the block ends well, else vanishes.
+    """A temporary path next to `path`: the file there replaces it if the block succeeds, and is removed otherwise.
 
     The folder of `path` is made where it does not exist.
     """
@@ -32,7 +32,7 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder beside `path` that takes its place when the block ends well, and vanishes otherwise."""
+    """A temporary folder next to `path` that replaces it if the block succeeds, and is removed otherwise."""
     path = Path(path)
     part = _temporary(path, "part")
     part.mkdir()

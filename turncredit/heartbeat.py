@@ -1,4 +1,4 @@
-"""How far a long stage is: a heartbeat that whoever runs the stage may listen to."""
+"""Progress of a long stage: a heartbeat that the caller of the stage may listen to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where every artifact of an experiment is: its path from what it is, and what it is from its path.
+"""The layout of results: from each artifact to its path, and from each path to its artifact.
 
 Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
 SQL and MLflow all ask here.
@@ -157,7 +157,7 @@ def artifact(name: str) -> Artifact:
 
 
 def written(key: str, value: str | int | None) -> str:
-    """A key's value as it stands in paths: rounds have at least two digits."""
+    """A key's value as written in paths: rounds have at least two digits."""
     return f"{int(value):02d}" if key == "round" and value is not None else str(value)
 
 
@@ -166,7 +166,7 @@ def fill(pattern: str, keys: Keys) -> str:
     try:
         return pattern.format_map({key: written(key, value) for key, value in keys.items() if value is not None})
     except KeyError as missing:
-        raise UserError(f"{pattern}: the {missing.args[0]} is not given") from None
+        raise UserError(f"{pattern}: the {missing.args[0]} is missing") from None
 
 
 def regex(pattern: str) -> str:
@@ -224,7 +224,7 @@ class Layout:
         return f"{self.root}/{fill(artifact(name).pattern, {**(keys or {}), **more})}"
 
     def metrics(self, stage: str) -> str:
-        """The pattern of the file in which a job of `stage` leaves what it measured."""
+        """The pattern of the metrics file of a job of `stage`."""
         return f"{self.root}/{METRICS[stage]}"
 
     def log(self, stage: str) -> str:
@@ -232,7 +232,7 @@ class Layout:
         return f"{self.root}/{LOGS[stage]}"
 
     def locate(self, path: str | Path) -> Located | None:
-        """What the file or folder at `path` is; None where it is no artifact of this experiment."""
+        """The artifact at `path`; None if it is not an artifact of this experiment."""
         path = Path(path)
         try:
             relative = path.resolve().relative_to(self.root.resolve()).as_posix()
@@ -323,7 +323,7 @@ OLD_PLACES = ("sft/rollouts", "sft/evals", "audit")
 
 
 def refuse_old(root: str | Path) -> None:
-    """Raise UserError for an experiment's folder whose artifacts are where they were before version 0.2."""
+    """Raise UserError for an experiment's folder with the layout of version 0.1."""
     root = Path(root)
     for place in OLD_PLACES:
         if (root / place).is_dir():

@@ -1,4 +1,4 @@
-"""Marks between the parts of a transcript. Agents write them; a tokenizer made from scratch has one token for each."""
+"""Markers between the parts of a transcript. Agents write them; a tokenizer built from scratch has a token for each."""
 
 from __future__ import annotations
 

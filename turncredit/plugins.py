@@ -1,4 +1,4 @@
-"""Plug-ins by name: built-in ones, those that installed packages bring (entry points), and files of one's own."""
+"""Plug-ins by name: built-in ones, those of installed packages (entry points), and the user's own files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
         raise UserError(f"unknown {kind} '{name}'{nearest(name, names)}; there are: {', '.join(names)}")
     if len(points) > 1:
         packages = ", ".join(_package(point) for point in points)
-        raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; keep one of them")
+        raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; uninstall all but one")
     try:
         return points[0].load()
     except Exception as error:  # anything may go wrong in a package of somebody else's
@@ -40,7 +40,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
 
 
 def from_file(kind: str, path: str | Path) -> ModuleType:
-    """The module in a file of one's own, imported once a process. Raises UserError where that is impossible."""
+    """The module in a user's file, imported once per process. Raises UserError if the import fails."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; {kind} of your own is the path of a Python file")
@@ -71,7 +71,7 @@ def installed(group: str) -> dict[str, tuple[EntryPoint, ...]]:
 
 
 def described(point: EntryPoint) -> str:
-    """An entry point as messages name it: what it is, and of which package."""
+    """An entry point as shown in messages: its value and its package."""
     return f"{point.value} of the package {_package(point)}"
 
 

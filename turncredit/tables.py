@@ -224,7 +224,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
 
 
 class TableError(UserError):
-    """A table that is missing, damaged, foreign, or not what its schema says."""
+    """A table that is missing, damaged, of another kind, or does not match its schema."""
 
 
 @cache
@@ -379,7 +379,7 @@ def read(path: str | Path, name: str | None = None, columns: Sequence[str] | Non
 
 def _open(path: Path) -> pq.ParquetFile:
     if not path.exists():
-        raise TableError(f"{path}: no such file; ask Snakemake for it by this name, or check the path")
+        raise TableError(f"{path}: no such file; check the path, or ask Snakemake to make it")
     try:
         return pq.ParquetFile(path)
     except (pa.ArrowInvalid, OSError) as error:

@@ -1,4 +1,4 @@
-"""What an environment tells agents to say in their prompts."""
+"""An environment's wording for agents' prompts."""
 
 from __future__ import annotations
 

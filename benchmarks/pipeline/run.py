@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from turncredit.stages.plan import STAGES
 from turncredit.workflow import launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,10 +39,11 @@ COMMANDS = {
 }
 
 
-def imports_of(script: Path) -> str:
-    """What a job's script imports before its stage begins."""
-    lines = re.findall(r"^ +(from turncredit\S* import .*)$", script.read_text(), re.MULTILINE)
-    return "\n".join(["from turncredit import stage", *lines])
+def imports_of(stage: str) -> str:
+    """What a job imports before its stage's work begins: the script, the stage, and what that imports where it runs."""
+    source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text()
+    lines = re.findall(r"^ +(from turncredit\S* import .*)$", source, re.MULTILINE)
+    return "\n".join(["import turncredit.workflow.job", f"import turncredit.stages.{stage}", *lines])
 
 
 def imported(code: str) -> tuple[float, int, str]:
@@ -67,8 +69,7 @@ def imported(code: str) -> tuple[float, int, str]:
 
 def print_imports() -> None:
     """The table of imports, processes in order of their names."""
-    scripts = sorted((ROOT / "workflow_scripts").glob("*.py"))
-    codes = COMMANDS | {f"job `{script.stem}`": imports_of(script) for script in scripts}
+    codes = COMMANDS | {f"job `{stage}`": imports_of(stage) for stage in sorted(STAGES)}
     print(
         "\n## Imports\n\nProcessor seconds of the imports of a fresh process, least of three. Under the launcher only"
     )

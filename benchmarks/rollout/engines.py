@@ -19,15 +19,17 @@ import torch
 
 from benchmarks import small_world
 from benchmarks.rollout import parts
-from turncredit.config import Experiment
+from turncredit import tables
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.models import load_model
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.rollouts.rollout import round_tasks, turn_table
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
+from turncredit.stages.plan import Plan
 
 #: Rollouts of a game.
 GROUP = 8
@@ -84,11 +86,11 @@ def starts(games: Games, count: int) -> list[Start]:
     ]
 
 
-def player(name: str, experiment: Experiment, folder: Path, games: Games, slots: int) -> Player:
+def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
-    policy = str(folder / "policy")
+    policy = plan.layout.path("sft_policy")
     processes = int(name.partition(" x")[2] or 1)
-    made = Player(experiment, policy, games, slots, processes=processes)
+    made = Player(OpenPolicy(policy, dtype="float32"), plan.experiment.agent, games, slots, processes=processes)
     if processes > 1:
         return made
     eos_id = made._tokenizer.eos_id
@@ -101,11 +103,11 @@ def player(name: str, experiment: Experiment, folder: Path, games: Games, slots:
     return made
 
 
-def repetition(name: str, experiment: Experiment, folder: Path, games: Games, count: int) -> dict[str, float]:
+def repetition(name: str, plan: Plan, games: Games, count: int) -> dict[str, float]:
     """Load the policy and play; seconds, turns and tokens."""
     clock, cpu = time.perf_counter(), time.process_time()
     chosen = starts(games, count)
-    made = player(name, experiment, folder, games, min(experiment.rollout.slots, len(chosen)))
+    made = player(name, plan, games, min(plan.experiment.rollout.slots, len(chosen)))
     played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
     wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
     who = resource.RUSAGE_CHILDREN if made._sampler is None else resource.RUSAGE_SELF
@@ -119,12 +121,12 @@ def repetition(name: str, experiment: Experiment, folder: Path, games: Games, co
     }
 
 
-def profile(experiment: Experiment, folder: Path, games: Games, count: int) -> dict[str, float]:
+def profile(plan: Plan, games: Games, count: int) -> dict[str, float]:
     """Seconds of each part of one round with the lockstep engine, its table included."""
 
     def work() -> list[Played]:
         chosen = starts(games, count)
-        made = player("lockstep", experiment, folder, games, min(experiment.rollout.slots, len(chosen)))
+        made = player("lockstep", plan, games, min(plan.experiment.rollout.slots, len(chosen)))
         played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
         common = {"env": "household", "policy_id": "sft", "agent": "transcript", "seed": 0, "temperature": 1.0}
         turn_table(played, common)
@@ -136,14 +138,11 @@ def profile(experiment: Experiment, folder: Path, games: Games, count: int) -> d
 def main(name: str, size: str, folder: str, count: str) -> None:
     """Answer every line of standard input."""
     torch.set_num_threads(1)
-    experiment = small_world.settings(size)
-    games = Games(experiment, Path(folder) / "train.parquet")
+    plan = Plan(small_world.settings(size), folder)
+    games = Games(plan.experiment.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"))
     print("ready", flush=True)
     for _ in sys.stdin:
-        if name == "profile":
-            answer = profile(experiment, Path(folder), games, int(count))
-        else:
-            answer = repetition(name, experiment, Path(folder), games, int(count))
+        answer = profile(plan, games, int(count)) if name == "profile" else repetition(name, plan, games, int(count))
         print(json.dumps(answer), flush=True)
 
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ import typer
 
 from turncredit import tables
 from turncredit.config import from_mapping
+from turncredit.stages.plan import Plan, load
 from turncredit.turns import Turns
 
 LENGTH, SIZE = 20, 8
@@ -164,11 +166,10 @@ def joined(folder: Path, ending: str) -> None:
 
 def stage(folder: Path, method: str, side: dict[str, Path]) -> None:
     """The whole stage: read, compute, write."""
-    from turncredit.stages.credit import credit
-
-    experiment = from_mapping({"methods": [method]})
-    out = folder / f"{method}.parquet"
-    credit(experiment=experiment, method=method, seed=0, round=1, turns=folder / "turns.parquet", side=side, out=out)
+    plan = Plan(from_mapping({"methods": [method]}), folder)
+    job = plan.job("credit", replace(plan.turns_at(method, 0, 1), method=method))
+    job.input = {name: str(path) for name, path in {"turns": folder / "turns.parquet", **side}.items()}
+    load("credit").run(job)
 
 
 def work(what: str, folder: Path, turns: int) -> Callable[[], object]:

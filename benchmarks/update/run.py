@@ -176,10 +176,10 @@ def timed(
 def compare(size: str, folder: Path, rollouts: int) -> None:
     """Measure one size of policy, and print its rows of the table."""
     experiment = small_world.settings(size, rollout={"tasks": rollouts // 8, "group_size": 8})
-    turns = small_world.play(experiment, small_world.make(experiment, folder))
-    table = tables.read(turns)
+    plan = small_world.make(experiment, folder)
+    table = tables.read(small_world.play(plan))
     sequences = sequences_of(table, rollout_numbers(table))
-    model = models.load_model(folder / "policy", dtype="float32").train()
+    model = models.load_model(plan.layout.path("sft_policy"), dtype="float32").train()
     torch.manual_seed(0)
     advantages = torch.randn(table.num_rows)
     trainer = trainer_for(model, folder / "trl")

@@ -151,7 +151,7 @@ def changed(world, monkeypatch, **replaced):
     ("columns", "message"),
     [
         ({"notes": "x", "folds": 0, "prompt_tokens": 1}, r"g#0, turn 0: agent 'folding' wrote 'notes', .*mean 'note'"),
-        ({"note": "x", "folds": 0}, "g#0, turn 0: agent 'folding' wrote no 'prompt_tokens'; give None"),
+        ({"note": "x", "folds": 0}, "g#0, turn 0: agent 'folding' wrote no 'prompt_tokens'; use None for no value"),
     ],
 )
 def test_columns_that_were_not_declared_are_refused_at_the_first_turn(world, monkeypatch, columns, message):
@@ -170,7 +170,7 @@ def test_a_value_of_another_type_names_the_column(world, monkeypatch):
 
 def test_a_first_prompt_that_appends_is_refused(world, monkeypatch):
     made, starts = changed(world, monkeypatch, open=lambda *_: agents.Prompt([5], reset=False))
-    with pytest.raises(UserError, match=r"agent 'folding': open must give all of the context"):
+    with pytest.raises(UserError, match=r"agent 'folding': open must return the whole context"):
         made.play(starts, temperature=1.0)
 
 
@@ -209,7 +209,7 @@ def test_an_installed_package_brings_an_agent(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "has no AGENT; describe the agent by AGENT = AgentSpec"),
+        ("x = 1", "has no AGENT; declare it as AGENT = AgentSpec"),
         ("AGENT = 'window'", "is described by a str, not by an AgentSpec"),
         ("import no_such_module_at_all", "cannot be imported: ModuleNotFoundError"),
         (

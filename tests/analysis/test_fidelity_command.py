@@ -110,14 +110,14 @@ MISTAKES = [
         lambda columns: {
             name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
         },
-        "duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 is there more than once for the method 'copy'",
+        "duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0occurs more than once for the method 'copy'",
     ),
     (
         "branches",
         lambda columns: {
             name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
         },
-        "branches.parquet: duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 is there more than once",
+        "branches.parquet: duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0occurs more than once",
     ),
     (
         "branches",
@@ -170,7 +170,7 @@ def test_a_mistake_ends_the_command_with_2_and_leaves_no_file(paths, tmp_path):
 
 
 def test_a_method_given_twice_is_refused(paths):
-    with pytest.raises(UserError, match="the method 'copy' is in another credits table too"):
+    with pytest.raises(UserError, match="the method 'copy' is in more than one credits table"):
         reading.load(paths["turns"], [paths["credits"], paths["credits"]], paths["branches"])
 
 

@@ -155,7 +155,7 @@ TAMPERED = {
         beside("turns", SECOND),
         with_column("response_text", first("something else")),
         {"made_from"},
-        "made from other turns than those beside it",
+        "the input 'turns' has changed since",
     ),
     "a turn that is there twice": (
         beside("turns", SECOND),
@@ -173,13 +173,13 @@ TAMPERED = {
         beside("turns", SECOND),
         with_column("success", first(lambda value: not value)),
         {"success", "made_from"},
-        "its success is not the one of the rollout's last turn",
+        "its success differs from that of the rollout's last turn",
     ),
     "a rollout that goes on after it was done": (
         beside("turns", SECOND),
         with_column("done", first(True)),
         {"success", "made_from"},
-        "done, but the rollout goes on",
+        "done is true before the last turn",
     ),
     "an evaluated rollout that counts twice": (
         of_run("evals", "has_turnrd", 2),
@@ -306,4 +306,4 @@ def test_the_command_exits_with_one_where_an_invariant_fails(results):
     assert run.exit_code == 1
     assert "FAILS reproduced    tiny: sft-t4k4T1.0 seed 0 round 1:" in run.output
     assert "scpo.parquet: row 0 has the advantage 7" in run.output
-    assert "1 do not hold" in run.output
+    assert "1 violated" in run.output

@@ -186,7 +186,7 @@ def test_where_all_ended_alike_there_is_nothing_to_know():
     rollouts, won_R = told()
     found = found_by(planted("length"), rollouts, np.zeros_like(won_R))
     assert np.isnan(found["full", "outcome_auc"].value)
-    assert measures.verdict(found) == "all rollouts ended alike: nothing to know"
+    assert measures.verdict(found) == "all rollouts have the same outcome: nothing to predict"
 
 
 @pytest.mark.slow
@@ -243,7 +243,7 @@ def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
 
 def test_hidden_states_of_another_width_are_one_clear_line_that_names_the_method(tmp_path):
     job = leaks_job(tmp_path, ["ppo"], width=HIDDEN_SIZE + 1)
-    with pytest.raises(UserError, match=f"of ppo.*{HIDDEN_SIZE} numbers a turn, but .* reads {HIDDEN_SIZE + 1}"):
+    with pytest.raises(UserError, match=f"of ppo.*{HIDDEN_SIZE} numbers per turn, but .* reads {HIDDEN_SIZE + 1}"):
         load("leaks").run(job)
     assert not Path(job.output["leaks"]).exists()
 
@@ -327,7 +327,7 @@ def test_a_lengths_rate_never_counts_the_rollouts_own_group():
 def test_a_verdict_from_one_task_group_claims_nothing():
     one = Measured(0.97, np.nan, np.nan)
     said = measures.verdict({("full", "outcome_auc"): one, ("full", "rank_with_truth"): one})
-    assert said == "AUC .97 in full, in one task group alone: too few to say more"
+    assert said == "AUC .97 in full, in a single task group: too few for more"
     full = Measured(0.9, 0.8, 0.95)
     said = measures.verdict({("full", "outcome_auc"): full, ("full", "rank_with_truth"): Measured(0.2, np.nan, np.nan)})
     assert said.endswith("credit against the truth +0.20")

@@ -116,7 +116,7 @@ def test_a_package_is_imported_only_when_its_method_is_asked_for(install: Callab
         ("raise RuntimeError('no\\nway')", {"a": "{}:X"}, "a", "cannot be imported: RuntimeError: no way"),
         ("", {"a": "{}:X"}, "a", "cannot be imported: AttributeError"),
         ("X = 1", {"a": "{}:X"}, "a", "is of type int, not turncredit.credit.Method"),
-        (ONE_FILE, {"a": "{}:LATER_METHOD"}, "a", "calls itself 'later'"),
+        (ONE_FILE, {"a": "{}:LATER_METHOD"}, "a", "is called 'later'"),
     ],
 )
 def test_a_broken_method_is_one_line_that_names_its_package(
@@ -137,7 +137,9 @@ def test_two_packages_with_one_name_are_refused_and_a_builtin_one_cannot_be_repl
 ) -> None:
     install("first_package", ONE_FILE, later="first_package:LATER_METHOD", gigpo="first_package:LATER_METHOD")
     install("second_package", ONE_FILE, later="second_package:LATER_METHOD")
-    with pytest.raises(UserError, match=r"'later' is in several installed packages: \w+_package, \w+_package; keep"):
+    with pytest.raises(
+        UserError, match=r"'later' is in several installed packages: \w+_package, \w+_package; uninstall all but one"
+    ):
         resolve("later")
     assert resolve("gigpo") == METHODS["gigpo"]
     listed = dict(catalogue.installed())

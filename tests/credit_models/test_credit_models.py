@@ -514,13 +514,13 @@ def test_turn_values_of_a_ten_point_reward_are_on_its_scale():
 
 def test_a_damaged_or_foreign_model_is_one_clear_line(tmp_path, rounds):
     folder = saved(trained(rounds[:1], experiment())[0], tmp_path / "model")
-    with pytest.raises(UserError, match=r"no credit model here \(model\.json is missing\)"):
+    with pytest.raises(UserError, match=r"not a credit model \(model\.json is missing\)"):
         train.load(tmp_path / "nowhere")
     _, others = model_settings(experiment(ensemble=2), "mine")
-    with pytest.raises(UserError, match=r"made with other settings \(ensemble\)"):
+    with pytest.raises(UserError, match=r"written with other settings \(ensemble\)"):
         train.check_settings(train.load(folder), others, folder)
     wide = replace(rounds[0], hidden=torch.zeros(16, 6, HIDDEN_SIZE + 1))
-    with pytest.raises(UserError, match="9 numbers a turn, but the credit model reads 8"):
+    with pytest.raises(UserError, match="9 numbers per turn, but the credit model reads 8"):
         train.check_width(train.load(folder), wide, "hiddens")
     weights = (folder / train.WEIGHTS).read_bytes()
     (folder / train.WEIGHTS).write_bytes(weights[:100])

@@ -113,7 +113,7 @@ def test_a_damaged_game_in_the_tasks_table_is_named():
     row = make_tasks("train", 1, 0, SMALL)[0]
     with pytest.raises(UserError, match="damaged"):
         open_task(row | {"game": row["game"][:50]}, SMALL)
-    with pytest.raises(UserError, match="foreign keys"):
+    with pytest.raises(UserError, match="unknown keys"):
         open_task(row | {"game": "{}"}, SMALL)
     with pytest.raises(UserError, match="unknown profile"):
         open_task(row | {"game": row["game"].replace("alfworld-0.4", "alfworld-9")}, SMALL)

@@ -141,7 +141,7 @@ def experiment(**changes):
             r"config: audit.methods: 'oracle_progress' needs the environment's distance, which 'counting' does not "
             r"have \(the audit compares it unless audit.methods names others\)",
         ),
-        ({"demos": {"skip": 0.1}}, "config: demos.skip: the expert of 'counting' can't forget a step; set it to 0"),
+        ({"demos": {"skip": 0.1}}, "config: demos.skip: the expert of 'counting' cannot skip steps; set it to 0"),
     ],
 )
 def test_what_the_environment_lacks_is_refused_by_name(changes, error):

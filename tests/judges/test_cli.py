@@ -96,7 +96,7 @@ def test_an_audit_is_printed_and_its_disagreements_written(tmp_path: Path) -> No
         (["--turns", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["--turns", "calibration", "--judge", "llm", "--window", "6"], "--window: Input should be less than or equal"),
         (["--turns", "calibration", "--judge", "llm", "--base-url", "localhost"], "base_url must be an address"),
-        (["--turns", "bad.jsonl"], "bad.jsonl: cannot be read as one JSON object a line"),
+        (["--turns", "bad.jsonl"], "bad.jsonl: cannot be read as one JSON object per line"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_file(

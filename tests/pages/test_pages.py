@@ -218,7 +218,7 @@ def test_several_methods_may_share_a_file(world, tmp_path):
     [
         (["--rollout", "game-0#9"], "no rollout 'game-0#9' (did you mean 'game-0#"),
         (["--rollout", "game-0#0", "--against", "game-1#0"], "not another rollout of the same group"),
-        (["--rollout", "game-0#0", "--show", "gigpoo"], "none of the credits is of that method"),
+        (["--rollout", "game-0#0", "--show", "gigpoo"], "there are no credits of that method"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_file(world, tmp_path, change, says):

@@ -109,7 +109,7 @@ def test_a_rollout_id_in_several_groups_must_be_written_with_its_group(tmp_path,
 def test_a_missing_key_column_is_named(tmp_path, capsys):
     path = tmp_path / "mine.parquet"
     pq.write_table(pa.table({"group_id": ["a"], "rollout": ["x"], "turn": [0]}), path)
-    with pytest.raises(UserError, match=r"'rollout_id' is needed \(did you mean 'rollout'"):
+    with pytest.raises(UserError, match=r"showing rollouts needs the column 'rollout_id' \(did you mean 'rollout'"):
         shown(capsys, path)
 
 
@@ -154,7 +154,7 @@ def test_the_folders_of_a_run_and_of_its_turns_show_the_same(audited, capsys):
 
 def test_a_folder_without_a_round_is_one_line(audited, capsys):
     for folder in (audited / "rollouts/flat_grpo/seed0", audited.parent):
-        with pytest.raises(UserError, match="no round's folder"):
+        with pytest.raises(UserError, match="not the folder of a round"):
             shown(capsys, folder)
 
 

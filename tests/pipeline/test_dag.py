@@ -87,7 +87,7 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
     [
         ("roudns=3", "unknown key 'roudns' (did you mean 'rounds'?)"),
         ("update={lr: -1}", "update.lr: input should be greater than 0, got -1"),
-        ("methods=[flat_gpro]", "unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
+        ("methods=[flat_gpro]", "config: methods: unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
         ("define={mine: {base: flat_grpo, params: {nrom: none}}}", "has no parameter 'nrom' (did you mean 'norm'?)"),
         ("define={mine: {credit: no_such.py}}", "no_such.py: no such file"),
         ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
@@ -101,7 +101,7 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
         ("agent={settings: {history: 2}}", "config: unknown key 'agent.settings.history'"),
         ("agent={name: mine.py}", "mine.py: no such file; an agent of your own is the path of a Python file"),
         ("env={settings: {horizn: 9}}", "unknown key 'env.settings.horizn' (did you mean 'horizon'?)"),
-        ("define={mine: {base: has_turnrd, model: {causl: true}}}", "(did you mean 'causal'?)"),
+        ("define={mine: {base: has_turnrd, model: {causl: true}}}", "config: define.mine.model: unknown key 'causl'"),
         ("define={mine: {base: flat_grpo, model: {film: true}}}", "define.mine.model: this method has no learned"),
         ("define={mine: {base: turn_value, model: {heads: 3}}}", "hidden (64) must be a multiple of heads (3)"),
         (

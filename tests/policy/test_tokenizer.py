@@ -50,7 +50,7 @@ def test_markers_are_single_tokens(encoder):
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
-    with pytest.raises(UserError, match="no tokenizer here"):
+    with pytest.raises(UserError, match="not a tokenizer folder"):
         tokenizer.load(tmp_path)
 
 

@@ -152,8 +152,8 @@ def test_a_folder_whose_making_fails_leaves_what_was_there_and_nothing_beside_it
     def fail() -> None:
         with job.folder("model") as part:
             (part / "config.json").write_text("half of it")
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt("half way")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="half way"):
         fail()
     assert (tables.file_hash(folder), sorted(folder.parent.iterdir())) == before

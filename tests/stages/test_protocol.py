@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from typing import get_args
 
 import pytest
 from pydantic import ValidationError
 
 from tests import tiny
+from turncredit.config import Stage
+from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, METRICS
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
@@ -36,6 +40,22 @@ def test_a_stage_has_a_rule_a_script_and_a_file_for_what_it_measures(stage):
     assert f"rule {stage}:" in (tiny.ROOT / "rules" / f"{stage}.smk").read_text()
     assert f'job.run("{stage}"' in (tiny.ROOT / "workflow_scripts" / f"{stage}.py").read_text()
     assert stage in METRICS
+
+
+def test_every_stage_but_those_that_start_no_job_of_their_own_may_ask_for_resources():
+    assert set(get_args(Stage)) == set(STAGES) - {"config", "track"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("rolout", "unknown stage 'rolout' (did you mean 'rollout'?)"),
+        ("audit_model", "audit_model is now the stage credit_model"),
+    ],
+)
+def test_resources_of_a_stage_that_is_not_there_are_refused_with_the_nearest_name(name, said):
+    with pytest.raises(UserError, match=f"^config: resources: {re.escape(said)}"):
+        tiny.experiment(resources={name: {"threads": 2}})
 
 
 def test_every_artifact_is_made_by_one_stage():

@@ -44,6 +44,7 @@ CONFIG = tiny.mapping(
     audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(METHODS)},
     tracking={"uri": "sqlite:///runs.db"},
     resources={"update": {"mem_mb": 2000}},
+    granularity="round",
 )
 
 PLAYING = {"rollout", "eval", "branch"}
@@ -70,6 +71,7 @@ READ_BY: dict[str, set[str]] = {
     "env.name": {"tasks", "demos", "sft", *PLAYING},
     "tasks": {"tasks"},
     "agent": {"sft", *PLAYING},
+    "agent.max_response_tokens": PLAYING,
     "policy.source": {"base"},
     "policy.revision": {"base"},
     "policy.scratch": {"base"},
@@ -110,6 +112,8 @@ READ_BY: dict[str, set[str]] = {
     "audit.pages": {"pages"},
     "tracking": {"track"},
     "resources": NOTHING,
+    "granularity": NOTHING,
+    "rounds_per_job": NOTHING,
     "keep_policies": NOTHING,
     "launcher": NOTHING,
 }

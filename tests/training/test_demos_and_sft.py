@@ -121,7 +121,7 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
     changes = {"env": {"settings": {"horizon": 1}}}
     path = world.run("demos", At(), tmp_path, changes).output["demos"]
-    with pytest.raises(UserError, match=rf"^{path}: nothing to imitate; make more demonstrations"):
+    with pytest.raises(UserError, match=rf"^{path}: no demonstrations to learn from; raise demos"):
         sft(world, tmp_path, path, changes)
     assert not any(folder.name == "sft" for folder in tmp_path.rglob("*"))
 

@@ -212,11 +212,11 @@ def test_an_environment_that_restores_wrongly_is_noticed():
 
 
 def test_a_rollout_that_ends_elsewhere_when_replayed_is_one_clear_line():
-    with pytest.raises(UserError, match=r"^mine: replaying .* goes on after turn 3 of 4; .* env settings"):
+    with pytest.raises(UserError, match=r"^mine: replayed, the rollout goes on after turn 3 of 4; .* env settings"):
         restore(Walk, Words(), walked(LONG)[:4], "mine", goal=Walk.goal)
     short = walked(LONG)
     short[1]["action"] = "forward"
-    with pytest.raises(UserError, match="the episode ends after turn 2 of 5"):
+    with pytest.raises(UserError, match="the rollout ends after turn 2 of 5"):
         restore(Walk, Words(), short, goal=Walk.goal)
 
 
@@ -391,7 +391,7 @@ def test_a_tampered_table_is_marked_and_foreign_turns_are_one_clear_line(world, 
     assert not any(table.column("replayed").to_pylist())
     assert metrics["not_replayed"] == table.num_rows
     with pytest.raises(
-        UserError, match=r"turns\.parquet.* is of the game 'elsewhere', which the tasks table does not have"
+        UserError, match=r"turns\.parquet.* is of the game 'elsewhere', which is not in the tasks table"
     ):
         changed(task_id=["elsewhere"] * turns.num_rows)
     with pytest.raises(UserError, match=r"turns\.parquet: .* the column 'policy_id' has 2 values"):

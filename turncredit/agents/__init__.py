@@ -37,7 +37,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a response says: the action, whether the agent's own format was kept, and the agent's columns of the turn.
+    """A parsed response: the action, whether it follows the agent's format, and the agent's columns of the turn.
 
     `columns` has a value (or None) for each of the agent's `turn_columns`.
     """
@@ -67,12 +67,12 @@ class Agent(Protocol):
         """The first prompt, all of the context (`reset`)."""
 
     def parse(self, text: str) -> Parsed:
-        """The action in a response's text. Changes nothing: what it says is handed to `follow`."""
+        """Parse a response. Must not change the agent's state: the result is passed to `follow`."""
 
     def follow(
         self, response_ids: Sequence[int], parsed: Parsed, observation: str, admissible: Sequence[str]
     ) -> Prompt:
-        """The prompt after a turn: what the model wrote, what it said (`parse`), what was seen then."""
+        """The prompt after a turn, from the model's response, its parsed form and the new observation."""
 
     def target(self, turn: Mapping[str, Any]) -> str:
         """The response that a demonstrated turn teaches, such that `parse` finds the same action in it.
@@ -85,14 +85,14 @@ class Agent(Protocol):
 
 
 class AgentSettings(BaseModel):
-    """The settings of an agent, for agents without any; others inherit from it. A key that is not there is an error."""
+    """Base class of an agent's settings. An unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
 class AgentSpec:
-    """An agent as the pipeline knows it.
+    """The description of an agent.
 
     name              as written in the column `agent` of the turns
     make              (encoder, settings, words) to a function that makes a fresh agent for each rollout
@@ -114,7 +114,7 @@ class AgentSpec:
     shows_admissible: bool = False
 
     def check(self, parsed: Parsed, where: str) -> None:
-        """Raise UserError, naming `where`, unless `parsed` has the columns that the agent says it writes."""
+        """Raise UserError, naming `where`, unless `parsed` has exactly the declared columns."""
         if parsed.columns.keys() == self.turn_columns.keys():
             return
         for column in parsed.columns:
@@ -122,18 +122,18 @@ class AgentSpec:
                 hint = nearest(column, self.turn_columns)
                 raise UserError(f"{where}: agent '{self.name}' wrote '{column}', not one of its turn_columns{hint}")
         missing = next(column for column in self.turn_columns if column not in parsed.columns)
-        raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; give None where there is nothing to say")
+        raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; use None for no value")
 
     def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt of a rollout. Raises UserError where it is not all of the context."""
         prompt = agent.open(goal, observation, admissible)
         if not prompt.reset:
-            raise UserError(f"agent '{self.name}': open must give all of the context: Prompt(ids, reset=True)")
+            raise UserError(f"agent '{self.name}': open must return the whole context: Prompt(ids, reset=True)")
         return prompt
 
 
 def load(name: str) -> AgentSpec:
-    """The agent called `name`: built in, of an installed package, or `AGENT` of a file of one's own (`path.py`).
+    """The agent called `name`: built-in, from an installed package, or `AGENT` in a file (`path.py`).
 
     Raises UserError for an unknown name, with the nearest, and for a description that can't work.
     """
@@ -141,7 +141,7 @@ def load(name: str) -> AgentSpec:
         return _checked(plugins.load("agent", GROUP, BUILT_IN, name), f"agent '{name}'")
     module = plugins.from_file("an agent", name)
     if not hasattr(module, "AGENT"):
-        raise UserError(f"{name}: has no AGENT; describe the agent by AGENT = AgentSpec(...)")
+        raise UserError(f"{name}: has no AGENT; declare it as AGENT = AgentSpec(...)")
     return _checked(module.AGENT, name)
 
 

@@ -15,7 +15,7 @@ from turncredit.words import Words
 
 
 def instruction(words: Words) -> str:
-    """What a chat model is told before its first observation."""
+    """The system prompt for a chat model."""
     examples = f", for example: {', '.join(words.examples)}" if words.examples else ""
     return f"{words.setting} Reply to every observation with one command and nothing else{examples}.\n"
 

@@ -26,7 +26,7 @@ class Settings(AgentSettings):
 
 
 class Window:
-    """A context made anew each turn from the goal and the last `history` turns."""
+    """A context that is rebuilt each turn from the goal and the last `history` turns."""
 
     def __init__(self, encoder: Encoder, settings: Settings, words: Words):
         self._encoder, self._settings, self._words = encoder, settings, words
@@ -47,7 +47,7 @@ class Window:
         return self._prompt(admissible)
 
     def parse(self, text: str) -> Parsed:
-        """The text inside the last `<action>` tags. Without tags the last line stands in, marked as malformed."""
+        """The text inside the last `<action>` tags. Without tags, the last line, marked as malformed."""
         found = _ACTION.findall(text)
         well_formed = len(found) == 1 and ("<think>" in text) == ("</think>" in text)
         if found:

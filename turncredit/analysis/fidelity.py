@@ -64,7 +64,7 @@ class Fidelity:
 
 
 def score(scored: Scored, credits: Mapping[str, np.ndarray], *, seed: int = 0, resamples: int = RESAMPLES) -> Fidelity:
-    """Score each method's credit (N,) on the turns whose truth is known; NaN where a method has no credit for a turn.
+    """Score each method's credit (N,) on the turns with ground truth; NaN if a method has no credit for a turn.
 
     Intervals are bootstrap intervals over groups, with the same draws for all methods. Methods that are scored on the
     same turns share their ceiling.

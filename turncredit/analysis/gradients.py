@@ -112,7 +112,7 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
     number_of: dict[str, int] = {}
     group_N = [number_of.setdefault(name, len(number_of)) for name in table.column("group_id").to_pylist()]
     if len(number_of) < 2:
-        raise UserError("the signal of a gradient needs rollouts of at least two groups (rollout.tasks)")
+        raise UserError("the gradient signal needs rollouts from at least two groups (rollout.tasks)")
     group_R = np.zeros(int(rollout_N.max()) + 1, dtype=np.int64)
     group_R[rollout_N] = group_N
     return group_R

@@ -104,7 +104,7 @@ class RoundFiles(BaseModel):
 
 
 class Finding(NamedTuple):
-    """What a check found. `checked` counts what it looked at; a check that had nothing to look at gives none."""
+    """The result of a check. `checked` counts the items; a check without items has no finding."""
 
     holds: bool
     worst: float | None
@@ -191,7 +191,7 @@ def schemas(at: Round) -> Finding:
             tables.read(path, name, [])
             tables.conform(pq.read_schema(path).empty_table(), name, str(path))
             if not tables.metadata(path):
-                broken.append(f"{path}: does not say what made it; was it written by something else?")
+                broken.append(f"{path}: has no provenance; was it written by another program?")
         except UserError as error:
             broken.append(str(error))
     return _first_of(broken, len(at.files.all()))
@@ -210,7 +210,7 @@ def made_from(at: Round) -> Finding | None:
             if name in made and known:
                 checked += 1
                 if made[name] not in known:
-                    broken.append(f"{path}: made from other {name} than those beside it; delete it and run again")
+                    broken.append(f"{path}: the input '{name}' has changed since; delete it and run again")
     return _first_of(broken, checked) if checked else None
 
 
@@ -229,11 +229,11 @@ def success(at: Round) -> Finding:
     for name, x_N in (("success", won_N), ("score", score_N)):
         differs = np.flatnonzero(x_N != x_N[turns.last_R][turns.rollout_N])
         if len(differs):
-            broken.append(f"{turns.row_name(int(differs[0]))}: its {name} is not the one of the rollout's last turn")
+            broken.append(f"{turns.row_name(int(differs[0]))}: its {name} differs from that of the rollout's last turn")
     early_N = done_N.copy()
     early_N[turns.last_R] = False
     if early_N.any():
-        broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done, but the rollout goes on")
+        broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done is true before the last turn")
     checked = turns.rollouts
     if at.files.evals is not None:
         evals = tables.read(at.files.evals, "evals", intervals.ROLLOUT_KEY).to_pandas()
@@ -372,7 +372,7 @@ def first_ratio(at: Round) -> Finding | None:
 
 
 def blind_labels(at: Round) -> Finding | None:
-    """The hash of what the judge was shown, for a sample of rollouts whose outcomes have been changed."""
+    """The hash of the judge's input, for a sample of rollouts with changed outcomes."""
     broken, checked = [], 0
     for path in at.files.labels:
         judge, _, ask = path.stem.rpartition("-")
@@ -416,7 +416,7 @@ def _changed_outcomes(sample: pa.Table) -> pa.Table:
 
 
 def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Finding:
-    """A finding from what was found broken: the first of it in words, and how much more there is."""
+    """A finding from the violations: the first one in words, and how many more there are."""
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return Finding(not broken, worst, f"{broken[0]}{more}" if broken else "", checked)
 

@@ -119,11 +119,11 @@ def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
     full = found.get(("full", "outcome_auc"), NOTHING)
     length = found.get(("length_only", "outcome_auc"), NOTHING)
     if ("full", "outcome_auc") not in found:
-        return "not trained yet: it says nothing in this round"
+        return "not trained yet: no values in this round"
     if np.isnan(full.value):
-        return "all rollouts ended alike: nothing to know"
+        return "all rollouts have the same outcome: nothing to predict"
     if np.isnan(full.low):
-        return f"AUC {_two(full.value)} in full, in one task group alone: too few to say more"
+        return f"AUC {_two(full.value)} in full, in a single task group: too few for more"
     return "; ".join([_reading(found, full), *_hindsight(found), *_against_truth(found), *_length(length)])
 
 
@@ -133,7 +133,7 @@ def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
     if not seen:
         return f"hardly tells the outcome (AUC {_two(full.value)} [{_two(full.low)}, {_two(full.high)}])"
     if full.value < 0.5:
-        return f"tells the outcome the wrong way round (AUC {_two(full.value)})"
+        return f"predicts the outcome with the wrong sign (AUC {_two(full.value)})"
     doors = {
         "padded": ("reads the outcome off the length", "padded to equal length"),
         "masked_last": ("reads the outcome off the last turn", "with the last turn hidden"),

@@ -110,7 +110,7 @@ def audited(turns: pa.Table, view: Turns, side: Mapping[str, pa.Table], branches
 def measure(
     model: CreditModel, method: Method, rollouts: Rollouts, audited: Audited, *, seed: int, round: int
 ) -> list[dict]:
-    """The rows of one method. A model that has nothing to say yet gets the one about length alone."""
+    """The rows of one method. An untrained model gets only the one about length."""
     view, won_R = audited.view, audited.won_R
     draws = Resamples(view.groups, measures.RESAMPLES, derive_seed("leaks bootstrap", seed, round))
     lengths = measures.length_scores(view.length_R, won_R, view.group_R)
@@ -211,7 +211,7 @@ def _in_view(
     audited: Audited,
     draws: Resamples,
 ) -> dict[tuple[str, str], Measured]:
-    """The measures of one view, beside the full one on the same rollouts and turns."""
+    """The measures of one view, and of the full view on the same rollouts and turns."""
     view, at = audited.view, shown.index
     won_M, group_M = audited.won_R[at], view.group_R[at]
     (prediction_R, value_RT, credit_N), (full_R, full_RT, full_N) = scored[name], scored["full"]
@@ -250,7 +250,7 @@ def _mean(value_MT: np.ndarray, own_MT: np.ndarray) -> np.ndarray:
 
 
 def _donors(length_R: np.ndarray, turns: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each rollout and position (R, T): whose turn (rollout, position) stands in for the one there.
+    """For each rollout and position (R, T): the (rollout, position) of the turn that replaces it.
 
     One at the same position that was not its rollout's last. Where all ended there (at the horizon), at the nearest
     position before with such a turn: those that reach the horizon must not be told by it.

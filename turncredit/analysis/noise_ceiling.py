@@ -51,7 +51,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The mean score of the truth, where a perfect method's score would lie, and how many draws that rests on."""
+    """The mean score of the truth, the interval of a perfect method's score, and the number of draws."""
 
     value: float
     low: float

@@ -1,4 +1,4 @@
-"""Turns whose true advantage is known, with every method's credit beside them: three kinds of tables joined by key.
+"""Turns with a known true advantage and every method's credit: three kinds of tables joined by key.
 
 The tables may come from anywhere. Nothing is asked of them but the keys and the columns that are named here, and what
 is wrong with one is said in one line that names its file.
@@ -97,7 +97,7 @@ def load(
     """
     turn_table = _read(turns, (*KEYS,), ("success", "reward", "family", "valid"))
     if not {"success", "reward"} & set(turn_table.column_names):
-        raise UserError(f"{turns}: fidelity needs the column 'success' or 'reward', and the table has neither")
+        raise UserError(f"{turns}: fidelity needs the column 'success' or 'reward', but the table has neither")
     optional = ("v_true", "v_se", "q_true", "q_se", *_HALVES)
     truth_table = _read(branches, (*KEYS, "advantage_true", "advantage_true_se"), optional)
     label_table = None if labels is None else _read(labels, (*KEYS, "role"), (), may_be_null=("role",))
@@ -170,7 +170,7 @@ def _refuse_duplicates(table: pa.Table, code: np.ndarray, where: str, of: str = 
     if len(twice):
         row = int(order[twice[0]])
         key = ", ".join(f"{name} {table.column(name)[row].as_py()!r}" for name in KEYS)
-        raise UserError(f"{where}: duplicate key: {key} is there more than once{of}")
+        raise UserError(f"{where}: duplicate key: {key}occurs more than once{of}")
 
 
 def _find(sorted_codes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -260,7 +260,7 @@ def _advantages(
             mine = np.flatnonzero(number == at)
             _refuse_duplicates(table.take(pa.array(mine)), code[mine], str(path), f" for the method '{name}'")
             if name in out:
-                raise UserError(f"{path}: the method '{name}' is in another credits table too; give it once")
+                raise UserError(f"{path}: the method '{name}' is in more than one credits table")
             out[name] = _aligned(advantage[mine], code[mine], wanted_N, np.nan)
             if np.isnan(out[name]).all():
                 raise UserError(f"{path}: '{name}' has no turn in common with {truth}; are they of the same rollouts?")

@@ -1,4 +1,4 @@
-"""`turncredit check`: the invariants of everything in a results folder, by hand."""
+"""`turncredit check`: check the invariants of everything in a results folder."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def run(results: str | Path, *, quiet: bool = False) -> int:
         print("\r\x1b[K", end="", file=sys.stderr)
     if not rounds:
         raise UserError(f"{results}: no rollouts yet (no turns.parquet); there is nothing to check")
-    verdict = f"{broken} do not hold" if broken else "all hold"
+    verdict = f"{broken} violated" if broken else "all hold"
     print(f"{checked} invariants in {rounds} rounds: {verdict}")
     return broken
 
 
 def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSettings, RoundFiles]]:
-    """The artifacts of every round that has turns, of the runs and of the audit, and what their checks read.
+    """The artifacts of every round that has turns, of runs and audits, and the settings of their checks.
 
-    Raises UserError for a run that the configuration knows nothing of: it cannot be checked.
+    Raises UserError for a run that is not in the configuration: it cannot be checked.
     """
     plan = Plan(experiment.model_copy(update={"experiment": folder.name}), folder.parent)
     runs = sorted({(str(found.keys["method"]), int(found.keys["seed"])) for found in plan.layout.find("updates")})

@@ -22,27 +22,23 @@ def credit(
         str, typer.Option(help="A method's name (`turncredit methods` lists them), or FILE.py:FUNCTION.")
     ],
     turns: Annotated[
-        Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward and what the method reads.")
+        Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward and the method's columns.")
     ],
-    out: Annotated[
-        Path, typer.Option(help="Where to write the credits: keys, components, advantage, in the same order.")
-    ],
-    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's labels, by the same keys.")] = None,
+    out: Annotated[Path, typer.Option(help="Output Parquet: keys, components and advantage, in the same order.")],
+    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's labels, with the same keys.")] = None,
     values: Annotated[
-        Path | None, typer.Option(help="Parquet with a learned model's values, by the same keys.")
+        Path | None, typer.Option(help="Parquet with a learned model's values, with the same keys.")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a parameter; may be given again. PART.KEY names one part."
-        ),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a parameter; repeatable. PART.KEY names one part."),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help=f"Take a reference's conventions: {', '.join(sorted(PRESETS))}.")
+        str | None, typer.Option(help=f"Use a reference's conventions: {', '.join(sorted(PRESETS))}.")
     ] = None,
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
 ) -> None:
-    """Credit the turns of any Parquet table with any method."""
+    """Compute a method's credit for any Parquet table of turns."""
     side_paths = {name: path for name, path in (("labels", labels), ("values", values)) if path is not None}
     chosen = resolve(method)
     params = preset_params(preset, chosen) if preset else {}
@@ -64,20 +60,20 @@ def credit(
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="Show one method only, with what it is made of.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show only this method, with its parts.")] = None,
 ) -> None:
-    """List the methods, built in and of installed packages, their parameters and what they read."""
+    """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
         _describe(resolve(name))
         return
     for method in METHODS.values():
         _list(method)
-    for _, found in catalogue.installed():
-        if isinstance(found, UserError):
-            print(found)
+    for _, method_or_error in catalogue.installed():
+        if isinstance(method_or_error, UserError):
+            print(method_or_error)
         else:
-            _list(found)
-    print("\nTo compose a method in a configuration: base, and in params any of")
+            _list(method_or_error)
+    print("\nTo compose a method in a configuration, set its base and, in params, any of")
     for slot, kind in SLOTS.items():
         print(f"    {slot}: {', '.join(catalogue.builtin().parts[kind])}")
 
@@ -110,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def _settings(settings: list[str]) -> dict[str, Any]:
-    """`key=value` pairs; values are read as YAML, so `true`, `null`, `0.5` and `[scpo]` are what they look like."""
+    """`key=value` pairs; values are parsed as YAML: `true`, `null`, `0.5`, `[scpo]`."""
     params: dict[str, Any] = {}
     for item in settings:
         key, equals, text = item.partition("=")

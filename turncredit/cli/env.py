@@ -1,4 +1,4 @@
-"""`turncredit env`: which environments there are, what each can do, and each one's own commands."""
+"""`turncredit env`: lists environments and their capabilities, and runs their commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from turncredit.errors import UserError
 
 
 class EnvironmentGroup(TyperGroup):
-    """`list`, and a sub-command for each environment that brings commands of its own."""
+    """`list`, and a sub-command for each environment that has its own commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """`list` and the names of the environments that have commands."""
@@ -26,24 +26,24 @@ class EnvironmentGroup(TyperGroup):
             return super().get_command(ctx, name)
         owners = [other for other in envs.builtin() if name in _command_names(other)]
         if owners:
-            raise UserError(f"'{name}' is a command of one environment; write `turncredit env {owners[0]} {name}`")
+            raise UserError(f"'{name}' is a command of one environment; run `turncredit env {owners[0]} {name}`")
         group = _group(envs.load(name).name)
         if group is None:
             raise UserError(f"the environment '{name}' has no commands of its own; see `turncredit env list`")
         return group
 
 
-app = typer.Typer(cls=EnvironmentGroup, no_args_is_help=True, help="Environments: list them, and each one's commands.")
+app = typer.Typer(cls=EnvironmentGroup, no_args_is_help=True, help="List environments, and run their commands.")
 
 
 @app.callback()
 def _root() -> None:
-    """Environments: list them, and each one's commands."""
+    """List environments, and run their commands."""
 
 
 @app.command("list")
 def list_environments() -> None:
-    """The environments that are installed here, with their capabilities."""
+    """List the installed environments with their capabilities."""
     for name in envs.names():
         environment = envs.find(name)
         if environment is None:

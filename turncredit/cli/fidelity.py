@@ -31,16 +31,16 @@ def fidelity(
         typer.Option(help="Parquet with group_id, rollout_id, turn, and success or reward."),
     ],
     credits: Annotated[
-        list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; may be given again.")
+        list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; repeatable.")
     ],
     branches: Annotated[
         Path, typer.Option(help="Parquet with the keys, advantage_true and advantage_true_se: the ground truth.")
     ],
-    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's role, for the bias by role.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Parquet with a judge's roles, for the bias by role.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write all measures, with their intervals, to this file.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the resamples and of the simulated ceiling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of the simulated ceiling.")] = 0,
 ) -> None:
-    """How well credit agrees with the true advantage: within rollouts, with intervals and the noise ceiling."""
+    """Measure how well credit agrees with the true advantage within rollouts, with intervals and the noise ceiling."""
     scored, advantages = reading.load(turns, credits, branches, labels)
     found = module.score(scored, advantages, seed=seed)
     if json is not None:
@@ -66,7 +66,7 @@ def _print(found: module.Fidelity) -> None:
         cells = [_cell(rows.get((method, measure))) for measure in SHOWN]
         table.add_row(method, str(found.counts[method]["turns"]), *cells)
     ceilings = [rows[methods[0], measure].ceiling for measure in SHOWN if (methods[0], measure) in rows]
-    table.add_row("(the truth itself)", "", *(_cell(ceiling) for ceiling in ceilings))
+    table.add_row("(noise ceiling)", "", *(_cell(ceiling) for ceiling in ceilings))
     console().print(table)
 
 

@@ -24,22 +24,22 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Label the turns of any table by rules or by a language model; compare labels; see what roles turns play.",
+    help="Label the turns of any table by rules or with an LLM; compare labels; plot the share of each role.",
 )
 
 CALIBRATION = "calibration"
-"""The name that stands for the hand-labelled rollouts that come with the package."""
+"""The name of the hand-labelled rollouts that are included in the package."""
 
 
 class Kind(StrEnum):
-    """Which judge."""
+    """The kind of judge."""
 
     rule = "rule"
     llm = "llm"
 
 
 class Question(StrEnum):
-    """What is asked."""
+    """The question for the judge."""
 
     role = "role"
     progress = "progress"
@@ -47,7 +47,7 @@ class Question(StrEnum):
 
 
 class Switch(StrEnum):
-    """Thinking of models that can be told to."""
+    """Whether the model thinks before it answers."""
 
     on = "on"
     off = "off"
@@ -59,29 +59,33 @@ def label(
     turns: Annotated[str, typer.Option(help=f"Turns: .parquet, .jsonl, or '{CALIBRATION}' for our labelled rollouts.")],
     out: Annotated[Path, typer.Option(help="The labels, as Parquet.")],
     judge: Annotated[
-        Kind, typer.Option(help="rule needs no model; llm any server of the OpenAI protocol.")
+        Kind, typer.Option(help="rule: no model needed; llm: any server with the OpenAI API.")
     ] = Kind.rule,
-    ask: Annotated[Question, typer.Option(help="A role (TRIAGE), a progress in -1..1, or a score in 0..1 (HAS).")] = (
+    ask: Annotated[Question, typer.Option(help="A role (TRIAGE), progress in -1..1, or a score in 0..1 (HAS).")] = (
         Question.role
     ),
-    cache: Annotated[Path, typer.Option(help="The language model's answers; nothing in it is paid for again.")] = (
+    cache: Annotated[Path, typer.Option(help="Folder for the LLM's answers; nothing is requested twice.")] = (
         Path("results/judge_cache")
     ),
-    model: Annotated[str | None, typer.Option(help="As the server calls it.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Such as http://127.0.0.1:8000/v1.")] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="The environment variable that holds the key.")] = None,
-    thinking: Annotated[Switch | None, typer.Option(help="unset sends nothing, for servers that refuse it.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest answer, its reasoning included.")] = None,
-    window: Annotated[int | None, typer.Option(help="Turns shown before and after, at most 5.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name on the server.")] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="The server's address, such as http://127.0.0.1:8000/v1.")
+    ] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="The environment variable with the API key.")] = None,
+    thinking: Annotated[
+        Switch | None, typer.Option(help="unset: send no such option, for servers that reject it.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Limit on an answer, including its reasoning.")] = None,
+    window: Annotated[int | None, typer.Option(help="Turns of context before and after, at most 5.")] = None,
     concurrency: Annotated[int | None, typer.Option(help="Requests in flight.")] = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds for one request.")] = None,
-    attempts: Annotated[int | None, typer.Option(help="Tries of one request.")] = None,
-    max_missing: Annotated[float | None, typer.Option(help="Share of labels that may be missing.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Attempts per request.")] = None,
+    max_missing: Annotated[float | None, typer.Option(help="Largest fraction of labels that may be missing.")] = None,
 ) -> None:
     """Label each turn of a table.
 
-    The table needs group_id, rollout_id, turn, env, goal, action and next_observation; nothing else of it is read.
-    Labels come with the same keys, role (D, E, N, R) or score, evidence, judge, cached, and what they cost.
+    The table needs group_id, rollout_id, turn, env, goal, action and next_observation; other columns are ignored.
+    Labels have the same keys, role (D, E, N, R) or score, evidence, judge, cached, and their cost.
     """
     from turncredit import tables
     from turncredit.judges.label import costs, label_turns
@@ -111,11 +115,9 @@ def label(
 
 @app.command()
 def audit(
-    labels: Annotated[Path, typer.Option(help="The labels to be judged.")],
-    gold: Annotated[str, typer.Option(help=f"Labels taken to be right (.parquet, .jsonl, or '{CALIBRATION}').")],
-    turns: Annotated[
-        Path | None, typer.Option(help="Turns with `success`, where the gold labels do not have it.")
-    ] = None,
+    labels: Annotated[Path, typer.Option(help="The labels to audit.")],
+    gold: Annotated[str, typer.Option(help=f"Labels to compare with (.parquet, .jsonl, or '{CALIBRATION}').")],
+    turns: Annotated[Path | None, typer.Option(help="Turns with `success`, if the gold labels do not have it.")] = None,
     disagreements: Annotated[Path | None, typer.Option(help="Write all disagreements to this .parquet file.")] = None,
     show: Annotated[int, typer.Option(help="How many disagreements to print.", min=0)] = 20,
 ) -> None:
@@ -138,7 +140,7 @@ def roles(
         Path("results")
     ),
 ) -> None:
-    """Make a page: the share of each role per environment, policy and round, from all labels in a results folder."""
+    """Write a page with the share of each role per environment, policy and round, from all labels in a folder."""
     from turncredit.report.roles import write_page
 
     shares = write_page(results, out)
@@ -162,7 +164,7 @@ def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:
 
 @contextmanager
 def _watched(config: JudgeConfig, rows: int) -> Iterator[Callable[[int], None]]:
-    """A line on the terminal that says how far a language model is; nothing for the rules, which are done at once."""
+    """Progress of an LLM on the terminal; nothing for the rules, which take no time."""
     if config.kind == "rule" or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -190,7 +192,7 @@ def _table(name: str) -> pa.Table:
             return pyarrow.json.read_json(path)
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(
-                f"{path}: cannot be read as one JSON object a line ({str(error).splitlines()[0]})"
+                f"{path}: cannot be read as one JSON object per line ({str(error).splitlines()[0]})"
             ) from None
     return tables.read(path)
 

@@ -15,18 +15,20 @@ from turncredit.errors import UserError
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("turncredit.cli.run:app", "Run the pipeline (snakemake) with live progress."),
-    "credit": ("turncredit.cli.credit:credit", "Credit the turns of any Parquet table with any method."),
+    "init": ("turncredit.cli.init:init", "Create a folder in which to run experiments with the installed package."),
+    "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
-    "show": ("turncredit.cli.results:show", "One rollout in the terminal, turn by turn, with its credit."),
+    "show": ("turncredit.cli.results:show", "Show a rollout in the terminal, turn by turn, with its credit."),
     "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
+    "where": ("turncredit.cli.where:where", "Show which files a stage reads and writes, or which stage wrote a file."),
     "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),
-    "fidelity": ("turncredit.cli.fidelity:fidelity", "How well credit agrees with the true advantage of turns."),
-    "page": ("turncredit.cli.page:page", "One rollout as a page: each method's credit beside the ground truth."),
-    "report": ("turncredit.cli.results:report", "Make an experiment's report and print its table."),
-    "config": ("turncredit.cli.results:config", "Check configuration files and print what they resolve to."),
+    "fidelity": ("turncredit.cli.fidelity:fidelity", "Measure how well credit agrees with the true advantage."),
+    "page": ("turncredit.cli.page:page", "Write a rollout as an HTML page, with credit and ground truth."),
+    "report": ("turncredit.cli.results:report", "Build an experiment's report and print its table."),
+    "config": ("turncredit.cli.results:config", "Validate configuration files and print the result."),
     "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
-    "env": ("turncredit.cli.env:app", "Environments: list them, and each one's own commands."),
-    "judge": ("turncredit.cli.judge:app", "Judges: label turns, audit the labels."),
+    "env": ("turncredit.cli.env:app", "List environments, and run their commands."),
+    "judge": ("turncredit.cli.judge:app", "Label turns with a judge, and audit labels."),
 }
 
 
@@ -34,7 +36,7 @@ class LazyGroup(TyperGroup):
     """A group whose commands are stubs (a name and a line of help) until one of them is run."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The real command for `args`, imported now. Raises UserError where it is not part of this installation."""
+        """The real command for `args`, imported now. Raises UserError if it is not part of this installation."""
         name, stub, rest = super().resolve_command(ctx, args)
         return name, _load(name) if name in COMMANDS else stub, rest
 
@@ -47,11 +49,11 @@ def _load(name: str) -> Any:
         if error.name is None or not module_name.startswith(error.name):
             raise
         raise UserError(f"the command '{name}' is not part of this installation ({error.name} is missing)") from None
-    found = getattr(module, attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(add_completion=False)
-        found.command(name)(function)
-    return typer.main.get_command(found)
+    command = getattr(module, attribute)
+    if not isinstance(command, typer.Typer):
+        function, command = command, typer.Typer(add_completion=False)
+        command.command(name)(function)
+    return typer.main.get_command(command)
 
 
 app = typer.Typer(
@@ -60,7 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Which turn deserves the credit? Credit assignment for multi-turn language-model agents.",
+    help="Which turns deserve the credit? Credit assignment for multi-turn LLM agents.",
 )
 
 
@@ -74,7 +76,7 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Show the version."),
 ) -> None:
-    """Which turn deserves the credit? Credit assignment for multi-turn language-model agents."""
+    """Which turns deserve the credit? Credit assignment for multi-turn LLM agents."""
 
 
 def _stub() -> None:

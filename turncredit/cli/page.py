@@ -1,4 +1,4 @@
-"""`turncredit page`: one rollout of any tables as a page."""
+"""`turncredit page`: a rollout from any tables as an HTML page."""
 
 from __future__ import annotations
 
@@ -14,27 +14,21 @@ from turncredit.pages.data import Book, read_book
 
 
 def page(
-    turns: Annotated[
-        Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward; texts are shown if there.")
-    ],
+    turns: Annotated[Path, typer.Option(help="Parquet with group_id, rollout_id, turn, reward; texts are optional.")],
     credits: Annotated[
-        list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; may be given again.")
+        list[Path], typer.Option(help="Parquet with the keys, advantage, and method if several; repeatable.")
     ],
-    rollout: Annotated[str, typer.Option(help="Which rollout: ROLLOUT, or GROUP/ROLLOUT.")],
+    rollout: Annotated[str, typer.Option(help="The rollout: ROLLOUT, or GROUP/ROLLOUT.")],
     out: Annotated[Path, typer.Option(help="The page to write, such as rollout.html.")],
     branches: Annotated[
         Path | None, typer.Option(help="Parquet with the keys, advantage_true and advantage_true_se: the ground truth.")
     ] = None,
-    labels: Annotated[
-        list[Path] | None, typer.Option(help="Parquet with a judge's labels; may be given again.")
-    ] = None,
-    values: Annotated[
-        list[Path] | None, typer.Option(help="Parquet with a credit model's values; may be given again.")
-    ] = None,
-    against: Annotated[str | None, typer.Option(help="A sibling to lay beside it.")] = None,
+    labels: Annotated[list[Path] | None, typer.Option(help="Parquet with a judge's labels; repeatable.")] = None,
+    values: Annotated[list[Path] | None, typer.Option(help="Parquet with a credit model's values; repeatable.")] = None,
+    against: Annotated[str | None, typer.Option(help="Another rollout of its group to compare it with.")] = None,
     show: Annotated[str | None, typer.Option(help="The methods shown at first, such as gigpo,scpo.")] = None,
 ) -> None:
-    """One rollout as a self-contained page: turn by turn, each method's credit beside the ground truth."""
+    """Write a rollout as a self-contained page: turn by turn, each method's credit next to the ground truth."""
     book = read_book(
         turns=turns,
         credits=_named(credits, by_method=True),
@@ -49,13 +43,13 @@ def page(
     shown = show.split(",") if show else None
     for name in shown or ():
         if name not in book.credits:
-            raise UserError(f"--show {name}: none of the credits is of that method{nearest(name, book.credits)}")
+            raise UserError(f"--show {name}: there are no credits of that method{nearest(name, book.credits)}")
     write_page(book, wanted, against=other, out=out, shown=shown)
     print(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
 def pick(book: Book, name: str, where: str) -> int:
-    """The rollout called ROLLOUT or GROUP/ROLLOUT. Raises UserError, with the nearest name, where there is none."""
+    """The rollout called ROLLOUT or GROUP/ROLLOUT. Raises UserError, with the nearest name, if there is none."""
     for number, (group, rollout) in enumerate(book.ids_R):
         if name in {rollout, f"{group}/{rollout}"}:
             return number
@@ -64,15 +58,15 @@ def pick(book: Book, name: str, where: str) -> int:
 
 
 def _named(paths: list[Path], *, by_method: bool = False) -> dict[str, Path]:
-    """Each file by its own name or, for credits of one method, by the method that the table says."""
-    found: dict[str, Path] = {}
+    """Each file by its own name or, for credits of one method, by the name of the method in the table."""
+    path_of: dict[str, Path] = {}
     for path in paths:
         name = path.stem
         if by_method:
             table = tables.read(path)
             methods = table.column("method").unique().to_pylist() if "method" in table.column_names else []
             name = str(methods[0]) if len(methods) == 1 else name
-        if name in found:
-            raise UserError(f"{path}: '{name}' was given twice, first as {found[name]}")
-        found[name] = path
-    return found
+        if name in path_of:
+            raise UserError(f"{path}: '{name}' was given twice, first as {path_of[name]}")
+        path_of[name] = path
+    return path_of

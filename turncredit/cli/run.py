@@ -1,8 +1,16 @@
-"""`turncredit run`: everything after it goes to Snakemake."""
+"""`turncredit run`: passes its arguments to Snakemake and shows progress."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
+
+from turncredit.errors import UserError
+
+#: Where Snakemake looks for its file, and options with which it needs none here.
+SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
+ELSEWHERE = ("-s", "--snakefile", "-d", "--directory", "-h", "--help", "-v", "--version")
 
 app = typer.Typer(add_completion=False)
 
@@ -11,8 +19,11 @@ app = typer.Typer(add_completion=False)
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
 )
 def run(context: typer.Context) -> None:
-    """Run the pipeline with progress that a person can follow. All options are Snakemake's, such as
-    `--cores all --configfile config/rails.yaml`; without any, the default experiment on all cores."""
+    """Run the pipeline with live progress. All options are passed to Snakemake, for example
+    `--cores all --configfile config/rails.yaml`; without options, the default experiment runs on all cores."""
     from turncredit.workflow.run import main
 
+    named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
+    if not named and not any(Path(name).exists() for name in SNAKEFILES):
+        raise UserError("no Snakefile in this folder; `turncredit init DIR` creates a folder with one")
     raise typer.Exit(main(context.args or ["--cores", "all"]))

@@ -1,4 +1,4 @@
-"""Which methods and parts there are: those that the files of this package declare, and those of installed packages.
+"""All methods and parts: those declared in this package's files, and those of installed packages.
 
 A file of this package declares its parts in `PARTS` and its named methods in `METHODS`, beside the functions. There is
 no other list: a new built-in method is its file. The files are found by looking into the package's folder, so that this
@@ -81,11 +81,11 @@ def _load(name: str) -> Method:
     method = plugins.load("method", GROUP, {}, name)
     where = f"method '{name}': {plugins.described(plugins.installed(GROUP)[name][0])}"
     if name in builtin().methods:
-        raise UserError(f"{where} has the name of a built-in method, which is the one that is used")
+        raise UserError(f"{where} has the name of a built-in method, which takes precedence")
     if not isinstance(method, Method):
         raise UserError(f"{where} is of type {type(method).__name__}, not turncredit.credit.Method")
     if method.name != name:
-        raise UserError(f"{where} calls itself '{method.name}'; the entry point and the method must have the same name")
+        raise UserError(f"{where} is called '{method.name}'; the entry point and the method must have the same name")
     return method
 
 

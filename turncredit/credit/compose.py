@@ -122,7 +122,7 @@ class Method:
         return next((part.model for part in self.parts if part.model), None)
 
     def params(self) -> dict[str, Any]:
-        """Every parameter with its value; where parts share a name that is no convention, as `part.name`."""
+        """Every parameter with its value; as `part.name` if parts share a name that is not a convention."""
         values: dict[str, Any] = {}
         for part in self.parts:
             for name, value in part.settable().items():
@@ -183,7 +183,7 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
     """
     missing = [name for name in method.needs if name not in (turns.side if isinstance(turns, Turns) else side or {})]
     if missing:
-        raise UserError(f"{method.name} needs the side table '{missing[0]}', which was not given")
+        raise UserError(f"{method.name} needs the side table '{missing[0]}', which is missing")
     view = turns if isinstance(turns, Turns) else Turns(turns, side)
     columns = {
         name: pa.array(view.restore(np.asarray(x_N, dtype=np.float64)), from_pandas=True)  # NaN: there is none

@@ -24,7 +24,7 @@ def validity_N(turns: Turns) -> np.ndarray:
     A table without `error_reply` needs `valid` or `next_observation`; with both, both count.
     """
     if not any(turns.has(name) for name in ("valid", "error_reply", "next_observation")):
-        raise UserError(f"{turns.where}: mgr needs the column 'valid' or 'next_observation', and has neither")
+        raise UserError(f"{turns.where}: mgr needs the column 'valid' or 'next_observation', but the table has neither")
     good_N = np.ones(turns.n, dtype=bool)
     if turns.has("valid"):
         good_N &= turns.truths("valid", "mgr")

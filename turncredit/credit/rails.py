@@ -76,7 +76,7 @@ def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
     if len(wrong):
         raise UserError(
             f"{turns.where}: column '{name}' is {distance_N[wrong[0]]:g} at {turns.row_name(int(wrong[0]))}; "
-            "a distance is 0 or more, or -1 where the goal can't be reached"
+            "a distance is 0 or more, or -1 if the goal is out of reach"
         )
     return np.where(distance_N == -1, unreachable, distance_N)
 

@@ -28,7 +28,7 @@ SLOTS: dict[str, Kind] = {
 
 
 def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
-    """The method that `entry` stands for.
+    """The method that `entry` describes.
 
     entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; or a mapping with
             `base` (a method's name) or `credit` (a file), and `params`. Parameters are those of the method's parts;
@@ -72,7 +72,7 @@ def _with_params(method: Method, params: dict[str, Any]) -> Method:
             estimators = builtin().parts["estimator"]
             takers = [name for name, other in estimators.items() if any(other.takes(bonus) for bonus in part.adds)]
             raise UserError(
-                f"{method.name}: {method.estimator.name} has no use for what {part.name} adds to a turn; "
+                f"{method.name}: {method.estimator.name} does not use what {part.name} adds to a turn; "
                 f"take one of {', '.join(takers)} as its estimator"
             )
     return method
@@ -84,7 +84,7 @@ def _slot(method: Method, slot: str, wanted: Any) -> Any:
     if slot == "shapers":
         names = [] if wanted is None else names
     elif isinstance(wanted, list | tuple) or (wanted is None and slot == "estimator"):
-        raise UserError(f"{method.name}: {slot} is one name, not {wanted!r}")
+        raise UserError(f"{method.name}: {slot} must be a name, not {wanted!r}")
     parts = []
     for name in names:
         if name is None:
@@ -157,7 +157,7 @@ def _guarded(function: Callable[..., Any], where: str) -> Callable[..., dict[str
             try:
                 columns[name] = np.asarray(column, dtype=np.float64)
             except (TypeError, ValueError):
-                raise UserError(f"{where}: column '{name}' holds something that is not a number") from None
+                raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
             if columns[name].shape != (turns.n,):
                 raise UserError(
                     f"{where}: column '{name}' has shape {columns[name].shape}; one number for each of the {turns.n} "

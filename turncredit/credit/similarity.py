@@ -52,7 +52,7 @@ def scorer(spec: str, cache: str | None) -> Scorer:
 
 
 def default_cache() -> Path:
-    """Where scores are kept if nothing else is said."""
+    """The default path of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turncredit" / "similarity.sqlite"
 
 
@@ -126,7 +126,9 @@ class Store:
             with self._open() as database:
                 database.execute("create table if not exists scores (key blob primary key, value blob not null)")
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{path}: not a cache of similarity scores ({error}); delete it or name another") from None
+            raise UserError(
+                f"{path}: not a cache of similarity scores ({error}); delete it or choose another path"
+            ) from None
 
     def read(self, model: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
         """What is known of these texts."""

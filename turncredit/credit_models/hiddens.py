@@ -49,7 +49,7 @@ def hiddens(
     model = policy.model().eval()
     hidden_ND = hidden_states(model, contexts(turns, where), turns.num_rows, point, tokens_per_pass)
     if not np.isfinite(hidden_ND).all():
-        raise UserError(f"{policy.folder}: hidden states that float16 can't hold; no credit model can read them")
+        raise UserError(f"{policy.folder}: hidden states exceed the range of float16; credit models cannot use them")
     first_N = turns.column("turn").to_numpy() == 0
     goals = goal_vectors(model, policy.tokenizer, turns.column("goal").filter(pa.array(first_N)).to_pylist())
     return pa.table(

@@ -45,7 +45,9 @@ class FiLM(nn.Module):
 def goals(rollouts: Rollouts) -> torch.Tensor:
     """The goals' vectors. Raises UserError where the hiddens have none."""
     if rollouts.goal is None:
-        raise UserError("a credit model with film needs the hiddens' column 'goal'; make the hiddens table again")
+        raise UserError(
+            "a credit model with film needs the hiddens' column 'goal'; delete the hiddens table and run again"
+        )
     return rollouts.goal
 
 
@@ -108,7 +110,7 @@ def prefix_returns(logits_BT: torch.Tensor, value_BT: torch.Tensor) -> torch.Ten
 
 
 class ValueNet(nn.Module):
-    """LayerNorm, an embedding of the turn's number (from zero), FiLM on the goal if asked for, and a head.
+    """LayerNorm, an embedding of the turn's number (from zero), optional FiLM on the goal, and a head.
 
     head   `linear`; `mlp` (one hidden layer of GELUs); `causal_transformer` (turns attend to the past)
     """
@@ -144,7 +146,7 @@ class ValueNet(nn.Module):
         self.film = FiLM(width, width) if film else None
 
     def forward(self, rollouts: Rollouts) -> torch.Tensor:
-        """One number for each turn (B, T); what stands where there is no turn means nothing."""
+        """One number for each turn (B, T); values of padding are meaningless."""
         turns = rollouts.hidden.shape[1]
         _check_turns(turns, self.max_turns)
         x = self.norm(rollouts.hidden) + self.turn[:turns]

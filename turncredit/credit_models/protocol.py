@@ -1,4 +1,4 @@
-"""What a learned credit model says about itself, so that one training loop (`train.py`) serves them all.
+"""The interface of learned credit models, which share one training loop (`train.py`).
 
 A kind of model is one file, `turncredit/credit_models/<kind>.py`: the class of its settings, a subclass of `ModelKind`
 with what sets it apart, and an object of that, `KIND`. A method names it in `Part.model`; there is no other list. The
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ModelSettings(BaseModel):
-    """What every model can be told: whose hidden state is read, and where. A kind adds its own, among them `lr`.
+    """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
 
     read    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
     point   after the observation, before the action; or after the action's last token
@@ -120,7 +120,7 @@ class ModelKind(ABC):
         weight_N: np.ndarray,
         rng: np.random.Generator,
     ) -> dict[str, float]:
-        """Measures of its own, on rollouts that it has not seen, beside those of all models (`train.measures`)."""
+        """Its own metrics on unseen rollouts, in addition to those of all models (`train.measures`)."""
         return {}
 
 

@@ -179,7 +179,7 @@ def _vectors(table: pa.Table, name: str) -> np.ndarray:
     rows = len(column)
     sizes = np.diff(column.offsets.to_numpy())
     if rows == 0 or sizes.min() != sizes.max():
-        raise UserError(f"hiddens: the vectors of column '{name}' differ in length; make the table again")
+        raise UserError(f"hiddens: the vectors of column '{name}' differ in length; delete the table and run again")
     return flat.reshape(rows, -1)
 
 
@@ -190,7 +190,7 @@ def _goals(view: Turns, states: SideTable) -> torch.Tensor | None:
     given = states.table.column("goal").is_valid().to_numpy()
     row_R = states.row_N[view.first_R]
     if not given[row_R].all():
-        raise UserError(f"{states.name}: turn 0 of a rollout has no goal vector; make the table again")
+        raise UserError(f"{states.name}: turn 0 of a rollout has no goal vector; delete the table and run again")
     place = np.cumsum(given) - 1
     return torch.from_numpy(np.ascontiguousarray(_vectors(states.table, "goal")[place[row_R]]))
 

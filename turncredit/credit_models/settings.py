@@ -1,4 +1,4 @@
-"""What a learned credit model is told: `define.<method>.model` in the configuration, typed and closed.
+"""The settings of a learned credit model: `define.<method>.model` in the configuration, typed and closed.
 
 Which kind of model a method needs follows from the method (`Method.model`); its settings are the kind's defaults,
 overridden by the method's own entry. Free of torch: the workflow reads this before any job starts.
@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from turncredit.config import Experiment
 from turncredit.credit import METHODS, Method, resolve
+from turncredit.credit.configured import configured_method
 from turncredit.credit_models.protocol import ModelKind, ModelSettings, load_kind
 from turncredit.errors import UserError, nearest
 
@@ -41,7 +42,7 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     resolved = resolve(experiment.definition(method), method)
     kind = kind_of(resolved)
     if kind is None:
-        raise UserError(f"define.{method}.model: this method has no learned credit model; take `model` away")
+        raise UserError(f"define.{method}.model: this method has no learned credit model; remove `model`")
     default = load_kind(kind).settings
     wanted = entry.model if entry else {}
     try:
@@ -71,7 +72,7 @@ def learns_from_credits(kind: str) -> bool:
 
 def required_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
     """What the environment must be able to give to the method as it is configured, its credit model included."""
-    resolved = resolve(experiment.definition(method), method)
+    resolved = configured_method(experiment, method)
     kind = kind_of(resolved)
     more = load_kind(kind).requires(model_settings(experiment, method)[1]) if kind else ()
     return tuple(dict.fromkeys([*resolved.requires, *more]))

@@ -40,7 +40,7 @@ PASS = 256
 
 @dataclass
 class CreditModel:
-    """A network, what it was told, and where its training stands.
+    """A network, its settings, and the state of its training.
 
     kind, settings   the kind's name, and its settings; width   the hidden states' size (D)
     steps            optimiser steps so far; moments   the optimiser's state, by parameter name
@@ -128,8 +128,8 @@ def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: i
     everything = replay.join(rounds)
     if everything.hidden.shape[-1] != model.width:
         raise UserError(
-            f"the hiddens have {everything.hidden.shape[-1]} numbers a turn, but this model reads {model.width}; "
-            "make the models of this run again"
+            f"the hiddens have {everything.hidden.shape[-1]} numbers per turn, but this model reads {model.width}; "
+            "delete the models of this run and run again"
         )
     kind.before_training(model.network, everything)
     where = device()
@@ -235,7 +235,7 @@ def load(folder: str | Path) -> CreditModel:
         model.moments = load_file(folder / MOMENTS) if (folder / MOMENTS).exists() else {}
         model.steps = record["steps"]
     except FileNotFoundError as error:
-        raise UserError(f"{folder}: no credit model here ({Path(error.filename or WEIGHTS).name} is missing)") from None
+        raise UserError(f"{folder}: not a credit model ({Path(error.filename or WEIGHTS).name} is missing)") from None
     except (UserError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         line = str(error).splitlines()[0]
         raise UserError(f"{folder}: not a readable credit model ({line}); delete it and run again") from None
@@ -273,13 +273,13 @@ def check_settings(model: CreditModel, settings: ModelSettings, folder: str | Pa
     if model.settings != settings:
         mine, wanted = model.settings.model_dump(), settings.model_dump()
         names = sorted(name for name in wanted if mine.get(name) != wanted[name])
-        raise UserError(f"{folder}: made with other settings ({', '.join(names)}); delete it and run again")
+        raise UserError(f"{folder}: written with other settings ({', '.join(names)}); delete it and run again")
 
 
 def check_width(model: CreditModel, rollouts: Rollouts, hiddens: str | Path) -> None:
     """Raise UserError, naming `hiddens`, where these are not of the size that the model reads."""
     if rollouts.hidden.shape[-1] != model.width:
         raise UserError(
-            f"{hiddens}: {rollouts.hidden.shape[-1]} numbers a turn, but the credit model reads {model.width}; "
-            "make the table and the model with the same policy"
+            f"{hiddens}: {rollouts.hidden.shape[-1]} numbers per turn, but the credit model reads {model.width}; "
+            "create the table and the model with the same policy"
         )

@@ -52,7 +52,7 @@ class TurnValue(ModelKind):
         return networks.TurnValue(width, **settings.model_dump(include=names))
 
     def ready(self, steps: int, settings: TurnValueSettings) -> bool:
-        """It has nothing to say before its first training."""
+        """It has no values before its first training."""
         return steps > 0
 
     def before_training(self, network: Any, replay: Rollouts) -> None:

@@ -1,4 +1,4 @@
-"""TurnRD conditioned on the goal by FiLM (HAS, eq. 6): `turnrd` with `film` on where a method says nothing else."""
+"""TurnRD conditioned on the goal by FiLM (HAS, eq. 6): `turnrd` with `film` on by default."""
 
 from __future__ import annotations
 

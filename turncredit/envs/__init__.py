@@ -79,7 +79,7 @@ def playable() -> list[str]:
 
 @cache
 def builtin() -> tuple[str, ...]:
-    """Our own environments: the folders beside this file, sorted. They need no package metadata and come first."""
+    """The built-in environments: the folders next to this file, sorted. They need no package metadata."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
 
 

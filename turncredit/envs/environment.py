@@ -34,7 +34,7 @@ class NoSettings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """An environment as the pipeline knows it.
+    """The description of an environment.
 
     name            in the configuration and in the column `env` of the tables
     summary         one line for `turncredit env list`
@@ -110,7 +110,7 @@ class Environment:
 
     @cached_property
     def concurrent(self) -> bool:
-        """Whether steps are coroutines, so that those of several rollouts run side by side."""
+        """Whether steps are coroutines, so that those of several rollouts run concurrently."""
         return inspect.iscoroutinefunction(getattr(self._class, "step", None))
 
     @property
@@ -122,7 +122,7 @@ class Environment:
     def check(self, where: str) -> None:
         """Raise UserError, naming `where` it was declared, for a description that can't be played."""
         if self.open_task is None:
-            raise UserError(f"{where}: the environment '{self.name}' can't be played: it has no open_task")
+            raise UserError(f"{where}: the environment '{self.name}' cannot be played: it has no open_task")
         if self._class is None:
             raise UserError(
                 f"{where}: open_task of '{self.name}' is a function; give the class it returns as env_class"

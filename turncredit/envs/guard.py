@@ -70,7 +70,7 @@ class Guarded:
         call(self, "restore", inner)
 
     def __getattr__(self, name: str) -> Any:
-        """What only the environment's own expert knows of."""
+        """Methods for the environment's own expert only."""
         return getattr(self.env, name)
 
 
@@ -207,7 +207,7 @@ def _together(calls: Sequence[_Call]) -> list[Any]:
 
 def _took_too_long(made: _Call) -> UserError:
     return UserError(
-        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; mend it or raise "
+        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; fix it or raise "
         "env.timeout"
     )
 

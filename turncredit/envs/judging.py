@@ -1,4 +1,4 @@
-"""What judges are told by an environment: how its turns read, what of its replies gives the outcome away, its rubric.
+"""What an environment provides for judges: a grammar of its turns, redaction of outcomes in replies, a rubric.
 
 The rule judge reads actions and replies with the environment's grammar: a module `judge.py` in its folder, imported
 when a judge asks for it.
@@ -39,7 +39,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Rubric:
-    """What a language-model judge is told of an environment, under each role and as rules for close calls.
+    """An environment's part of an LLM judge's prompt: examples for each role, and rules for close calls.
 
     decisive, exploration, no_progress, regression    examples that follow the role's definition
     close_calls                                       further rules, each a line that begins with "- "

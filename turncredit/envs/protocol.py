@@ -115,7 +115,7 @@ CAPABILITIES = {
 
 
 class Expert(Protocol):
-    """Plays one rollout for demonstrations, from what it has been shown. Made by `Environment.expert(env, rng)`."""
+    """Plays one rollout for demonstrations, from its observations. Made by `Environment.expert(env, rng)`."""
 
     def observe(self, observation: str, action: str | None = None) -> None:
         """Take in what the environment printed; `action` where another action than `act`'s was carried out."""

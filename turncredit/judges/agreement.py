@@ -74,7 +74,7 @@ def audit(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -> 
     pairs = [(left[key].get("role"), right[key].get("role")) for key in keys]
     unlabelled = [key for key, (_, role) in zip(keys, pairs, strict=True) if role is None]
     if unlabelled:
-        raise UserError(f"gold labels: {len(unlabelled)} turns have no role; a gold label can't be missing")
+        raise UserError(f"gold labels: {len(unlabelled)} turns have no role; gold labels must not be missing")
     outcomes = [outcome.get(key[:2], "any") for key in keys]
     missing = sum(role is None for role, _ in pairs)
     agreement = sum(a == b for a, b in pairs) / len(pairs)
@@ -153,9 +153,9 @@ def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str,
     for row in table.to_pylist():
         key = (str(row["group_id"]), str(row["rollout_id"]), int(row["turn"]))
         if key in rows:
-            raise UserError(f"{where}: group {key[0]!r}, rollout {key[1]!r}, turn {key[2]} is there more than once")
+            raise UserError(f"{where}: group {key[0]!r}, rollout {key[1]!r}, turn {key[2]}occurs more than once")
         if row["role"] is not None and row["role"] not in ROLES:
-            raise UserError(f"{where}: '{row['role']}' is no role; roles are {', '.join(ROLES)}")
+            raise UserError(f"{where}: '{row['role']}' is not a role; roles are {', '.join(ROLES)}")
         rows[key] = row
     return rows
 

@@ -41,7 +41,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class Answer(NamedTuple):
-    """What a server said, and what it cost."""
+    """A server's answer and its cost."""
 
     answer: str
     finish_reason: str | None
@@ -102,7 +102,7 @@ class Cache:
         return self._answers.get(key)
 
     def claim(self, key: str) -> bool:
-        """Try to become the only one who asks for `key`, over all processes. Whoever may must `release` it."""
+        """Try to get the lock on `key`, over all processes. On success the caller must `release` it."""
         return self._lock(fcntl.F_WRLCK, _place(key), wait=False)
 
     def release(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Many questions to a language model: what the cache knows is not asked again, and helpers are called where it pays.
+"""Many requests to an LLM: cached answers are not requested again, and helper processes start if they pay off.
 
 One Python process spends about a millisecond of computing on a request, whatever the server does, so 32 requests at
 once to a quick server fill a core. Above that, helper processes (`python -m turncredit.judges.client`) ask too: all
@@ -136,7 +136,8 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
             await process.wait()
     if process.returncode != 0:
         print(
-            f"a helper of the judge ended with status {process.returncode}; the work goes on without", file=sys.stderr
+            f"a helper of the judge ended with status {process.returncode}; the remaining ones continue",
+            file=sys.stderr,
         )
         return []
     told = json.loads(said)
@@ -146,7 +147,7 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
 
 
 def main() -> None:
-    """A helper: reads one job as a line of JSON, says that it is ready, waits for "go", tells what became of it.
+    """A helper: reads one job as a line of JSON, reports that it is ready, waits for "go", reports the result.
 
     The answers go to the cache.
     """

@@ -1,4 +1,4 @@
-"""Which judge labels the turns, and how it is asked."""
+"""The configuration of the judge."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ class JudgeConfig(BaseModel):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("base_url must be an address such as http://127.0.0.1:8000/v1")
         if parts.username or parts.password or parts.query:
-            raise ValueError("base_url must not hold a key or a password; name the key's variable in api_key_env")
+            raise ValueError("base_url must not contain a key or a password; name the key's variable in api_key_env")
         return self
 
     @model_validator(mode="after")
     def _serving_needs_a_model(self) -> JudgeConfig:
         if self.serve is not None and self.kind != "llm":
-            raise ValueError("serve starts a server for a language model; set kind to llm")
+            raise ValueError("serve starts a server for an LLM judge; set kind to llm")
         return self
 
 
@@ -77,7 +77,7 @@ def judge_name(config: JudgeConfig) -> str:
 
 
 def labels_name(config: JudgeConfig, ask: Ask) -> str:
-    """The file name of labels beside their turns, without its suffix: such as `rule-role`."""
+    """The file name of labels, without its suffix, such as `rule-role`."""
     return f"{judge_name(config)}-{ask}"
 
 

@@ -57,7 +57,7 @@ class _NoAnswer(Exception):
 
 
 class Crew:
-    """Workers who share a queue of questions, one connection pool and one count of failures.
+    """Workers that share a queue of requests, a connection pool and a count of failures.
 
     allowed    how many replies may give no label before UserError is raised
     progress   called with the number of replies so far
@@ -225,14 +225,14 @@ class Crew:
         if code in (408, 409, 425, 429) or code >= 500:
             return _AskAgain(f"HTTP {code}: {said}", _retry_after(error))
         if code in (401, 403):
-            have = "holds a key it does not accept" if self.secret else "is not set"
+            have = "contains a key that it does not accept" if self.secret else "is not set"
             return UserError(
                 f"the judge's server {self.config.base_url} refuses ({code}); "
                 f"the environment variable {self.config.api_key_env} {have}"
             )
         if code == 404:
             return UserError(
-                f"the judge's server {self.config.base_url} knows no chat model '{self.config.model}' (404: {said}); "
+                f"the judge's server {self.config.base_url} has no chat model '{self.config.model}' (404: {said}); "
                 "check base_url (it usually ends in /v1) and model"
             )
         return _NoAnswer(f"HTTP {code}: {said}")

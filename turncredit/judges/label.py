@@ -49,7 +49,7 @@ def label_turns(
     if config.kind == "rule":
         columns = _by_rule(rollouts, config, ask)
     elif cache is None:
-        raise UserError("a language-model judge needs a folder for its answers, so that none is paid for twice")
+        raise UserError("an LLM judge needs a folder for its answers, so that none is requested twice")
     else:
         columns = _by_model(rollouts, config, ask, Path(cache), progress)
     # The columns are in sorted order; the table goes back to the order of its input.

@@ -1,4 +1,4 @@
-"""What a language-model judge is told, and how its answer is read.
+"""The prompt of an LLM judge, and the parser of its answers.
 
 The roles, the window and the calibration rules are TRIAGE's (appendix H); the wording is ours. So are the two
 scalar questions: the paper gives no prompt for its scalar comparator, nor does HAS for its judge.

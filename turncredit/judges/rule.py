@@ -63,7 +63,7 @@ def _grammar(env: str) -> Grammar:
         known = [name for name in envs.names() if knows(name)]
         raise UserError(
             f"the rule judge does not know the actions of '{env}'{nearest(env, known)}; it knows "
-            f"{', '.join(known)}; a language-model judge takes any environment"
+            f"{', '.join(known)}; an LLM judge works for any environment"
         )
     return grammar
 

@@ -31,10 +31,10 @@ def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
     Raises UserError where the server cannot be started, dies, or is not healthy in `serve.health_timeout` seconds.
     """
     if config.serve is None:
-        raise UserError("judge.serve says how the server is started; without it there is nothing to start")
+        raise UserError("judge.serve is not set, so there is no server to start")
     port = _free_port()
     if shutil.which(config.serve.python) is None:
-        raise UserError(f"judge.serve: there is no '{config.serve.python}' to run; name the interpreter that has vLLM")
+        raise UserError(f"judge.serve: there is no '{config.serve.python}' to run; name an interpreter with vLLM")
     command = [
         *(sys.executable, "-m", "turncredit.processes.lifetimes", config.serve.python),
         *("-m", "vllm.entrypoints.openai.api_server", "--model", config.model),
@@ -55,7 +55,7 @@ def _wait_until_healthy(server: subprocess.Popen[bytes], url: str, timeout: floa
         if server.poll() is not None:
             raise UserError(
                 f"judge.serve: the server ended with status {server.returncode} before it was ready; "
-                "what it said is in the job's log"
+                "its output is in the job's log"
             )
         try:
             with urllib.request.urlopen(url, timeout=5) as reply:

@@ -102,7 +102,7 @@ def windows(rollouts: Rollouts, size: int) -> Iterator[Window]:
 
 @lru_cache(maxsize=1 << 16)
 def redact(env: str, action: str, observation: str) -> str:
-    """`observation` without what it says of the outcome."""
+    """`observation` without anything that reveals the outcome."""
     for hide in _redactions(env):
         hidden = hide(action, observation)
         if hidden != observation:

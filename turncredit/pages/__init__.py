@@ -1,1 +1,1 @@
-"""Credit pages: rollouts as self-contained HTML, turn by turn, with every method's credit beside the ground truth."""
+"""Credit pages: rollouts as self-contained HTML, turn by turn, with every method's credit and the ground truth."""

@@ -71,7 +71,7 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
 
 
 def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
-    """Write one page of `rollout`, or of it beside the sibling `against`, to the file `out`.
+    """Write a page of `rollout`, or of it next to its sibling `against`, to the file `out`.
 
     Of two that ended differently the failure stands on the left, whichever was named first.
     """
@@ -407,7 +407,7 @@ def _group_name(book: Book, group: int) -> str:
 
 
 def _short(book: Book, rollout: int) -> str:
-    """A sibling's name without what it shares with its group's."""
+    """A sibling's name without the part that it shares with its group's name."""
     group, name = book.ids_R[rollout]
     return name.removeprefix(group) or name
 

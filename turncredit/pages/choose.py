@@ -1,4 +1,4 @@
-"""Which rollouts get a page, and which two are laid side by side: the instructive ones."""
+"""Chooses the rollouts that get a page, and the pairs to compare: the instructive ones."""
 
 from __future__ import annotations
 

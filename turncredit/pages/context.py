@@ -185,7 +185,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
 
 
 def rank_text(found: Agreement) -> str:
-    """The rank correlation; ∅ where a method says the same of all turns, a dash where there is nothing to rank."""
+    """The rank correlation; ∅ if a method's credit is constant, a dash if there is nothing to rank."""
     return draw.number(found.rank) if np.isfinite(found.rank) else "∅" if found.ranked else "–"
 
 
@@ -202,12 +202,12 @@ def rank_cell(method: str, found: Agreement) -> Cell:
 
 
 def verdict(book: Book, rollout: int) -> list[Markup]:
-    """What a reader should know in ten seconds: which turn mattered most, by how much, and who saw it."""
+    """A summary to read in ten seconds: which turn mattered most, by how much, and which methods credited it."""
     if book.truth is None:
         return []
     rows = book.branched(rollout)
     if not len(rows):
-        return [Markup("No turn of this rollout was branched: what really mattered in it is not known.")]
+        return [Markup("No turn of this rollout was branched, so its true advantages are not known.")]
     true = book.truth.advantage_N[rows]
     won = bool(book.success_R[rollout])
     worst_first = [("decisive", true.argmax(), 1), ("fatal", true.argmin(), -1)]
@@ -334,7 +334,7 @@ def parting(left: list[Turn], right: list[Turn]) -> Markup:
             break
         alike += 1
     if alike == min(len(left), len(right)):
-        return Markup("They act alike until the shorter one ends.")
+        return Markup("They take the same actions until the shorter one ends.")
     start = (
         "They part at once" if not alike else f"They are alike for {alike} turn{'s' if alike > 1 else ''}, then part"
     )
@@ -429,7 +429,7 @@ def _more(book: Book, row: int) -> list[str]:
 
 
 def _labels(book: Book, row: int) -> list[dict[str, str]]:
-    """What each judge said of a turn: a role, a score, its evidence, or why there is no label."""
+    """Each judge's label of a turn: a role, a score, its evidence, or why there is no label."""
     out = []
     for judge, side in book.labels.items():
         at = int(side.row_N[row])

@@ -1,4 +1,4 @@
-"""What the pages are made from: one table of turns, and all that is known of each of its turns.
+"""The data of credit pages: one table of turns, and all tables about these turns.
 
 Shapes: `_N` turns in sorted order, `_R` rollouts, as in `turncredit.turns`. NaN stands for "there is none".
 """
@@ -82,7 +82,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a learned credit model said of each turn (N each): its value, and its attention where it has one."""
+    """The outputs of a learned credit model for each turn (N each): the value, and the attention if it has one."""
 
     kind: str
     value_N: np.ndarray
@@ -91,7 +91,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Book:
-    """A table of turns with everything that lies beside it.
+    """A table of turns with all tables about these turns.
 
     labels    judge and question -> side table; values: method -> what its credit model said
     probes    method -> measures of its credit model in this round (stage `values`)
@@ -236,7 +236,7 @@ def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
             raise UserError(f"{where}: turn {turn} of rollout {key[1]!r}, group {key[0]!r}, is not one of these turns")
         at[place] = first[key] + turn
     if len(np.unique(at)) < len(at):
-        raise UserError(f"{where}: a turn is branched more than once; one row for each turn is needed")
+        raise UserError(f"{where}: a turn is branched more than once; there must be one row per turn")
 
     def spread(name: str) -> np.ndarray:
         out_N = np.full(turns.n, np.nan)

@@ -1,4 +1,4 @@
-"""What lies behind single methods: SCPO's matcher, MGR's gate, the numbers of learned credit models."""
+"""Details of single methods: SCPO's matcher, MGR's gate, the outputs of learned credit models."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _rounds(layout: Layout) -> Iterator[str]:
 
 
 def _at(path: Path) -> Tables:
-    """The turns that a file or a folder is about, with what lies beside them in an experiment's folder."""
+    """The turns of a file or a folder, with the other tables about them in an experiment's folder."""
     root = experiment_of(path)
     if root is not None:
         layout, experiment = Layout(root), read_config(root)
@@ -125,7 +125,7 @@ def _at(path: Path) -> Tables:
                 keys = {**keys, "policy": sampled_by(experiment, method, round_)}
             return _of_round(layout, keys)
     if path.is_dir():
-        raise UserError(f"{path}: no round's folder in an experiment's results; give a Parquet file or a run's round")
+        raise UserError(f"{path}: not the folder of a round; give a Parquet file or the round of a run")
     return Tables(path, [], [], None)
 
 
@@ -151,7 +151,7 @@ def _turns(path: Path) -> pd.DataFrame:
     table = tables.read(path)
     for key in tables.KEYS:
         if key not in table.column_names:
-            raise UserError(f"{path}: to show rollouts the column '{key}' is needed{nearest(key, table.column_names)}")
+            raise UserError(f"{path}: showing rollouts needs the column '{key}'{nearest(key, table.column_names)}")
     frame = table.to_pandas()
     return frame.astype({"group_id": str, "rollout_id": str}).sort_values(["group_id", "rollout_id", "turn"])
 
@@ -165,7 +165,7 @@ def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:
         groups = ", ".join(hits["group_id"].head(3))
         raise UserError(f"{where}: rollout '{name}' is in {len(hits)} groups ({groups}, ...); write GROUP/ROLLOUT")
     if hits.empty:
-        hint = nearest(name, [*full, *keys["rollout_id"]]) or "; without a rollout's name, show lists them"
+        hint = nearest(name, [*full, *keys["rollout_id"]]) or "; `show` without a rollout lists them"
         raise UserError(f"{where}: no rollout '{name}'{hint}")
     group, rollout = hits.iloc[0]
     return turns[(turns["group_id"] == group) & (turns["rollout_id"] == rollout)]
@@ -210,7 +210,7 @@ def _credits(path: Path, rows: pd.DataFrame) -> Credit:
     frame = frame[frame["group_id"] == group]
     own = frame[frame["rollout_id"] == rollout].set_index("turn")
     if own.empty:
-        raise UserError(f"{path}: no credit for rollout '{rollout}' of group '{group}'; is it a table of other turns?")
+        raise UserError(f"{path}: no credit for rollout '{rollout}' of group '{group}'; is it for other turns?")
     numbers = own.select_dtypes("number")
     extra = [column for column in numbers.columns if column != "advantage"]
     return Credit(
@@ -222,7 +222,7 @@ def _credits(path: Path, rows: pd.DataFrame) -> Credit:
 
 
 def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
-    """The judge's name and what it said of each turn of the shown rollout."""
+    """The judge's name and its label of each turn of the rollout."""
     frame = tables.read(path, "labels").to_pandas().astype({"group_id": str, "rollout_id": str})
     return path.stem, _by_turn(frame, rows)
 
@@ -357,7 +357,7 @@ def _state(name: str, value: Any) -> str:
 
 
 def _label(said: dict) -> str:
-    """What a judge said: a role, a score, or both, with its evidence; or why there is no label."""
+    """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
     role, score = said["role"], said["score"]
     told = [role] if isinstance(role, str) else []
     told += [] if pd.isna(score) else [f"score {score:g}"]

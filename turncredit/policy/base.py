@@ -1,4 +1,4 @@
-"""The base model: made from scratch with a tokenizer trained on the demonstrations' text, or fetched by name."""
+"""The base model: built from scratch with a tokenizer trained on the demonstrations' text, or fetched by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_base(
     own_columns: Sequence[str] = (),
     vocabulary: Sequence[str] = (),
 ) -> dict[str, float]:
-    """Write a model made from scratch and its tokenizer to `folder`; returns its size in parameters and tokens.
+    """Write a newly built model and its tokenizer to `folder`; returns its size in parameters and tokens.
 
     The tokenizer learns from the texts that a demonstration shows or says, the agent's `own_columns` among them, and
     has one token for each text of the agent's `vocabulary`.
@@ -44,7 +44,7 @@ def new_base(
 
 
 def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
-    """The text that a from-scratch tokenizer learns from: everything a demonstration shows or says.
+    """The text that a new tokenizer is trained on: all observations and actions of a demonstration.
 
     `own_columns` are those of texts that the agent makes its responses from, beyond the action, where the table has
     them; nulls are left out.
@@ -76,7 +76,7 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
         except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, OSError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(
-                f"policy.source '{name}' is neither a folder here nor a model that the hub would give ({reason})"
+                f"policy.source '{name}' is neither a local folder nor a model that the hub provides ({reason})"
             ) from None
     if not (source / "config.json").exists():
         raise UserError(f"policy.source '{source}' has no config.json; it is not a model folder")

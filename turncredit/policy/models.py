@@ -1,4 +1,4 @@
-"""Models with gradients: made from scratch, loaded by path or hub name, adapted with LoRA, saved as folders."""
+"""Models with gradients: built from scratch, loaded by path or hub name, adapted with LoRA, saved as folders."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, 
 
 
 def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> torch.nn.Module:
-    """A causal language model from a folder, an adapter merged in (or kept apart and trainable)."""
+    """A causal language model from a folder, with its adapter merged in (or separate and trainable)."""
     from transformers import AutoModelForCausalLM
 
     folder = Path(folder)
     base = base_folder(folder)
     if not (base / "config.json").exists():
-        raise UserError(f"{base}: no model here (config.json is missing)")
+        raise UserError(f"{base}: not a model folder (config.json is missing)")
     model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype), local_files_only=True)
     if base != folder:
         from peft import PeftModel

@@ -30,7 +30,7 @@ class OpenPolicy:
         return tokenizer.load(self.folder)
 
     def model(self, *, trainable: bool = False) -> Any:
-        """The model on this machine's device; where it is to be trained, with its adapter kept apart.
+        """The model on this machine's device; for training, with its adapter not merged.
 
         Without an adapter both are one model in memory: whoever takes it says `.train()` or `.eval()`.
         """
@@ -46,7 +46,7 @@ class OpenPolicy:
         return (self.folder / "adapter_config.json").exists()
 
     def sampler(self, slots: int) -> Sampler:
-        """A fresh engine for `slots` rollouts side by side: what it samples does not depend on what was done before."""
+        """A new engine for `slots` rollouts at a time: its samples do not depend on earlier calls."""
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
         return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model)

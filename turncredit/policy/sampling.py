@@ -41,7 +41,7 @@ class Response:
 
 
 class Sampler(Protocol):
-    """An engine that samples responses for many rollouts side by side."""
+    """An engine that samples responses for many rollouts at a time."""
 
     slots: int
 

@@ -78,7 +78,7 @@ def load(folder: str | Path) -> Tokenizer:
     folder = Path(folder)
     file, config_file = folder / "tokenizer.json", folder / "tokenizer_config.json"
     if not file.exists() or not config_file.exists():
-        raise UserError(f"{folder}: no tokenizer here (tokenizer.json and tokenizer_config.json are needed)")
+        raise UserError(f"{folder}: not a tokenizer folder (tokenizer.json and tokenizer_config.json are needed)")
     config = json.loads(config_file.read_text())
 
     def text(name: str) -> str | None:

@@ -23,7 +23,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """The model's `config.json`, of the base where the folder holds an adapter."""
     file = base_folder(folder) / "config.json"
     if not file.exists():
-        raise UserError(f"{folder}: no model here (config.json is missing)")
+        raise UserError(f"{folder}: not a model folder (config.json is missing)")
     return json.loads(file.read_text())
 
 
@@ -34,7 +34,7 @@ def base_folder(folder: str | Path) -> Path:
         return folder
     record = folder / POLICY_FILE
     if not record.exists():
-        raise UserError(f"{folder}: an adapter without {POLICY_FILE}, which names the model it belongs to")
+        raise UserError(f"{folder}: an adapter without {POLICY_FILE}, which names its base model")
     return (folder / json.loads(record.read_text())["base"]).resolve()
 
 

@@ -59,7 +59,7 @@ def _next(here: Connection, running: dict) -> tuple[str, Any]:
         return here.recv()
     except EOFError:
         running[here].join()
-        return "failed", f"it ended with status {running[here].exitcode} before it was done"
+        return "failed", f"it ended early, with status {running[here].exitcode}"
 
 
 def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> None:

@@ -47,7 +47,7 @@ def time(results: Results, names: Sequence[str]) -> Grid:
 
 
 def spending(results: Results, names: Sequence[str]) -> Grid:
-    """Time, processor and accelerator seconds, turns and tokens of training, and what a judge was asked."""
+    """Time, processor and accelerator seconds, turns and tokens of training, and requests to a judge."""
     metrics = results.metrics[~results.metrics["stage"].isin(LEFT_OUT)]
     gpus: dict[str, int] = {stage: ask.gpu for stage, ask in results.experiment.resources.items() if ask.gpu}
     # column -> heading, meaning, unit, rows, SQL condition, factor by stage

@@ -1,4 +1,4 @@
-"""The papers' own numbers, beside ours where the experiment is a preset of a paper's table (papers.yaml)."""
+"""The papers' own numbers next to ours, if the experiment is a preset of a paper's table (papers.yaml)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def links(results: Results, out: Path) -> list[tuple[str, str]]:
 
 
 def _bands(results: Results) -> str:
-    """What the bands and lines are, for the picture that stands without the page's caption."""
+    """The meaning of bands and lines, for the figure without the page's caption."""
     if results.runs["seed"].nunique() > 1:
         return "bands: 95%, over seeds and games; thin lines: single seeds"
     return "bands: 95%, over games (one seed)"
@@ -116,7 +116,7 @@ def _training_curves(results: Results) -> figures.Figure:
 
 
 def _pictures(summary: Summary) -> dict[str, str]:
-    """The page's figures by name; one that has nothing to show is left out."""
+    """The page's figures by name; empty ones are left out."""
     results = summary.results
     everyone = list(dict.fromkeys([*results.methods, *(name for names in summary.order.values() for name in names)]))
     out = {}

@@ -1,4 +1,4 @@
-"""Which evaluations a figure of the report is made from: as rows, as SQL, and as files.
+"""The evaluations behind a number of the report: as rows, as SQL, and as files.
 
 The three are kept side by side because they must say the same thing.
 """

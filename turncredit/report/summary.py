@@ -1,4 +1,4 @@
-"""All that the report says, before it is drawn: verdicts in words, and every number in a grid."""
+"""The content of the report before it is rendered: verdicts in words, and every number in a grid."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def summarise(results: Results) -> Summary:
 
 
 def _zero() -> Estimate:
-    """The baseline's difference to itself, which decides where it stands in the tables."""
+    """The baseline's difference to itself, which determines its place in the tables."""
     return Estimate(0.0, 0.0, 0.0, float("nan"), 0, 0, 0, "")
 
 
@@ -132,7 +132,7 @@ def _spans(numbers: Sequence[int]) -> str:
 
 
 def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
-    """What can be said of all methods together, with the number of comparisons in mind. Empty without any."""
+    """A conclusion about all methods together, adjusted for the number of comparisons. Empty without any."""
     if not adjusted:
         return ""
     clear = [name for name, p in adjusted.items() if p < 0.05]

@@ -90,9 +90,7 @@ def _evals(layout: Layout) -> pd.DataFrame:
         # The folder says which run this is; the columns must not disagree with it.
         for name, value in found.keys.items():
             if len(frame) and set(frame[name]) != {value}:
-                raise UserError(
-                    f"{found.path}: its column '{name}' says {frame[name].iloc[0]!r}; was the file moved by hand?"
-                )
+                raise UserError(f"{found.path}: its column '{name}' says {frame[name].iloc[0]!r}; was the file moved?")
         parts.append(frame)
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

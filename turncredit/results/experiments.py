@@ -1,4 +1,4 @@
-"""The experiments in a results folder: their configurations, their runs, and who pays for what."""
+"""The experiments in a results folder: their configurations, their runs, and which run needs which job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def experiment_folders(results: str | Path) -> list[Path]:
 
 
 def experiment_of(path: str | Path) -> Path | None:
-    """The experiment's folder that `path` lies in; None where it lies in none."""
+    """The experiment's folder that contains `path`; None if there is none."""
     name = artifact("config").pattern
     return next((folder for folder in Path(path).resolve().parents if (folder / name).exists()), None)
 
@@ -95,7 +95,7 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
 
 
 def paid_by(stage: str, keys: Mapping[str, str | int], rounds: Collection[RunRound]) -> str:
-    """Who needs what a job of `stage` made: the method whose run it is, `shared`, or `audit`.
+    """What needs the output of a job of `stage`: the method of its run, `shared`, or `audit`.
 
     A method's credit belongs to its run where the run learned from those turns, and to the audit elsewhere.
     """

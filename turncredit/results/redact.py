@@ -11,7 +11,7 @@ _WORDS = {"secret", "token", "password", "passwd", "apikey", "credential", "cred
 
 
 def redacted(data: Mapping[str, Any]) -> dict[str, Any]:
-    """`data` with values hidden whose key names a secret, and with users and passwords cut out of addresses.
+    """`data` without the values of secret keys, and without users and passwords in addresses.
 
     A key is judged by its words: `api_key` and `hub_token` are secrets, `tokens_per_pass` is not.
     """

@@ -52,9 +52,7 @@ def _one_line(message: str) -> str:
     if found := re.search(r"Table with name (\w+) does not exist!", text):
         return f"there is no view '{found[1]}'{nearest(found[1], views.VIEWS)}; the views are {', '.join(views.VIEWS)}"
     if found := re.search(r"'(\w+)\(BOOLEAN\)'", text):
-        return (
-            f"{found[1]} takes numbers, not true and false: write {found[1]}(success::INT), say, for a rate of success"
-        )
+        return f"{found[1]} needs numbers, not booleans: write {found[1]}(success::INT), say, for a rate of success"
     return text
 
 

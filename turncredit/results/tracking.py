@@ -82,7 +82,7 @@ def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
         reason = " ".join(str(error).split()).replace(uri, without_password(uri))
         raise UserError(
             f"MLflow at {without_password(uri)}: {reason[:300]}; the metrics are safe in {results}, "
-            f"run `turncredit track {results}` when it works again"
+            f"run `turncredit track {results}` when it is available again"
         ) from None
 
 
@@ -100,7 +100,7 @@ def without_password(uri: str) -> str:
 
 @contextmanager
 def _locked(uri: str, results: Path) -> Iterator[None]:
-    """Let one process at a time in. The lock of a database lies beside it, since experiments may share it."""
+    """Admit one process at a time. The lock of a database is next to it, since experiments may share it."""
     database = uri.removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
     path = Path(f"{database}.lock") if database else results / ".mlflow.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def _round(who: object, keys: Mapping[str, str | int]) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one new metrics file says: its numbers, when it was measured (ms), and the mark of having read it."""
+    """The content of a new metrics file: its numbers, its time (ms), and the tag that marks it as imported."""
 
     entry: Entry
     numbers: dict[str, float]

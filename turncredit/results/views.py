@@ -187,7 +187,7 @@ def _sql_type(kind: pa.DataType) -> str:
 
 
 def runs_table(folders: Sequence[Path]) -> pa.Table:
-    """Every round of every run, and the `policy` whose turns it learned from."""
+    """Every round of every run, and the `policy` that sampled its training turns."""
     rows = [
         {"experiment": folder.name, **row._asdict()}
         for folder in folders

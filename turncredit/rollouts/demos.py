@@ -63,7 +63,7 @@ def _table(rows: list[dict], own_columns: Mapping[str, pa.DataType]) -> pa.Table
         try:
             values = pa.array([row[name] for row in rows], kind)
         except KeyError:
-            raise UserError(f"demos: the expert wrote no '{name}'; give None where there is nothing to say") from None
+            raise UserError(f"demos: the expert wrote no '{name}'; use None for no value") from None
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UserError(f"demos: the expert's column '{name}' is not {kind} (expert_columns): {error}") from None
         table = table.append_column(name, values)

@@ -1,4 +1,4 @@
-"""Agents play games through a sampling engine, many rollouts side by side, free slots refilled at once.
+"""Agents play games through a sampling engine, many rollouts at a time, refilling free slots immediately.
 
 With several processes each plays a part of the rollouts with an engine of its own.
 """
@@ -127,7 +127,7 @@ class ActiveRollout:
         self.rng.random(checkpoint.turn * self.max_new)
 
     def _look(self, *, over: bool = False) -> None:
-        """What the environment says of its state, as far as somebody reads it."""
+        """The measures of the environment's state that are needed."""
         self.state = (
             self.env.progress() if "progress" in self.measures else None,
             self.env.distance() if "distance" in self.measures else None,
@@ -183,7 +183,7 @@ class Player:
     """A policy at the games of a table, through agents of one kind."""
 
     def __init__(self, policy: OpenPolicy, agent: AgentConfig, games: Games, slots: int, *, processes: int = 1):
-        """`slots` rollouts side by side, shared out over `processes`; only a single process loads the policy here."""
+        """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here."""
         self.agent = agents.load(agent.name)
         self.games, self._policy = games, policy
         self._slots, self._processes = slots, processes

@@ -79,7 +79,7 @@ class Games:
         self._ours, self._timeout = envs.is_ours(self.env), env.timeout
         self.rows = tasks.to_pylist()
         if not self.rows:
-            raise UserError(f"{where}: no games in this table; make it again with tasks.train and tasks.eval above 0")
+            raise UserError(f"{where}: no games in this table; set tasks.train and tasks.eval above 0 and run again")
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -1,4 +1,4 @@
-"""Stage `base`: the base model, made from scratch with a tokenizer of its own, or fetched by name."""
+"""Stage `base`: the base model, built from scratch with its own tokenizer, or fetched by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Where the model comes from; `scratch`, and what its tokenizer learns for the agent, only if it is made here."""
+    """The model's source; `scratch` and the texts for its tokenizer only if it is built here."""
 
     source: str
     revision: str | None
@@ -19,7 +19,7 @@ class Config(Slice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """The part of `policy` about the base model, and what the agent's description says of its texts."""
+    """The part of `policy` about the base model, and the agent's settings that affect its texts."""
     policy = plan.experiment.policy
     made = policy.source == "scratch"
     agent = agents.load(plan.experiment.agent.name)
@@ -33,7 +33,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The demonstrations, whose text a tokenizer made from scratch learns from."""
+    """The demonstrations: a tokenizer built from scratch is trained on their text."""
     return {"demos": plan.layout.path("demos")}
 
 

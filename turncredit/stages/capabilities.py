@@ -11,7 +11,7 @@ from turncredit.errors import UserError
 
 
 def credited(experiment: Experiment) -> list[str]:
-    """The methods whose credit is computed, each once: those that run, and those that an audit compares."""
+    """The methods whose credit is computed, each once: those that are trained, and those that an audit compares."""
     compared = experiment.audit_methods() if experiment.audit.rounds else ()
     return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
@@ -64,4 +64,4 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
             command = {"noise": "random_command", "slips": "slip_command"}[key]
             raise UserError(f"config: demos.{key}: needs {lacks('admissible')}, nor a {command}; set it to 0")
     if demos.skip and not environment.takes_skip():
-        raise UserError(f"config: demos.skip: the expert of '{environment.name}' can't forget a step; set it to 0")
+        raise UserError(f"config: demos.skip: the expert of '{environment.name}' cannot skip steps; set it to 0")

@@ -16,17 +16,17 @@ def check(experiment: Experiment) -> None:
     environment = envs.load(experiment.env.name)
     settings = validated(environment.Settings, experiment.env.settings, "env.settings")
     _check_agent(experiment)
-    check_capabilities(experiment, environment)
     for name, entry in experiment.define.items():
         if "values" in configured_method(experiment, name).needs or entry.model:
             credit_model(experiment, name)
+    check_capabilities(experiment, environment)
     for name in credited(experiment):
         _check_columns(experiment, name)
         by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and not knows(environment.name):
             raise UserError(
                 f"config: methods: '{name}' reads labels, and the rule judge does not know the actions of "
-                f"'{experiment.env.name}'; set judge.kind to llm, or take another method"
+                f"'{experiment.env.name}'; set judge.kind to llm, or choose another method"
             )
         if "values" in configured_method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
@@ -49,7 +49,7 @@ def _check_columns(experiment: Experiment, name: str) -> None:
         where = "methods" if name in experiment.methods else "audit.methods"
         raise UserError(
             f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
-            f"'{agent.name}' does not write; take an agent that does (agent.name), or another method"
+            f"'{agent.name}' does not write; choose an agent that does (agent.name), or another method"
         )
 
 

@@ -1,4 +1,4 @@
-"""Stage `credit`: a method's advantages, and every component they were made from, for a table of turns."""
+"""Stage `credit`: a method's advantages, and all their components, for a table of turns."""
 
 from __future__ import annotations
 

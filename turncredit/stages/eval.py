@@ -33,7 +33,7 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     rounds = whole.eval_rounds()
     if at.round not in rounds:
-        raise UserError(f"round {at.round} is not evaluated; eval.every and rounds make it {rounds}")
+        raise UserError(f"round {at.round} is not evaluated; with these eval.every and rounds it is {rounds}")
     return Config(
         env=whole.env,
         agent=whole.agent,

@@ -1,4 +1,4 @@
-"""What a stage is, and what it gets to work with.
+"""The interface of a stage, and of the job that it runs in.
 
 A stage is a module of this package:
 
@@ -180,9 +180,9 @@ class Job:
         return self.store.policy(self.path(name), dtype=self.config.dtype, engine=engine)
 
     def write(self, name: str, table: pa.Table) -> None:
-        """Write the output table `name`, with what it was made from."""
+        """Write the output table `name`, with its provenance."""
         schema = ARTIFACTS[self.outputs[name]].schema
-        assert schema is not None, f"output '{name}' of {self.stage} is no table"
+        assert schema is not None, f"output '{name}' of {self.stage} is not a table"
         written = tables.write(table, self.output[name], schema, self.provenance())
         self.store.put_table(self.output[name], written)
 
@@ -196,7 +196,7 @@ class Job:
         self.store.changed(self.output[name])
 
     def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:
-        """What the outputs are made from: stage, keys, slice, and the hashes of all inputs (but those `without`)."""
+        """The provenance of the outputs: stage, keys, slice, and the hashes of all inputs (but those `without`)."""
         inputs = {}
         for name, value in self.input.items():
             if name in without:
@@ -235,7 +235,7 @@ def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]
 
 
 def made_from(path: str | Path) -> dict[str, Any] | None:
-    """What an artifact was made from, as it says itself; None for one that does not say, {} for a damaged one."""
+    """The provenance in an artifact; None if it has none, {} if it is damaged."""
     path = Path(path)
     try:
         if path.is_dir():

@@ -13,7 +13,7 @@ from turncredit.stages.plan import Plan
 
 
 class Learned(Slice):
-    """A learned method: what decides its credit, its model, and whether it reads labels beside."""
+    """A learned method: its definition, its model, and whether it also reads labels."""
 
     method: dict[str, Any] | str
     model: credit_model.Config

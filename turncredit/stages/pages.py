@@ -1,4 +1,4 @@
-"""Stage `pages`: rollouts turn by turn as HTML, with every method's credit beside the ground truth."""
+"""Stage `pages`: rollouts turn by turn as HTML, with every method's credit and the ground truth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """How many rollouts get a page, what decides each method's credit, and whose rollouts they are."""
+    """The number of rollouts with a page, the definition of each method, and the policy that sampled."""
 
     title: str
     first: str | None

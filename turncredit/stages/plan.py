@@ -1,4 +1,4 @@
-"""What every job of an experiment reads and makes: the configuration and the layout, put together.
+"""What every job of an experiment reads and writes, from the configuration and the layout.
 
 Rules, jobs of several stages, and `turncredit where` ask here, so that they cannot disagree. Nothing here imports
 torch: planning tens of thousands of jobs takes seconds.
@@ -84,7 +84,7 @@ class Plan:
 
     @cached_property
     def plugin_files(self) -> dict[str, str]:
-        """The inputs of a job that plays: the files of an agent and an environment of one's own."""
+        """The inputs of a job that plays: the files of the user's own agent and environment."""
         return {**self.agent_file, **self.environment_file}
 
     @cached_property
@@ -167,7 +167,7 @@ class Plan:
 
     @cached_property
     def audit_methods(self) -> list[str]:
-        """The methods whose credit the audit compares, in the order of its tables."""
+        """The methods that the audit compares, in the order of its tables."""
         return list(self.experiment.audit_methods())
 
     @cached_property
@@ -203,11 +203,11 @@ class Plan:
         return {name: self.layout.path(kind, at.keys) for name, kind in load(stage).OUTPUTS.items()}
 
     def metrics(self, stage: str, at: At) -> str:
-        """The file in which a job leaves what it measured."""
+        """The metrics file of a job."""
         return f"{self.layout.root}/{fill(METRICS[stage], at.keys)}"
 
     def operation(self, stage: str, at: At) -> Any:
-        """What a job needs of the configuration that cannot change what it makes; None for most stages."""
+        """The settings of a job that cannot change its result; None for most stages."""
         find = getattr(load(stage), "operation", None)
         return find(self, at) if find else None
 

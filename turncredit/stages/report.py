@@ -10,7 +10,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Nothing beside its inputs: the resolved configuration is one of them."""
+    """Empty: the resolved configuration is one of the inputs."""
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -68,7 +68,7 @@ OUTPUTS = {
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the report beside its page; returns how many numbers it has and what its verdict is."""
+    """Write the report; returns the number of its figures and its verdict."""
     from turncredit.report.report import report
     from turncredit.results.collect import read_config
 

@@ -1,4 +1,4 @@
-"""Stage `rollout_invariants`: what must hold of all that an audit made of a round's turns (docs/invariants.md)."""
+"""Stage `rollout_invariants`: checks of all artifacts of an audited round (docs/invariants.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def operation(plan: Plan, at: At) -> list[RoundFiles]:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Every artifact that the audit made of these turns."""
+    """Every artifact of the audit of these turns."""
     return {"artifacts": every_file([audited_files(plan, at)])}
 
 

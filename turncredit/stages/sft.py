@@ -13,7 +13,10 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What is shown to the model (environment and agent) and how it is trained."""
+    """What is shown to the model (environment and agent) and how it is trained.
+
+    How long a response may be matters to who samples; imitated ones are as long as they are, so it is left out.
+    """
 
     env: str
     agent: AgentConfig
@@ -28,7 +31,7 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     return Config(
         env=whole.env.name,
-        agent=whole.agent,
+        agent=AgentConfig(name=whole.agent.name, settings=whole.agent.settings),
         sft=whole.sft,
         lora=whole.policy.lora,
         dtype=whole.policy.dtype,
@@ -60,9 +63,7 @@ def run(job: Job) -> dict[str, float]:
     where = job.path("demos")
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
-        raise UserError(
-            f"{job.path('demos')}: nothing to imitate; make more demonstrations (demos.count) or a longer horizon"
-        )
+        raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
     model = base.model()
     if config.lora:
         model = models.add_lora(model, config.lora, derive_seed(settings.seed, "lora"))

@@ -1,4 +1,4 @@
-"""Stage `values`: what a method's credit model says of a round's turns."""
+"""Stage `values`: the outputs of a method's credit model for a round's turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Success rates, paired differences and their intervals: what the report says, as pure functions of tables.
+"""Success rates, paired differences and their intervals: the statistics of the report, as pure functions of tables.
 
 An *evals* frame has one row per evaluated rollout (schema "evals" in `turncredit.tables`). Success is counted once per
 rollout, never per turn. Suffixes: `_S` seeds, `_C` cells (round, game).
@@ -77,7 +77,7 @@ def wilson(
     """
     successes, trials = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
     if np.any(successes < 0) or np.any(successes > trials):
-        raise ValueError("successes must lie between 0 and the number of trials")
+        raise ValueError("successes must be between 0 and the number of trials")
     z = ndtri(0.5 + level / 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = successes / trials

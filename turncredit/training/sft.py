@@ -81,7 +81,7 @@ def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt:
 def demonstrations(
     table: pa.Table, encoder: tokenizer.Tokenizer, config: AgentConfig, words: Words, where: str = "demos"
 ) -> list[TokenSequence]:
-    """Demonstrations as the configured agent would have seen and said them, in tokens; noise is read but not learnt.
+    """Demonstrations as the configured agent's prompts and responses, in tokens; noise is context and has no loss.
 
     Raises UserError, naming `where`, for a table without the columns that the agent reads, and for an agent whose
     response to an imitated turn reads back as another action.
@@ -91,7 +91,7 @@ def demonstrations(
     if missing:
         raise UserError(
             f"{where}: agent '{spec.name}' reads the column '{missing[0]}' of the demonstrations, which this "
-            "environment's expert does not write; take another agent or environment, or no warm start (sft.epochs: 0)"
+            "environment's expert does not write; choose another agent or environment, or no warm start (sft.epochs: 0)"
         )
     new_agent = agents.agent_factory(spec, encoder, config.settings, words)
     rollout_N, reset_N, prompts_N, responses_N, learn_N = [], [], [], [], []

@@ -1,4 +1,4 @@
-"""A minibatch cut into shards, whose gradients processes compute side by side and add in one order.
+"""A minibatch split into shards, whose gradients are computed in parallel and added in a fixed order.
 
 The number of shards belongs to the configuration, the number of processes to the machine: a shard's gradient is the
 same whoever computes it, and shards are added in their order, so the same bits come out of any number of processes.
@@ -90,7 +90,7 @@ class Team:
             start = end
 
     def _meet(self, said: dict[int, Said]) -> None:
-        """Wait until every process has stored its gradients; the first one hears what the others say."""
+        """Wait until every process has stored its gradients; the first one receives the others' reports."""
         try:
             if not self.leads:
                 self._links[0].send_bytes(json.dumps(said).encode())
@@ -103,7 +103,7 @@ class Team:
         except (EOFError, ConnectionError):
             if not self.leads:  # nobody is left to learn for
                 os._exit(1)
-            raise UserError("a process that computed a part of the minibatches has died; the log may say why") from None
+            raise UserError("a process that computed part of the minibatches has died; see the log") from None
 
     def _load(self, rows: torch.Tensor) -> None:
         whole = rows.sum(0)

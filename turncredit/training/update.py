@@ -129,7 +129,9 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
-            raise UserError(f"{where}: its rows are not those of the turns (column '{key}' differs); make it again")
+            raise UserError(
+                f"{where}: its rows are not those of the turns (column '{key}' differs); delete it and run again"
+            )
     advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
     if not np.isfinite(advantage_N).all():
         raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
@@ -154,7 +156,7 @@ def rollout_numbers(table: pa.Table) -> list[int]:
 
 
 def sequences_of(table: pa.Table, rollout_N: Sequence[int]) -> list[TokenSequence]:
-    """All token sequences of a table of turns; each response token knows its turn's row."""
+    """All token sequences of a table of turns; each response token refers to its turn's row."""
     return cut(
         rollout_N,
         table.column("context_reset").to_pylist(),

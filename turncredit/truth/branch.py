@@ -126,7 +126,7 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     where = f"{view.where}: {view.rollout_name(rollout)}"
     task = by_id.get(turns[0]["task_id"])
     if task is None:
-        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which the tasks table does not have")
+        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which is not in the tasks table")
     checkpoints, replayed = restore.restore(
         lambda: games.open(task), agent, turns, where, goal=task["goal"], admissible=games.admissible
     )
@@ -219,7 +219,7 @@ def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.nda
 def _reference(
     games: Games, rollouts: Sequence[Branched], settings: BranchConfig, seed: int, low: float, high: float
 ) -> dict[str, np.ndarray]:
-    """The same under the noisy expert; nothing where the environment has none, or where it is not asked for."""
+    """The same under the noisy expert; nothing if the environment has none, or if it is switched off."""
     if not settings.reference_continuations or not has_reference(games):
         return {}
     parts: dict[str, list[np.ndarray]] = {}
@@ -280,7 +280,7 @@ def _distance_change(turn: dict[str, Any]) -> float | None:
 
 
 def _range(view: Turns) -> tuple[float, float]:
-    """Between which returns lie: 0 and 1, the protocol's, widened to the recorded ones."""
+    """The range of returns: 0 to 1 by the protocol, widened to the recorded ones."""
     return min(0.0, float(view.return_R.min())), max(1.0, float(view.return_R.max()))
 
 

@@ -166,7 +166,7 @@ def _step_variances(x: np.ndarray, follows_S: np.ndarray, low: float, high: floa
 
 
 def _step_errors(spread_S: np.ndarray, step_S: np.ndarray, count_S2: np.ndarray, follows_S: np.ndarray) -> np.ndarray:
-    """Standard error of the difference of two states' values, whose copies are paired as far as both have them.
+    """Standard error of the difference of two states' values, with copies paired as far as both states have them.
 
     In each half, with n and m copies: step / max(n, m), and what the state with fewer copies adds alone.
     """

@@ -66,8 +66,8 @@ def restore(
         step = env.step(turn["action"])
         if step.done != (number == len(turns) - 1):
             raise UserError(
-                f"{where}: replaying the recorded actions, the episode {'ends' if step.done else 'goes on'} after turn "
-                f"{number} of {len(turns)}; turns can only be branched with the env settings they were made with"
+                f"{where}: replayed, the rollout {'ends' if step.done else 'goes on'} after turn "
+                f"{number} of {len(turns)}; branching needs the env settings that the turns were recorded with"
             )
         same = same and _same_step(step, turn)
         seen = step.observation

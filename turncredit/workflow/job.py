@@ -1,6 +1,6 @@
-"""What a job's script calls: it runs one stage, reports how it went, and measures it.
+"""The entry point of a job's script: runs one stage, reports its result, and measures it.
 
-A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job leaves `<log>.job.json` beside its
+A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job writes `<log>.job.json` next to its
 log, with which the script repeats it by hand:
 
     python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
@@ -32,7 +32,7 @@ from turncredit.workflow import watch
 
 @dataclass(frozen=True)
 class Description:
-    """A job as its rule describes it, in plain data.
+    """The description of a job by its rule, as plain data.
 
     slice    the stage's part of the configuration, which decides what the job makes; config   all of it
     input    paths by name; output   likewise, `metrics` among them
@@ -51,7 +51,7 @@ class Description:
 
     @property
     def label(self) -> str:
-        """The rule and its wildcards, as people say it: `credit gigpo seed0 round02`."""
+        """The rule and its wildcards in readable form: `credit gigpo seed0 round02`."""
         return f"{self.rule.replace('_', ' ')} {At.of(self.wildcards)}".rstrip()
 
     def job(self) -> Job:
@@ -116,7 +116,7 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
 
 
 def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-    """Do a stage's work; what it measured, and what was measured of its process, go to the output `metrics`.
+    """Run a stage, and write its metrics and those of its process to the output `metrics`.
 
     These are wall and CPU seconds of the stage itself, and the peak memory of its process.
     """
@@ -157,12 +157,12 @@ def _plain(value: Any) -> Any:
 def _from_file(argv: list[str]) -> Description:
     """The job that the file named on the command line describes."""
     if len(argv) != 2:
-        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job leaves one beside its log)")
+        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
     path = Path(argv[1])
     try:
         return Description(**json.loads(path.read_text()))
     except FileNotFoundError:
-        raise SystemExit(f"{path}: no such file; each job leaves a .job.json beside its log") from None
+        raise SystemExit(f"{path}: no such file; each job writes a .job.json next to its log") from None
     except (ValueError, TypeError) as error:
         raise SystemExit(f"{path}: not a job's description ({error})") from None
 

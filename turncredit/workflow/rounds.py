@@ -65,7 +65,7 @@ def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
 
 
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
-    """What the block waits for: in the first one what its stages read that others make, each path once.
+    """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
 
     Later blocks read the same again and what earlier blocks made; all of it is there when the policy of the round
     before is. Naming it alone keeps the planning of many runs short.

@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
         try:
             (_follow_live if console.is_terminal else _follow_plain)(process, folder, state, console)
         except KeyboardInterrupt:
-            console.print("Stopping: the jobs that run are ended; the same command goes on from here.")
+            console.print("Stopping: running jobs are cancelled; run the same command to resume.")
             process.wait()
         return _finish(process.returncode, folder, state, console)
 
@@ -226,12 +226,10 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         for line in own or ([] if failed else output.splitlines()[-25:]):
             console.print(line, markup=False, soft_wrap=True)
         if not own:
-            console.print("Snakemake's whole account is the newest file in .snakemake/log.", markup=False)
+            console.print("Snakemake's full log is the newest file in .snakemake/log.", markup=False)
         return status
     took = time.time() - state.begun
-    outside = (
-        f", of which {state.outside_share():.0%} was not stage work" if state.ended else " (nothing was left to do)"
-    )
+    outside = f", of which {state.outside_share():.0%} was overhead" if state.ended else " (nothing was left to do)"
     results = Path(state.plan["results"])
     page = results / "report" / "index.html"
     if page.exists():

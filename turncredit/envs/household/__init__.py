@@ -32,7 +32,7 @@ def _refused(reply: str) -> bool:
 
 
 def _reads_as_error(reply: str) -> bool:
-    """MGR's patterns for ALFWorld (appendix A.5) find one more of the engine's texts, which is no failure."""
+    """MGR's patterns for ALFWorld (appendix A.5) match one more of the engine's texts, which is not a failure."""
     return _refused(reply) or reply.strip() == EMPTY_HANDED
 
 

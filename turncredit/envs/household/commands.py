@@ -18,10 +18,12 @@ from rich.progress import track
 from turncredit.errors import UserError
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Look at, check and measure the household environment."
+    no_args_is_help=True, add_completion=False, help="Play, check and benchmark the household environment."
 )
 
-Games = Annotated[list[Path], typer.Option("--games", help="Folder with game.tw-pddl files below it; may be repeated.")]
+Games = Annotated[
+    list[Path], typer.Option("--games", help="Folder with game.tw-pddl files, searched recursively; repeatable.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
@@ -47,9 +49,9 @@ class Family(StrEnum):
 @app.command()
 def conformance(
     games: Games = [],  # noqa: B006 - typer reads the default, nobody changes it
-    steps: Annotated[int, typer.Option(min=0, help="Random commands a game, beside its walkthrough.")] = 60,
-    generated: Annotated[int, typer.Option(min=0, help="Generated games to compare, too.")] = 0,
-    sample: Annotated[int | None, typer.Option(min=1, help="At most so many games of each folder.")] = None,
+    steps: Annotated[int, typer.Option(min=0, help="Random commands per game, in addition to its walkthrough.")] = 60,
+    generated: Annotated[int, typer.Option(min=0, help="Number of generated games to compare.")] = 0,
+    sample: Annotated[int | None, typer.Option(min=1, help="Maximum number of games from each folder.")] = None,
     seed: Seed = 0,
 ) -> None:
     """Compare the native engine with the reference, command for command; exit 1 where they differ."""
@@ -78,7 +80,7 @@ def conformance(
 @app.command()
 def bench(
     games: Games,
-    engine: Annotated[list[Engine], typer.Option(help="Engine to measure; may be repeated.")] = [Engine.native],  # noqa: B006
+    engine: Annotated[list[Engine], typer.Option(help="Engine to measure; repeatable.")] = [Engine.native],  # noqa: B006
     count: Annotated[int, typer.Option(min=1, help="Games to measure on.")] = 20,
     steps: Annotated[int, typer.Option(min=1, help="Commands a game.")] = 40,
     seed: Seed = 0,
@@ -116,7 +118,7 @@ def play(
     settings = Settings(families=(family.value,) if family else FAMILIES, horizon=horizon)
     env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
     env.reset()
-    print(env.intro + "\n\n(? lists what can be done, ! tells the best next command, an empty line ends)")
+    print(env.intro + "\n\n(? lists the admissible commands, ! shows the best next one, an empty line quits)")
     while True:
         command = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
         if not command:
@@ -135,7 +137,7 @@ def play(
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="Where to write; json_2.1.1/train below a data root, for example.")],
+    folder: Annotated[Path, typer.Argument(help="Output folder, for example json_2.1.1/train in a data root.")],
     split: Annotated[str, typer.Option(help="Split of the generated games.")] = "train",
     count: Annotated[int, typer.Option(min=1, help="How many games.")] = 10,
     seed: Seed = 0,

@@ -1,4 +1,4 @@
-"""Facts of the ALFRED household that generated games are made from.
+"""Facts about ALFRED's household, from which games are generated.
 
 What each receptacle can contain, what can be cleaned, heated, cooled or sliced and what opens are the tables
 of ALFRED and ALFWorld (`alfworld.gen.constants`, version 0.4.2; static receptacles and whole objects only).

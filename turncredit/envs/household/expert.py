@@ -1,4 +1,4 @@
-"""A hand-written agent that knows only what it has been shown, and plausible noise.
+"""A hand-written agent that knows only what it has observed, and plausible noise.
 
 The planner looks into closed drawers; a policy cannot learn that. Demonstrations therefore come from this
 agent, which reads the task and the observations, searches receptacles in the order in which the room lists

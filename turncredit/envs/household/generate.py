@@ -68,7 +68,7 @@ def generate(split: str, index: int, seed: int, settings: Settings, seen: set[st
 
 
 def draw(rng: random.Random, family: str, settings: Settings) -> Draft:
-    """Draw a room, a goal and where things lie."""
+    """Draw a room, a goal and the positions of objects."""
     rooms = [room for room in settings.rooms if room in domain.FAMILY_ROOMS[family]]
     room = rng.choice(rooms)
     object_type, target_type, needed = _draw_goal(rng, family, room)

@@ -126,7 +126,7 @@ def identify(domain: str, grammar: str) -> tuple[Profile, str]:
     if key not in _EDITIONS:
         raise UnsupportedGame(
             f"unknown edition of the ALFWorld domain ({key[0][:12]}) or grammar ({key[1][:12]}); the native "
-            f"engine knows {', '.join(PROFILES)}: get the games anew with `alfworld-download`, or set "
+            f"engine knows {', '.join(PROFILES)}: download the games again with `alfworld-download`, or set "
             "engine: textworld"
         )
     return PROFILES[_EDITIONS[key]], task

@@ -1,4 +1,4 @@
-"""What a config says about the household."""
+"""The household's settings."""
 
 from __future__ import annotations
 

@@ -97,11 +97,15 @@ def read_generated(text: str) -> dict[str, str]:
     try:
         game = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"a generated game in the tasks table is damaged ({error}); make the tasks again") from error
+        raise UserError(
+            f"a generated game in the tasks table is damaged ({error}); delete the table and run again"
+        ) from error
     if not isinstance(game, dict) or set(game) != {"profile", "task", "pddl_problem"}:
-        raise UserError("a generated game in the tasks table has foreign keys; make the tasks again")
+        raise UserError("a generated game in the tasks table has unknown keys; delete the table and run again")
     if game["profile"] not in PROFILES:
-        raise UnsupportedGame(f"a generated game has the unknown profile '{game['profile']}'; make the tasks again")
+        raise UnsupportedGame(
+            f"a generated game has the unknown profile '{game['profile']}'; delete the table and run again"
+        )
     return game
 
 

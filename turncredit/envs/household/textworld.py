@@ -254,7 +254,7 @@ _speeded_up = False
 
 
 def speed_up() -> None:
-    """Cache, process-wide, what the reference computes anew at every step and reset. Prints the same text.
+    """Cache, process-wide, what the reference recomputes at every step and reset. Prints the same text.
 
     The package parses the template of every admissible command at every step, and translates the problem
     twice at every load and reset. Both results depend on their texts alone.

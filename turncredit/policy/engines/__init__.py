@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None) -> Sampler:
-    """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, with `slots` rollouts side by side.
+    """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
     `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the
     whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.

@@ -1,4 +1,4 @@
-"""Sample many rollouts side by side, each rollout's key-value cache kept across its turns.
+"""Sample many rollouts in lockstep, keeping each rollout's key-value cache across its turns.
 
 An append-only context is read once: a turn costs the new tokens and the sampled ones, whatever the length of the
 transcript. A context that is made anew each turn is read from where it begins to differ from the last one.
@@ -39,7 +39,7 @@ class _Turn:
 
 
 class Lockstep:
-    """A Qwen2-architecture model with `slots` rollouts side by side.
+    """A model with Qwen2's architecture that samples `slots` rollouts at a time.
 
     `tokens_read` and `passes` count what the model did: tokens read, sampled ones and wrong guesses included.
     """

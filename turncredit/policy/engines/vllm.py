@@ -23,7 +23,7 @@ class Vllm:
             from vllm.lora.request import LoRARequest
         except ImportError as error:
             raise UserError(
-                f"policy.engine 'vllm' needs the package vllm, which does not import here ({error}); use the "
+                f"policy.engine 'vllm' needs the package vllm, which cannot be imported ({error}); use the "
                 "environment envs_conda/gpu-rollout.yaml, or set policy.engine to 'lockstep' or 'transformers'"
             ) from None
         self.slots, self.eos_id = slots, eos_id

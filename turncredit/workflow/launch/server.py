@@ -192,7 +192,7 @@ def leave(outcome: SimpleNamespace) -> None:
 
 
 def library_env(env: dict[str, str]) -> dict[str, str]:
-    """What libraries read when they are imported, less the number of threads, which a job sets anew."""
+    """The variables that libraries read on import, except the number of threads, which each job sets."""
     return {name: value for name, value in env.items() if name.startswith(SAME_ENV) and name not in ONE_THREAD}
 
 

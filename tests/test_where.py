@@ -1,0 +1,191 @@
+"""`turncredit where`: the files of a stage from its keys, and the stage from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests import tiny
+from turncredit.cli import where
+from turncredit.cli.main import app
+from turncredit.errors import UserError
+from turncredit.layout import ARTIFACTS, LOGS, METRICS, fill
+from turncredit.stages.job import At
+from turncredit.stages.plan import STAGES, Plan
+
+SHARED = "sft-t4k4T1.0"
+KEYS = {
+    "policy": SHARED,
+    "method": "has_turnrd",
+    "seed": 0,
+    "round": 1,
+    "split": "train",
+    "judge": "rule",
+    "ask": "role",
+    "read": "sft",
+    "point": "observation",
+}
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(tiny.experiment())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the tiny experiment as its config.yaml."""
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny.mapping()))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(*arguments: str) -> list[str]:
+    done = CliRunner().invoke(app, ["where", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout.splitlines()
+
+
+def words(line: str) -> list[str]:
+    return line.split()
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_credit_of_a_method_in_round_1_reads_the_turns_that_all_methods_share():
+    turns = Path("results/tiny/rollouts") / SHARED / "seed0/round01/turns.parquet"
+    turns.parent.mkdir(parents=True)
+    turns.touch()
+    lines = answer("credit", "gigpo", "--seed", "0", "--round", "1")
+    assert lines[0] == f"stage credit: policy {SHARED}, method gigpo, seed 0, round 1"
+    assert words(lines[3]) == ["turns:", "exists", str(turns)]
+    assert words(lines[6]) == ["credits:", "missing", str(turns.parent / "credits/gigpo.parquet")]
+    assert words(lines[9]) == ["metrics:", "missing", str(turns.parent / "metrics/credit-gigpo.json")]
+    log = f"results/tiny/logs/rollouts/{SHARED}/seed0/round01/credit-gigpo.log"
+    assert words(lines[10]) == ["log:", "missing", log]
+    assert lines[-1].strip() == "{method: gigpo}"
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_answer_follows_the_configuration_files():
+    Path("mine.yaml").write_text("experiment: mine\nrollout: {tasks: 8}\n")
+    line = answer("rollout", "--configfile", "mine.yaml", "--results", "elsewhere")[0]
+    assert line == "stage rollout: policy sft-t8k4T1.0, seed 0, round 1"
+
+
+@pytest.mark.parametrize(
+    ("stage", "given", "policy", "round", "keys"),
+    [
+        ("credit", ["gigpo"], None, 2, At(policy="gigpo", method="gigpo", seed=0, round=2)),
+        ("credit", ["gigpo"], "flat_grpo", 2, At(policy="flat_grpo", method="gigpo", seed=0, round=2)),
+        ("rollout", [], None, 1, At(policy=SHARED, seed=0, round=1)),
+        ("branch", ["flat_grpo"], None, 2, At(policy="flat_grpo", seed=0, round=2)),
+        ("label", ["triage"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="role")),
+        ("label", ["rule", "score"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="score")),
+        ("hiddens", ["sft", "action"], None, 1, At(policy=SHARED, seed=0, round=1, read="sft", point="action")),
+        ("update", ["gigpo"], None, 2, At(method="gigpo", seed=0, round=2)),
+        ("invariants", ["gigpo"], None, 2, At(method="gigpo", seed=0)),
+        ("tasks", ["eval"], None, 1, At(split="eval")),
+        ("report", [], None, 1, At()),
+    ],
+)
+def test_words_become_the_keys_of_the_job(plan, stage, given, policy, round, keys):
+    assert where.at_of(plan, stage, given, policy, 0, round) == keys
+
+
+def test_a_learned_method_says_which_hidden_states_it_reads(plan):
+    at = where.at_of(plan, "hiddens", ["has_turnrd"], None, 0, 1)
+    assert at == plan.hiddens_at(plan.turns_at("has_turnrd", 0, 1), "has_turnrd")
+
+
+def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
+    assert where.at_of(plan, "eval", ["sft"], None, 3, 1) == At(method="sft", seed=0, round=1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "given", "policy", "round", "message"),
+    [
+        ("credit", [], None, 1, "credit: the method is missing; give one, such as flat_grpo, has_progressive"),
+        ("credit", ["gigppo"], None, 1, "unknown method 'gigppo' (did you mean 'gigpo'?)"),
+        ("credit", ["gigpo"], "sft-t4k4T1", 1, "no method samples as 'sft-t4k4T1' says (did you mean 'sft-t4k4T1.0'?)"),
+        ("credit", ["gigpo"], "flat_grpo", 1, "round 1 is sampled by the SFT policy"),
+        ("values", ["gigpo"], None, 1, "values: the method 'gigpo' has no learned credit model"),
+        ("rollout", [], None, 2, "rollout: round 2 has rollouts of several policies; name a method, or give --policy"),
+        ("label", ["rule"], None, 1, "label: the ask is missing; give one, such as role, progress, score"),
+        ("tasks", ["gigpo"], None, 1, "tasks: 'gigpo' is not one of its keys (split)"),
+        ("tasks", ["train"], "gigpo", 1, "tasks: --policy does not apply to this stage"),
+        ("report", ["gigpo"], None, 1, "report: 'gigpo' is not one of its keys (it has none)"),
+    ],
+)
+def test_a_missing_or_unknown_key_is_one_line(plan, stage, given, policy, round, message):
+    with pytest.raises(UserError) as error:
+        where.at_of(plan, stage, given, policy, 0, round)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_unknown_artifact_names_the_nearest():
+    with pytest.raises(UserError) as error:
+        answer("credis", "gigpo")
+    assert str(error.value).startswith("unknown artifact 'credis' (did you mean 'credits'?)")
+
+
+def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        answer("credit", "gigpo")
+    assert str(error.value) == "config.yaml: cannot read this configuration file (No such file or directory)"
+
+
+@pytest.mark.parametrize("name", sorted(ARTIFACTS))
+@pytest.mark.usefixtures("folder")
+def test_the_path_of_each_artifact_leads_to_the_stage_that_makes_it(plan, name):
+    path = Path(plan.layout.path(name, KEYS))
+    _, stage, at = where.of_path(path, [], Path("results"))
+    assert str(path) in plan.outputs(stage, at).values()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.usefixtures("folder")
+def test_metrics_and_logs_lead_to_their_stage(plan, stage):
+    for pattern in (METRICS[stage], LOGS[stage]):
+        _, found, at = where.of_path(plan.layout.root / fill(pattern, KEYS), [], Path("results"))
+        assert (found, at.keys) == (stage, {key: KEYS[key] for key in where.stage_keys(stage)})
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_jobs_description_and_a_file_in_a_policy_lead_to_their_stage():
+    assert answer("results/tiny/logs/runs/gigpo/seed0/round02/update.job.json")[0].startswith(
+        "stage update: method gigpo"
+    )
+    assert answer("results/tiny/sft/policy/model.safetensors")[0] == "stage sft"
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_experiment_on_disk_answers_for_itself():
+    """Its own configuration, not the folder's."""
+    other = Plan(tiny.experiment(experiment="other", agent={"max_response_tokens": 9}))
+    path = Path(other.layout.path("config"))
+    path.parent.mkdir(parents=True)
+    path.write_text(other.experiment.model_dump_json())
+    lines = answer("results/other/rollouts/gigpo/seed0/round02/turns.parquet")
+    assert lines[0] == "stage rollout: policy gigpo, seed 0, round 2"
+    read = next(words(line)[-1] for line in lines if "policy:" in line)
+    assert read == "results/other/runs/gigpo/seed0/round01/policy"
+    assert any("max_response_tokens: 9" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("results/tiny/foo.parquet", "no stage writes this"),
+        ("results/other/sft/policy", "not below results/tiny, the results of this configuration"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_a_path_that_no_stage_makes_is_one_line(path, message):
+    with pytest.raises(UserError, match=message):
+        answer(path)

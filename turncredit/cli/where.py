@@ -1,0 +1,186 @@
+"""`turncredit where`: which files a stage reads and writes, and which stage wrote a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from turncredit.config import load as load_config
+from turncredit.errors import UserError, nearest
+from turncredit.judges.config import judge_name
+from turncredit.layout import KEYS, LOGS, METRICS, SFT, fill, keys_in, refuse_old
+from turncredit.results.experiments import experiment_of, read_config
+from turncredit.stages.job import At
+from turncredit.stages.plan import STAGES, Plan, load
+
+#: The configuration that Snakemake reads first.
+CONFIG = Path("config.yaml")
+#: stage by artifact
+MADE_BY = {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
+#: Keys with few values, which identify the key that a word is for.
+CHOICES = {key: KEYS[key].split("|") for key in ("split", "ask", "read", "point")}
+STAGE_NAMES = {**MADE_BY, **{stage: stage for stage in STAGES}}
+
+
+def where(
+    artifact: Annotated[str, typer.Argument(help="A stage (credit), an artifact (credits), or a path in the results.")],
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY", help="A method; train or eval; a question for the judge; ..."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="The policy that sampled the rollouts; by default the method's own run.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    round: Annotated[int, typer.Option(min=1)] = 1,
+    configfile: Annotated[
+        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+) -> None:
+    """Show the files that a stage reads and writes, its slice of the configuration and its log.
+
+    For a path, show this for the stage that wrote it. Example: turncredit where credit gigpo --seed 0 --round 1
+    """
+    if artifact not in STAGE_NAMES and ("/" in artifact or Path(artifact).exists()):
+        plan, stage, at = of_path(Path(artifact), configfile or [], results)
+    else:
+        if artifact not in STAGE_NAMES:
+            raise UserError(
+                f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
+                f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
+            )
+        plan, stage = Plan(load_config([CONFIG, *(configfile or [])]), results), STAGE_NAMES[artifact]
+        at = at_of(plan, stage, keys or [], policy, seed, round)
+    refuse_old(plan.layout.root)
+    print("\n".join(lines_of(plan, stage, at)))
+
+
+def stage_keys(stage: str) -> list[str]:
+    """The keys that tell two jobs of a stage apart."""
+    return list(dict.fromkeys(re.findall(r"{(\w+)}", METRICS[stage])))
+
+
+def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed: int, round: int) -> At:
+    """The keys of the job of `stage` that `words` describe. Raises UserError for one that is missing or unknown.
+
+    Without `policy`, turns are those of the method's own run, and in round 1 those that all runs share.
+    """
+    wanted = stage_keys(stage)
+    known: dict[str, str | int] = {}
+    for word in words:
+        known[_key(plan, stage, wanted, word, known)] = word
+    method = str(known.get("method", ""))
+    if method == SFT and stage == "eval":
+        seed = 0  # evaluated once, for all seeds
+    elif method:
+        plan.method(method)
+        if stage in ("credit_model", "values") and not plan.learns(method):
+            raise UserError(f"{stage}: the method '{method}' has no learned credit model")
+    known |= {"seed": seed, "round": round}
+    if "policy" in wanted:
+        if policy is None and not method and round > 1:
+            raise UserError(f"{stage}: round {round} has rollouts of several policies; name a method, or give --policy")
+        known["policy"] = policy or plan.turns_at(method or SFT, seed, round).policy
+        if str(known["policy"]).startswith(f"{SFT}-"):
+            plan.sampling(str(known["policy"]))
+        else:
+            plan.method(str(known["policy"]))
+        turns = At(policy=str(known["policy"]), seed=seed, round=round)
+        plan.sampler(turns)
+        if stage == "label":
+            known = {**_labels(plan, turns, method), **known}
+        elif stage == "hiddens" and method and plan.learns(method):
+            known = {**plan.hiddens_at(turns, method).keys, **known}
+    elif policy is not None:
+        raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
+    missing = next((key for key in wanted if key not in known), None)
+    if missing:
+        choices = CHOICES.get(missing) or [name for name, _ in dict.fromkeys(plan.experiment.runs())]
+        raise UserError(f"{stage}: the {missing} is missing; give one, such as {', '.join(dict.fromkeys(choices))}")
+    return At.of({key: str(known[key]) for key in wanted})
+
+
+def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mapping[str, object]) -> str:
+    """Which key of a stage `word` is a value of."""
+    for key, choices in CHOICES.items():
+        if key in wanted and word in choices and key not in known:
+            return key
+    if "judge" in wanted and word == judge_name(plan.experiment.judge):
+        return "judge"
+    if ("method" in wanted or "policy" in wanted) and "method" not in known:
+        return "method"
+    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(wanted) or 'it has none'})")
+
+
+def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
+    """The keys of the labels: the configured judge's, asked what the method reads."""
+    if method and "labels" in plan.method(method).needs:
+        return plan.labels_at(turns, method).keys
+    return {"judge": judge_name(plan.experiment.judge)}
+
+
+def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Plan, str, At]:
+    """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
+
+    The configuration is the one in the experiment's folder, where it has one and no other is given.
+    """
+    folder = None if configfiles else experiment_of(path)
+    if folder:
+        shown = folder if path.is_absolute() else Path(os.path.relpath(folder))
+        plan = Plan(read_config(folder), shown.parent)
+        if plan.layout.root.name != folder.name:
+            raise UserError(
+                f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
+            )
+    else:
+        plan = Plan(load_config([CONFIG, *configfiles]), results)
+    root = plan.layout.root.resolve()
+    whole = path.resolve()
+    if not whole.is_relative_to(root):
+        raise UserError(
+            f"{path}: not below {plan.layout.root}, the results of this configuration; give another with --configfile"
+        )
+    relative = whole.relative_to(root).as_posix()
+    if relative.startswith("logs/"):
+        relative = relative.removesuffix(".job.json").removesuffix(".log") + ".log"
+    for stage in STAGES:
+        for pattern in (METRICS[stage], LOGS[stage]):
+            keys = keys_in(pattern, relative)
+            if keys is not None:
+                return plan, stage, At.of({key: str(value) for key, value in keys.items()})
+    for candidate in (whole, *whole.parents):  # files in a folder that a stage makes
+        located = plan.layout.locate(candidate)
+        if located:
+            return plan, MADE_BY[located.artifact], At.of({key: str(value) for key, value in located.keys.items()})
+    raise UserError(f"{path}: no stage writes this; `turncredit where STAGE` lists the artifacts of a stage")
+
+
+def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
+    """A job's inputs, outputs, metrics and log, each with whether it exists, and its part of the configuration."""
+    metrics, log = plan.metrics(stage, at), fill(plan.layout.log(stage), at.keys)
+    inputs = [
+        (name, path)
+        for name, value in plan.inputs(stage, at).items()
+        for path in ([value] if isinstance(value, str) else value)
+    ]
+    records = [("metrics", metrics), ("log", log)]
+    blocks = {"reads": inputs, "writes": list(plan.outputs(stage, at).items()), "records": records}
+    width = max(len(name) for block in blocks.values() for name, _ in block) + 1
+    keys = ", ".join(f"{key} {value}" for key, value in at.keys.items())
+    lines = [f"stage {stage}" + (f": {keys}" if keys else "")]
+    for title, block in blocks.items():
+        lines += ["", title if block else f"{title} nothing"]
+        lines += [f"  {name + ':':<{width}} {_there(path)} {path}" for name, path in block]
+    config = yaml.safe_dump(plan.slice(stage, at).model_dump(mode="json"), sort_keys=False, default_flow_style=None)
+    return [*lines, "", "its slice of the configuration", *(f"  {line}" for line in config.splitlines())]
+
+
+def _there(path: str) -> str:
+    return "exists " if os.path.exists(path) else "missing"
