@@ -1,10 +1,10 @@
-# With granularity round or run one job does all stages of some rounds of a run, in one process, with the same artifacts
-# as job by job (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts) and audits
-# stay jobs of their own. A method's artifacts depend on what it reads, so methods that read alike share rules: one for
-# each block of rounds.
+# With granularity round or run one job runs all stages of some rounds of a run in one process, with the same artifacts
+# as with a job per stage (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts)
+# and audits remain separate jobs. Which artifacts a method has depends on its inputs, so methods with the same kinds of
+# inputs share rules: one for each block of rounds.
 #
-# Outputs are flagged `update`: Snakemake then leaves what a killed or failed job has made for the next try, which takes
-# from it what was made from what would make it now. That needs keep-incomplete (profiles/default, slurm/).
+# Outputs are flagged `update`: Snakemake then keeps what a killed or failed job has written, and the next attempt reuses
+# the artifacts whose provenance is still right. This needs keep-incomplete, which profiles/default sets.
 
 
 from turncredit.workflow import rounds as fused

@@ -58,7 +58,7 @@ class Description:
         """The stage's job."""
         module, at = load(self.stage), At.of(self.wildcards)
         if ".py" in (name := self.config.get("env", {}).get("name", "")):
-            envs.load(name)  # one's own file: tables call the environment by the name that it declares
+            envs.load(name)  # a user's file: tables use the name that it declares
         operation = None
         if hasattr(module, "operation"):
             experiment = from_mapping(self.config)
