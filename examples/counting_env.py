@@ -1,4 +1,4 @@
-"""An environment of one's own: count upwards in words.   snakemake --cores 1 --configfile examples/counting.yaml"""
+"""Your own environment: count upwards in words.   snakemake --cores 1 --configfile examples/counting.yaml"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method of one's own: flat GRPO, plus a little for turns that show something the rollout had not seen before.
+"""An example of your own method: flat GRPO plus a bonus for turns whose observation is new in the rollout.
 
 Run it beside flat GRPO:   .venv/bin/snakemake --cores all --configfile config/novelty.yaml
 Or on any table of turns:  .venv/bin/turncredit credit --method examples/novelty.py --turns TURNS --out CREDITS

@@ -1,4 +1,4 @@
-"""An agent of one's own: it writes itself a note with every action, and its notes are all it keeps of the past.
+"""An example of your own agent: it writes a note with every action, and keeps only its notes of the past.
 
 Run it:   .venv/bin/snakemake --cores all --configfile config/own_agent.yaml
 """

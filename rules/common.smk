@@ -1,4 +1,4 @@
-"""The configuration, checked; what each rule says of its stage; how local jobs start."""
+"""The checked configuration; inputs, outputs and parameters of the rules; how local jobs start."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ from turncredit.workflow import launch, locks, watch
 
 
 def checked_plan():
-    """The plan of the experiment that `config` describes. A mistake in it ends Snakemake here, with one line."""
+    """The plan of the experiment in `config`. A mistake in it ends Snakemake here, with one line."""
     try:
         experiment = from_mapping(config)
         checks.check(experiment)
@@ -47,7 +47,6 @@ wildcard_constraints:
 def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
-    @known
     def files(wildcards):
         return PLAN.inputs(stage, At.of(wildcards))
 
@@ -55,7 +54,7 @@ def reads(stage):
 
 
 def makes(stage, **flags):
-    """Output: the artifacts that a job makes, and what it measured. `flags` wrap outputs (`policy=temp`)."""
+    """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`)."""
     kinds = {name: layout.ARTIFACTS[kind] for name, kind in load(stage).OUTPUTS.items()}
     files = {
         name: (
@@ -73,9 +72,8 @@ def makes(stage, **flags):
 
 
 def part(stage):
-    """Params function: the stage's part of the configuration. A change of it runs the job again, and nothing else."""
+    """Params function: the stage's slice of the configuration. The job runs again if it changes."""
 
-    @known
     def slice(wildcards):
         config = PLAN.slice(stage, At.of(wildcards))
         if id(config) not in PARTS:
@@ -90,14 +88,13 @@ PARTS = {}
 
 
 def ask(*stages):
-    """What a job of these stages asks of the scheduler, from the block `resources`: the most that one of them asks.
+    """Resources of a job of these stages, from the block `resources`: the largest value over its stages.
 
     Memory grows with each retry.
     """
     wanted = [EXPERIMENT.resource(stage) for stage in stages]
     most = max(one.mem_mb for one in wanted)
 
-    @known
     def memory(wildcards, attempt):
         return most * attempt
 
@@ -113,30 +110,28 @@ def threads(stage):
     return EXPERIMENT.resource(stage).threads
 
 
-@known
 def earlier_first(wildcards):
-    """Priority: all runs advance together, so that no core is idle while one run is left over at the end."""
+    """Priority: all runs advance together, so that no core idles while a last run finishes."""
     return 1000 - int(getattr(wildcards, "round", 1))
 
 
-@known
 def evaluation_later(wildcards):
-    """Priority: nobody waits for an evaluation, so it may lag behind the rounds that are being learned."""
+    """Priority: no job waits for an evaluation, so evaluations may lag behind training."""
     return earlier_first(wildcards) - 2
 
 
 if workflow.is_main_process:
-    # A run that was killed leaves Snakemake's lock behind; the next one takes it over, if nobody else is running.
+    # A killed run leaves Snakemake's lock behind; the next one takes it over if no other process is running.
     locks.take_over(Path(".snakemake"))
     watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
 
 
 onstart:
     stop_planning()
-    # Only where jobs run on this machine: never in a dry run, never for or on a cluster.
+    # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
-        # The limit on jobs per second is for schedulers that others use. Here it costs: while jobs wait, each one
-        # that ends adds a timer that goes off every second from then on (hundreds a second in a long run).
+        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job
+        # that ends adds a timer that then fires every second (hundreds per second in a long run).
         workflow.scheduler.job_rate_limiter = None
         if EXPERIMENT.launcher == "warm":
             executable, reason = launch.start(

@@ -1,12 +1,11 @@
-# With granularity round or run one job does all stages of some rounds of a run, in one process, with the same artifacts
-# as job by job (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts) and audits
-# stay jobs of their own. A method's artifacts depend on what it reads, so methods that read alike share rules: one for
-# each block of rounds.
+# With granularity round or run one job runs all stages of some rounds of a run in one process, with the same artifacts
+# as with a job per stage (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts)
+# and audits remain separate jobs. Which artifacts a method has depends on its inputs, so methods with the same kinds of
+# inputs share rules: one for each block of rounds.
 #
-# A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; of the
-# audited run, everything. That keeps the planning of thousands of runs short. All of it is flagged `update`: Snakemake
-# then leaves what a killed or failed job has made for the next try, which takes from it what was made from what would
-# make it now. That needs keep-incomplete (profiles/default, slurm/).
+# A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; for the
+# audited run, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then keeps what a killed or failed job has written, and the next attempt reuses
+# the artifacts whose provenance is still right. This needs keep-incomplete, which profiles/default sets.
 
 
 from turncredit.workflow import rounds as fused
@@ -34,7 +33,6 @@ def outputs_of_block(method, block):
 
 
 def reads_of_block(block):
-    @known
     def files(wildcards):
         return fused.inputs_of_block(PLAN, wildcards.method, int(wildcards.seed), block)
 
@@ -44,7 +42,6 @@ def reads_of_block(block):
 def parts_of_block(block):
     """Params: each stage's part of the configuration, for the first and the last of its rounds."""
 
-    @known
     def slices(wildcards):
         if (wildcards.method, block[0]) not in BLOCK_PARTS:
             steps = fused.steps_of_block(

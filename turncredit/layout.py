@@ -3,15 +3,15 @@
 Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
 SQL and MLflow all ask here.
 
-    rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and all that is known of
-                                                  them: labels, hidden states, every method's credit, ground truth
-    runs/{method}/seed{seed}/round{round}/        what a method's run made of a round: policy, updates, evaluation
+    rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and everything computed
+                                                  from them: labels, hidden states, credit, ground truth
+    runs/{method}/seed{seed}/round{round}/        what a run produced in a round: policy, updates, evaluation
 
 Artifacts about turns are keyed by *(the policy that sampled, seed, round)*. In round 1 every run samples from the SFT
 policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8, temperature 1) and all methods share
-those turns. From round 2 on it is the name of the run. `credits/{method}` lies beside the turns whichever run they
-belong to: a method's credit in its own run and its credit in an audit of another run are the same artifact with other
-keys.
+those turns. From round 2 on it is the name of the run. `credits/{method}` is in the
+folder of the turns whichever run they belong to: a method's credit in its own run and its credit in an audit of another
+run are the same artifact with other keys.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Artifact:
     """A kind of artifact.
 
     pattern   its path below `results/<experiment>`, keys in braces
-    schema    the schema of its table (`turncredit.tables`); None for what is no table
+    schema    the schema of its table (`turncredit.tables`); None if it is not a table
     folder    whether it is a folder
     """
 
@@ -72,7 +72,7 @@ def _tables(folder: str, **names: str) -> list[Artifact]:
     return [Artifact(name, f"{folder}/{name}.parquet", schema) for name, schema in names.items()]
 
 
-#: Every artifact by name, in the order in which the pipeline makes them.
+#: Every artifact by name, in the order of the pipeline.
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact
     for artifact in (
@@ -103,7 +103,7 @@ ARTIFACTS: dict[str, Artifact] = {
     )
 }
 
-#: stage -> (folder, name) of what a job leaves beside its artifacts: `folder/metrics/name.json` and `logs/folder/name`
+#: stage -> (folder, name) of the other files that a job writes: `folder/metrics/name.json` and `logs/folder/name`
 PLACES: dict[str, tuple[str, str]] = {
     "config": ("", "config"),
     "tasks": ("tasks", "tasks-{split}"),
@@ -134,7 +134,7 @@ METRICS: dict[str, str] = {
 LOGS: dict[str, str] = {
     stage: "/".join(filter(None, ("logs", folder, f"{name}.log"))) for stage, (folder, name) in PLACES.items()
 }
-#: The folder of a language-model judge's answers, beside the experiments, which share them.
+#: The folder of an LLM judge's answers, next to the experiments, which share it.
 JUDGE_CACHE = "judge_cache"
 
 Keys = Mapping[str, str | int | None]
@@ -318,7 +318,7 @@ def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout
     return Layout(Path(results) / experiment.experiment)
 
 
-#: What only results made before this layout have, below an experiment's folder.
+#: Folders that exist only in results with the layout of version 0.1.
 OLD_PLACES = ("sft/rollouts", "sft/evals", "audit")
 
 

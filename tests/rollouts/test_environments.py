@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pyarrow.compute as pc
 import pytest
 
 from tests import tiny
@@ -96,6 +97,37 @@ def test_an_expert_of_ones_own_demonstrates(games, kind):
     assert table.column("action").to_pylist() == ["open"] * 12
     assert table.column("admissible").to_pylist() == [[]] * 12
     assert set(table.column("success").to_pylist()) == {True}
+
+
+class Listing(own.Doors):
+    """Says what may be done."""
+
+    def admissible(self):
+        return ["open", "knock"]
+
+
+class Asks(Opens):
+    """An expert that looks at what may be done before it acts."""
+
+    def __init__(self, env, _rng):
+        self.env = env
+
+    def act(self):
+        return self.env.admissible()[0]
+
+
+def test_an_expert_and_random_commands_of_ones_own_may_ask_the_environment(games):
+    """They are called by the thread that makes all calls, and must not wait for it."""
+
+    def knock(env, _rng):
+        return env.admissible()[1]
+
+    listing = games(Listing, expert=Asks, random_command=knock, slip_command=knock)
+    table = make_demos(listing, tiny.experiment(demos={"count": 12, "noise": 0.3, "slips": 0.3}).demos)
+    imitated = table.filter(table.column("imitate")).column("action").to_pylist()
+    noise = table.filter(pc.invert(table.column("imitate"))).column("action").to_pylist()
+    assert set(imitated) == {"open", "knock"}
+    assert set(noise) == {"knock"}
 
 
 @pytest.mark.parametrize(

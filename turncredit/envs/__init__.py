@@ -1,4 +1,4 @@
-"""Environments, found by name: our own folders here, other people's packages by entry point, one's own by file.
+"""Environments by name: built-in folders here, installed packages by entry point, the user's own by file.
 
     household                  a folder of this package, whose `__init__.py` declares `ENVIRONMENT`
     counting                   an entry point `counting = "pkg.env:ENVIRONMENT"` of the group `turncredit.environments`

@@ -70,7 +70,7 @@ class Guarded:
         call(self, "restore", inner)
 
     def __getattr__(self, name: str) -> Any:
-        """Methods for the environment's own expert only."""
+        """What is not in the protocol."""
         return getattr(self.env, name)
 
 

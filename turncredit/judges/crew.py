@@ -96,7 +96,7 @@ class Crew:
         """Ask everything in the queue."""
         async with openai.AsyncOpenAI(
             base_url=self.config.base_url,
-            api_key=self.secret or "none",  # a server of one's own needs no key, the client does
+            api_key=self.secret or "none",  # a local server needs no key, but the client does
             max_retries=0,
             timeout=None,  # each try has one for the whole answer
             http_client=openai.DefaultAioHttpClient(),

@@ -120,16 +120,16 @@ class Games:
         assert self.env.expert is not None
         if self._ours:
             return self.env.expert(env, rng, **named)
-        return guard.GuardedExpert(guard.call_description(env, "expert", env, rng, **named), env)
+        return guard.GuardedExpert(guard.call_description(env, "expert", env.env, rng, **named), env)
 
     def random_action(self, env: Any, rng: np.random.Generator) -> str:
         """An action at random, for noise."""
         if self._ours or self.env.random_command is None:
             return self.env.random_action(env, rng)
-        return guard.call_description(env, "random_command", env, rng)
+        return guard.call_description(env, "random_command", env.env, rng)
 
     def slip(self, env: Any, rng: np.random.Generator) -> str:
         """An admissible action that an agent might take by mistake."""
         if self._ours or self.env.slip_command is None:
             return self.env.slip(env, rng)
-        return guard.call_description(env, "slip_command", env, rng)
+        return guard.call_description(env, "slip_command", env.env, rng)

@@ -25,7 +25,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The turns, the side tables that the method reads, and the user's own file where it is one's own."""
+    """The turns, the side tables that the method reads, and the user's own file if the method has one."""
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys)}
     for name in plan.method(at.method).needs:

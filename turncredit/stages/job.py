@@ -6,14 +6,14 @@ A stage is a module of this package:
     config(plan, at)        that slice for the job with the keys `at`: Snakemake keeps it as the job's parameters, so a
                             job runs again when its slice has changed, and only then
     inputs(plan, at)        the files and folders it reads, by name
-    OUTPUTS                 the artifacts it makes (turncredit.layout), by name
-    run(job)                read, compute, write; returns what it measured
+    OUTPUTS                 the artifacts it writes (turncredit.layout), by name
+    run(job)                read, compute, write; returns metrics
 
 and, where it needs them, VARIES_BY (the keys that its slice varies by) and operation(plan, at) (see `Job`).
 
-`run` takes tables and policies from the job and hands tables and folders back to it. Whether they come from disk or
-from an earlier job of the same process is the job's `Store` to know, so a stage runs the same in a process of its own
-and as one of many.
+`run` gets tables and policies from the job and hands its results back to it. The job's `Store` decides whether they
+come from disk or from an earlier job of the same process, so a stage runs the same code in a process of its own and as
+one of many in a process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from turncredit import tables
 from turncredit.files import new_folder
 from turncredit.layout import ARTIFACTS
 
-#: In every folder that a stage makes: what it was made from, and the hash of its other files.
+#: In every folder that a stage writes: its provenance, and the hash of its other files.
 PROVENANCE_FILE = "provenance.json"
 
 
@@ -71,7 +71,7 @@ class At:
         return {key: value for key, value in vars(self).items() if value not in ("", -1)}
 
     def __str__(self) -> str:
-        """As people say it: `flat_grpo seed0 round02`."""
+        """In readable form: `flat_grpo seed0 round02`."""
         named = {"seed": "seed{}", "round": "round{:02d}"}
         return " ".join(named.get(key, "{}").format(value) for key, value in self.keys.items())
 
@@ -81,7 +81,7 @@ Inputs = dict[str, str | list[str]]
 
 
 class Store:
-    """Tables and policies of one process: what one job wrote, the next takes from memory.
+    """Tables and policies of one process: what one job has written, the next reads from memory.
 
     With `keep` false (a process for one job) everything is read from disk.
     """
@@ -145,8 +145,8 @@ class Store:
 class Job:
     """One job of a stage: its keys, its slice of the configuration, its files, and the process's store.
 
-    `operation` is what a stage needs of the configuration beside its slice that cannot change what it makes: a judge's
-    address, how many processes share the work.
+    `operation` has settings outside the slice, which cannot change the result: a judge's address, the number of
+    processes.
     """
 
     stage: str

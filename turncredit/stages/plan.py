@@ -66,19 +66,19 @@ class Plan:
         return "values" in self.method(name).needs
 
     def own_file(self, name: str) -> str | None:
-        """The user's own file that defines the method, if it is one's own."""
+        """The user's own file that defines the method, if there is one."""
         entry = self.experiment.define.get(name)
         return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
 
     @cached_property
     def agent_file(self) -> dict[str, str]:
-        """The user's own file that defines the agent as the input `agent`, if it is one's own."""
+        """The user's own file that defines the agent as the input `agent`, if there is one."""
         name = self.experiment.agent.name
         return {"agent": name.partition(".py")[0] + ".py"} if ".py" in name else {}
 
     @cached_property
     def environment_file(self) -> dict[str, str]:
-        """The user's own file that defines the environment as the input `environment`, if it is one's own."""
+        """The user's own file that defines the environment as the input `environment`, if there is one."""
         path = envs.environment_file(self.experiment.env.name)
         return {"environment": str(path)} if path else {}
 
