@@ -4,8 +4,9 @@
 # inputs share rules: one for each block of rounds.
 #
 # A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; for the
-# audited run, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then keeps what a killed or failed job has written, and the next attempt reuses
-# the artifacts whose provenance is still right. This needs keep-incomplete, which profiles/default sets.
+# audited run, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then
+# keeps what a killed or failed job has written, and the next attempt reuses the artifacts whose provenance is still
+# right. This needs keep-incomplete, which profiles/default sets.
 
 
 from turncredit.workflow import rounds as fused

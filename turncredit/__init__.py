@@ -1,3 +1,3 @@
 """turncredit: which turn deserves the credit? Credit assignment for multi-turn language-model agents."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -4,7 +4,7 @@ python benchmarks/pipeline/plan.py 50 200 [--before FOLDER]
 
 Processor seconds of the process, so that other work on the machine counts little. A bare workflow has the jobs and
 files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
-itself asks for each job, with what helps against garbage collection (rules/planning.smk). FOLDER is a checkout to
+itself asks for each job, with what helps against garbage collection (no garbage collection while planning). FOLDER is a checkout to
 compare with; its library is not used, only its Snakefile and rules.
 """
 
@@ -109,10 +109,15 @@ def ours(runs: int, root: Path = ROOT) -> dict[str, tuple[int, float]]:
         (folder / "many.yaml").write_text(yaml.safe_dump(many(runs)))
         many_runs = ("--configfile", "many.yaml")
         tenth = ("results/household/report/index.html", *many_runs, "--batch", "report=1/10")
-        return {
+        measured = {
             "": planned(folder, *many_runs),
             ", a tenth of it (`--batch report=1/10`)": planned(folder, *tenth),
         }
+        if (root / "rules" / "rounds.smk").exists():
+            for granularity in ("round", "run"):
+                arguments = (*many_runs, "--config", f"granularity={granularity}")
+                measured[f", `granularity: {granularity}`"] = planned(folder, *arguments)
+        return measured
 
 
 def main() -> None:
