@@ -291,7 +291,7 @@ class Turns:
     def _check_turn_numbers(self) -> None:
         same = np.flatnonzero((np.diff(self.rollout_N) == 0) & (np.diff(self.turn_N) == 0))
         if len(same):
-            raise UserError(f"{self.where}: duplicate key: {self.row_name(int(same[0]))}occurs more than once")
+            raise UserError(f"{self.where}: duplicate key: {self.row_name(int(same[0]))} occurs more than once")
         expected_N = np.arange(self.n) - self.first_R[self.rollout_N]
         gaps = np.flatnonzero(self.turn_N != expected_N)
         if len(gaps):
@@ -385,7 +385,7 @@ class SideTable:
         if len(twice):
             row = int(order[twice[0]])
             key = ", ".join(f"{name} {mine.column(name)[row].as_py()!r}" for name in KEYS)
-            raise UserError(f"{self.name}: duplicate key: {key}occurs more than once")
+            raise UserError(f"{self.name}: duplicate key: {key} occurs more than once")
         place_N = np.searchsorted(have, wanted_N)
         found_N = place_N < len(have)
         found_N[found_N] = have[place_N[found_N]] == wanted_N[found_N]

@@ -110,14 +110,14 @@ MISTAKES = [
         lambda columns: {
             name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
         },
-        "duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0occurs more than once for the method 'copy'",
+        "duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 occurs more than once for the method 'copy'",
     ),
     (
         "branches",
         lambda columns: {
             name: pa.concat_arrays([*column.chunks, column.chunk(0)[:1]]) for name, column in columns.items()
         },
-        "branches.parquet: duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0occurs more than once",
+        "branches.parquet: duplicate key: group_id 'g0', rollout_id 'g0#0', turn 0 occurs more than once",
     ),
     (
         "branches",

@@ -246,7 +246,7 @@ def estimate(value: float, half: float = 0.02, seeds: int = 4) -> intervals.Esti
         (0.15, -0.01, True, False, "random_credit includes zero"),
         (0.07, -0.05, False, False, "less than the 8 points"),
         (0.07, -0.05, False, False, "would still allow it"),
-        (0.01, -0.05, False, True, "tune the regime"),
+        (0.01, -0.05, False, True, "tune the experiment"),
         (0.15, 0.01, False, False, "would still allow it"),
         (0.15, 0.03, False, True, "not below it"),
         (0.15, None, None, False, "random_credit has no finished runs"),

@@ -170,7 +170,7 @@ def _refuse_duplicates(table: pa.Table, code: np.ndarray, where: str, of: str = 
     if len(twice):
         row = int(order[twice[0]])
         key = ", ".join(f"{name} {table.column(name)[row].as_py()!r}" for name in KEYS)
-        raise UserError(f"{where}: duplicate key: {key}occurs more than once{of}")
+        raise UserError(f"{where}: duplicate key: {key} occurs more than once{of}")
 
 
 def _find(sorted_codes: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -23,8 +23,8 @@ FIDELITY = {
         "correlation",
     ),
     "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
-    "regression_auc": ("finds regressions", "inside successes: AUC of low credit for harmful turns", "auc"),
-    "useful_auc": ("finds useful steps", "inside failures: AUC of high credit for useful turns", "auc"),
+    "regression_auc": ("finds regressions", "within successes: AUC of low credit for harmful turns", "auc"),
+    "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns", "auc"),
     "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
     "error_minus_flat": ("error above flat", "squared error minus flat GRPO's; below zero is better", "signed"),
     "pooled_correlation": (
@@ -151,7 +151,7 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
         name=f"fidelity_{policy}_{round_:02d}",
         title=f"Fidelity of credit in round {round_}, rollouts of {sampler(policy)}",
         caption=(
-            "Each method's credit on the same rollouts against the ground truth A* = Q - V, measured by sampling "
+            "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
             "groups. The noise ceiling is what the truth itself would score against this noisy estimate of it."
         ),

@@ -93,7 +93,7 @@ _STYLE = {
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method. The rails keep theirs in every experiment; the others go by their order."""
+    """A look for each method. The bounds look the same in every experiment; the others depend on their order."""
     others = [method for method in methods if method not in _RAILS]
     return {
         **{method: _OTHERS[place % len(_OTHERS)] for place, method in enumerate(others)},

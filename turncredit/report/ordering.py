@@ -17,7 +17,7 @@ GROUPS = {
     "start": "",
     "methods": "methods",
     "variants": "variants and ablations",
-    "rails": "rails: a lower and an upper bound, to test the set-up",
+    "rails": "lower and upper bounds, to test the set-up",
 }
 _GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "bound": "rails"}
 

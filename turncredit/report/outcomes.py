@@ -45,13 +45,13 @@ def final(
         caption=(
             f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, "
             "over seeds and games together (games alone with one seed). Differences are paired by seed, round and "
-            "game. The largest difference comes first; a ranking it is only where Holm's p says so."
+            "game. Sorted by difference; this is a ranking only where Holm's p says so."
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
             Column("minus_sft", "above SFT", "paired difference to the SFT policy, in points"),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
-            Column("holm", "p, Holm", "p-value of that difference, adjusted for the number of methods; rails left out"),
+            Column("holm", "p, Holm", "p-value of that difference, adjusted for the number of methods without bounds"),
             *([Column("gap", "gap closed", GAP)] if results.finished_seeds(UPPER) and baseline == MIDDLE else []),
             Column("last", "last round", "mean over seeds of the last round alone"),
             Column("best", "best round", "mean over seeds of the best round: optimistic"),

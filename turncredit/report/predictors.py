@@ -70,11 +70,11 @@ def predictions(
 
 
 def _words(points: Sequence[Point]) -> str:
-    """The rank correlation over methods with and without the rails, and how little so few methods can say."""
+    """The rank correlation over methods with and without the bounds, and its uncertainty."""
     inner = [point for point in points if point.group != "rails"]
     said = [f"over all {len(points)} {_correlation(points)}"]
     if len(inner) < len(points):
-        said.append(f"over the {len(inner)} without the rails {_correlation(inner)}")
+        said.append(f"over the {len(inner)} without the bounds {_correlation(inner)}")
     return f"Spearman's correlation with the gain, {'; '.join(said)}."
 
 

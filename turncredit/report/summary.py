@@ -137,7 +137,7 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: dict
         return ""
     clear = [name for name, p in adjusted.items() if p < 0.05]
     said = ", ".join(f"{name} ({100 * differences[name].value:+.1f})" for name in clear)
-    count = f"{len(adjusted)} method{'s' if len(adjusted) > 1 else ''} compared with {baseline} (rails left out)"
+    count = f"{len(adjusted)} method{'s' if len(adjusted) > 1 else ''} compared with {baseline} (without the bounds)"
     if not clear:
         return f"{count}: none differs at the 5% level after Holm's correction; do not rank them."
     verb = "differs" if len(clear) == 1 else "differ"

@@ -310,7 +310,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
-    """Whether the experiment can tell methods apart, from the two rails' paired differences to flat GRPO.
+    """Whether the experiment can tell methods apart, from the paired differences of the two bounds to flat GRPO.
 
     `upper` is oracle_progress - flat_grpo, `lower` random_credit - flat_grpo, None where not run or unfinished.
     Informative: oracle at least 8 points above flat and random below flat, by the point estimates; `clear` says whether
@@ -322,7 +322,7 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
         enough = upper.value >= RAIL_MARGIN
         parts.append(
             f"{UPPER} is {points(upper)} against {MIDDLE}, {'at least' if enough else 'less than'} the "
-            f"{100 * RAIL_MARGIN:.0f} points that are asked for"
+            f"{100 * RAIL_MARGIN:.0f} points that are required"
         )
     if lower is not None:
         parts.append(f"{LOWER} is {points(lower)} against {MIDDLE}, {'below' if lower.value < 0 else 'not below'} it")
@@ -337,7 +337,7 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
         tail = (
             "The intervals would still allow it: more seeds or games may decide."
             if still_open
-            else "Differences between methods in this regime say little: tune the regime, not the methods."
+            else "Differences between methods mean little here: tune the experiment, not the methods."
         )
         gone = f" {' and '.join(missing)} {_has(missing)} no finished runs." if missing else ""
         return Verdict(False, not still_open, f"Not informative. {said} {tail}{gone}")
