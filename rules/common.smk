@@ -87,22 +87,18 @@ def part(stage):
 PARTS = {}
 
 
-def ask(*stages):
-    """Resources of a job of these stages, from the block `resources`: the largest value over its stages.
+def ask(stage):
+    """Resources of a job of `stage`, from the block `resources`."""
+    return ask_for(EXPERIMENT.resource(stage))
 
-    Memory grows with each retry.
-    """
-    wanted = [EXPERIMENT.resource(stage) for stage in stages]
-    most = max(one.mem_mb for one in wanted)
+
+def ask_for(wanted):
+    """Resources as Snakemake takes them. Memory grows with each retry."""
 
     def memory(wildcards, attempt):
-        return most * attempt
+        return wanted.mem_mb * attempt
 
-    return {
-        "mem_mb": memory,
-        "runtime": max(one.runtime for one in wanted),
-        "gpu": max(one.gpu for one in wanted),
-    }
+    return {"mem_mb": memory, "runtime": wanted.runtime, "gpu": wanted.gpu}
 
 
 def threads(stage):

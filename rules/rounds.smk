@@ -9,6 +9,7 @@
 # right. This needs keep-incomplete, which profiles/default sets.
 
 
+from turncredit.config import ResourceConfig
 from turncredit.workflow import rounds as fused
 
 
@@ -31,6 +32,19 @@ def outputs_of_block(method, block):
             path = PLAN.layout.path(kind, keys)
             patterns.append(update(directory(path) if folder else path))
     return patterns
+
+
+def ask_of_block(method, block):
+    """Resources of a block's job: `resources.rounds`, or the largest of its stages' and the sum of their runtimes."""
+    if "rounds" in EXPERIMENT.resources:
+        return EXPERIMENT.resource("rounds")
+    steps = fused.steps_of_block(PLAN, method, EXPERIMENT.seeds[0], block)
+    wanted = [EXPERIMENT.resource(stage) for stage, _ in steps]
+    most = {
+        key: max(getattr(one, key) for one in wanted)
+        for key in ("mem_mb", "gpu", "threads")
+    }
+    return ResourceConfig(**most, runtime=sum(one.runtime for one in wanted))
 
 
 def reads_of_block(block):
@@ -86,9 +100,9 @@ for number, methods in enumerate(ALIKE.values(), start=1):
             priority: 1000 - block[0]
             conda:
                 PLAYING
-            threads: max(threads(stage) for stage in fused.STAGES)
+            threads: ask_of_block(methods[0], block).threads
             resources:
-                **ask(*fused.STAGES),
+                **ask_for(ask_of_block(methods[0], block)),
             params:
                 config=parts_of_block(block),
                 rounds=list(block),

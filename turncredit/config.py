@@ -288,9 +288,10 @@ class ResourceConfig(_Closed):
     threads: int = Field(1, ge=1)
 
 
+#: What `resources` may name: the stages, and `rounds`, a job of several of them (granularity round and run).
 Stage = Literal[
     "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit", "update",
-    "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report",
+    "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report", "rounds",
 ]  # fmt: skip
 
 

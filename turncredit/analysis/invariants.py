@@ -19,6 +19,7 @@ A check gives one row, or none where the round has nothing to check. `worst` is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -206,10 +207,11 @@ def made_from(at: Round) -> Finding | None:
     hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
         made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
-        for name, known in hashes.items():
-            if name in made and known:
+        for name, content in made.items():
+            known = hashes.get(re.sub(r"_\d+$", "", name))  # of an input of several files each has a number
+            if known:
                 checked += 1
-                if made[name] not in known:
+                if content not in known:
                     broken.append(f"{path}: the input '{name}' has changed since; delete it and run again")
     return _first_of(broken, checked) if checked else None
 

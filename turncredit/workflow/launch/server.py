@@ -43,7 +43,7 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
     """Serve until the process `parent`, which started this one, ends. Forked jobs run their script in here."""
     outcome, environment = SimpleNamespace(status=0), library_env(os.environ)  # imports may change it
     atexit.register(leave, outcome)  # the first registered is the last called
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, end_once)
     try:
         end_with_parent(parent=parent)
         with no_exit_work():
@@ -58,6 +58,15 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     outcome.status = execute(job["script"])
+
+
+def end_once(*_: object) -> None:
+    """Answer SIGTERM: end, and ignore a second one, which would interrupt the clearing up.
+
+    The kernel may send an attendant two of them when the server dies.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
 
 
 @contextlib.contextmanager
