@@ -4,7 +4,7 @@ python benchmarks/pipeline/plan.py 50 200 [--before FOLDER]
 
 Processor seconds of the process, so that other work on the machine counts little. A bare workflow has the jobs and
 files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
-itself asks for each job, with what helps against garbage collection (no garbage collection while planning). FOLDER is a checkout to
+itself asks for each job, without garbage collection while planning, as in rules/planning.smk. FOLDER is a checkout to
 compare with; its library is not used, only its Snakefile and rules.
 """
 
