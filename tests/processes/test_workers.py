@@ -60,7 +60,7 @@ def stall(pid_file: Path):
     [
         (UserError("no such game"), UserError, "no such game"),
         (ValueError("bad state"), RuntimeError, "a forked process failed: ValueError: bad state"),
-        (SystemExit(3), RuntimeError, "ended with status 3"),
+        (SystemExit(3), RuntimeError, "it ended early, with status 3"),
     ],
 )
 def test_an_error_in_one_process_ends_all_with_its_message(tmp_path, error, raised, said):

@@ -43,7 +43,7 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
     """Serve until the process `parent`, which started this one, ends. Forked jobs run their script in here."""
     outcome, environment = SimpleNamespace(status=0), library_env(os.environ)  # imports may change it
     atexit.register(leave, outcome)  # the first registered is the last called
-    signal.signal(signal.SIGTERM, end_once)
+    signal.signal(signal.SIGTERM, lambda *_: end(folder))
     try:
         end_with_parent(parent=parent)
         with no_exit_work():
@@ -60,13 +60,18 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
     outcome.status = execute(job["script"])
 
 
-def end_once(*_: object) -> None:
-    """Answer SIGTERM: end, and ignore a second one, which would interrupt the clearing up.
+def end(folder: str | None = None) -> None:
+    """Answer SIGTERM: clear up and end, without an exception that imported code might swallow.
 
-    The kernel may send an attendant two of them when the server dies.
+    A second SIGTERM, which the kernel may send when the server dies, does not interrupt it. The server removes its
+    folder; an attendant (no folder) ends all that its job has started.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(0)
+    if folder is None:
+        kill_descendants()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 @contextlib.contextmanager
@@ -108,6 +113,7 @@ def attend(client: socket.socket, server: int, environment: dict[str, str]) -> d
     attendant = os.getpid()
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, lambda *_: end())
         adopt_orphans()
         end_with_parent(parent=server)
         head, streams, _, _ = socket.recv_fds(client, 4, 3)
@@ -115,6 +121,7 @@ def attend(client: socket.socket, server: int, environment: dict[str, str]) -> d
         if library_env(job["env"]) == environment:
             pid = os.fork()
             if pid == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
                 os.setsid()
                 end_with_parent(signal.SIGKILL, parent=attendant)
                 become(job, streams)
