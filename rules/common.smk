@@ -47,6 +47,7 @@ wildcard_constraints:
 def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
+    @known
     def files(wildcards):
         return PLAN.inputs(stage, At.of(wildcards))
 
@@ -74,6 +75,7 @@ def makes(stage, **flags):
 def part(stage):
     """Params function: the stage's slice of the configuration. The job runs again if it changes."""
 
+    @known
     def slice(wildcards):
         config = PLAN.slice(stage, At.of(wildcards))
         if id(config) not in PARTS:
@@ -95,6 +97,7 @@ def ask(stage):
 def ask_for(wanted):
     """Resources as Snakemake takes them. Memory grows with each retry."""
 
+    @known
     def memory(wildcards, attempt):
         return wanted.mem_mb * attempt
 
@@ -106,11 +109,13 @@ def threads(stage):
     return EXPERIMENT.resource(stage).threads
 
 
+@known
 def earlier_first(wildcards):
     """Priority: all runs advance together, so that no core idles while a last run finishes."""
     return 1000 - int(getattr(wildcards, "round", 1))
 
 
+@known
 def evaluation_later(wildcards):
     """Priority: no job waits for an evaluation, so evaluations may lag behind training."""
     return earlier_first(wildcards) - 2

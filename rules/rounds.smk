@@ -48,6 +48,7 @@ def ask_of_block(method, block):
 
 
 def reads_of_block(block):
+    @known
     def files(wildcards):
         return fused.inputs_of_block(PLAN, wildcards.method, int(wildcards.seed), block)
 
@@ -57,6 +58,7 @@ def reads_of_block(block):
 def parts_of_block(block):
     """Params: each stage's part of the configuration, for the first and the last of its rounds."""
 
+    @known
     def slices(wildcards):
         if (wildcards.method, block[0]) not in BLOCK_PARTS:
             steps = fused.steps_of_block(
