@@ -40,6 +40,10 @@ class OpenPolicy:
             self._models[key] = model.to(device())
         return self._models[key]
 
+    def release(self) -> None:
+        """Free the model: it is read from the folder again if it is asked for."""
+        self._models = {}
+
     @cached_property
     def adapted(self) -> bool:
         """Whether the folder holds an adapter instead of whole weights."""

@@ -56,11 +56,13 @@ def update(
     processes   compute the shards of a minibatch side by side; how many does not change the result
     """
     state = TrainerState.load(policy.folder, settings)
+    # First, and freed: the reference may be this very policy, and need not be in memory beside the one that trains.
+    reference_logprobs = _reference_logprobs(reference, settings, data) if settings.kl != "none" else None
+    reference.release()
     model = policy.model(trainable=True)
     _checkpoint_gradients(model, settings)
     model.train()
     optimizer = _optimizer(model, settings, policy.folder)
-    reference_logprobs = _reference_logprobs(reference, settings, data) if settings.kl != "none" else None
     steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
     advantages = torch.from_numpy(data.advantage_N).float().to(device())
     objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, data.temperature)
