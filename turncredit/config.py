@@ -153,7 +153,10 @@ class LossConfig(_Closed):
     kl: Literal["none", "k1", "k2", "k3"] = "none"
     loss_aggregation: Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean"] = "token-mean"
     advantage_scale: Literal["none", "rms"] = "rms"
-    skip_dead_groups: bool = True
+    skip_dead_groups: bool = Field(
+        False,
+        description="leave out groups whose returns are all equal (HAS, appendix C); methods then take unequal steps",
+    )
 
 
 class UpdateConfig(LossConfig):

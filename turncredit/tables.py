@@ -140,13 +140,16 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     ),
     # One row per optimiser step. Apart from `labels` and `judge_cache`, no table holds a time:
     # the same seed gives the same bytes.
+    # sequences, tokens   in the minibatch, all of which its loss averages over (tokens: of responses)
+    # zero_sequences      those whose advantages are all 0: their gradient is 0 and is not computed
+    # clip_fraction, ratio_max, entropy   over the tokens that were computed; null where there were none
     "updates": (
-        1,
+        2,
         pa.schema(
             [
                 *_fields(policy_id=_s, step=_i32, epoch=_i32, loss=_f64, grad_norm=_f64, lr=_f64),
-                *_fields(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, tokens=_i64),
-                *_optional(kl=_f64),
+                *_fields(tokens=_i64, sequences=_i64, zero_sequences=_i64),
+                *_optional(clip_fraction=_f64, ratio_max=_f64, entropy=_f64, kl=_f64),
             ]
         ),
         True,

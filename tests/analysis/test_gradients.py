@@ -147,7 +147,7 @@ def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():
         return plan.slice("gradients", plan.turns_at("flat_grpo", 0, 1))
 
     assert read() == read(lr=1e-2, clip_low=0.1)
-    for change in ({"minibatch": 3}, {"loss_aggregation": "token-sum"}, {"skip_dead_groups": False}):
+    for change in ({"minibatch": 3}, {"loss_aggregation": "token-sum"}, {"skip_dead_groups": True}):
         assert read() != read(**change), change
 
 

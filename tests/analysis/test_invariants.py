@@ -142,7 +142,7 @@ TAMPERED = {
     "another version of a schema": (
         of_run("updates", "has_judge", 1),
         lambda table: table,  # the metadata are changed below
-        {"schemas", "first_ratio"},
+        {"schemas", "first_ratio", "steps"},
         "schema version 99 of 'updates'",
     ),
     "a column of another type": (
@@ -241,6 +241,12 @@ TAMPERED = {
         {"first_ratio"},
         "1.20000 times as likely as when sampled",
     ),
+    "an update that took a step less than its rollouts give": (
+        of_run("updates", "has_turnrd", 2),
+        lambda table: table.slice(0, table.num_rows - 1),
+        {"steps"},
+        "3 steps, where 16 rollouts should give 4",
+    ),
 }
 
 
@@ -307,3 +313,12 @@ def test_the_command_exits_with_one_where_an_invariant_fails(results):
     assert "FAILS reproduced    tiny: sft-t4k4T1.0 seed 0 round 1:" in run.output
     assert "scpo.parquet: row 0 has the advantage 7" in run.output
     assert "1 violated" in run.output
+
+
+def test_the_command_names_methods_that_took_other_steps_than_the_rest(results):
+    """Credit must not change how many optimiser steps there are, on which sequences."""
+    file = results.parent / of_run("updates", "has_judge", 1)
+    edit(file, lambda table: table.slice(0, table.num_rows - 1))
+    run = CliRunner().invoke(app, ["check", str(results)])
+    assert run.exit_code == 1
+    assert "FAILS equal_steps   tiny: seed 0, round 1: has_turnrd took 4 optimiser steps on 16 seq" in run.output

@@ -86,6 +86,22 @@ def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     assert "conservation in flat_grpo, seed 0, round 3: rollout 3 is off by 0.3" in said.words
 
 
+def test_the_first_line_says_where_methods_took_unequal_steps(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo", "gigpo"], seeds=[0], rounds=3, games=6)
+    folder = synthetic.make(tmp_path, config)
+    assert diagnostics.holds(collect(folder)).all is None
+    keys = {"method": "gigpo", "seed": 0, "round": 3}
+    synthetic.metrics(Layout(folder), "update", keys, seconds=3.0, steps=2.0, sequences=16.0, tokens=200.0)
+    said = diagnostics.holds(collect(folder))
+    assert said.all is False
+    assert "unequal optimiser steps: seed 0, round 3: gigpo took 2 optimiser steps, but flat_grpo 1" in said.words
+
+
+def test_spending_shows_the_steps_sequences_and_tokens_of_each_methods_updates(summary):
+    row = grid(summary, "spending").rows["turn_value"]
+    assert [row[name].value for name in ("steps", "sequences", "learned")] == [6, 48, 600]  # two seeds, three rounds
+
+
 @pytest.mark.slow
 def test_a_report_without_an_audit_names_none_of_its_sections(finished, tmp_path):
     module.report(experiment=collect(finished).experiment, results=finished, out=tmp_path)

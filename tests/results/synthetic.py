@@ -68,7 +68,7 @@ def _round(layout: Layout, config: Experiment, method: str, seed: int, round_: i
         _credits(layout, keys)
     metrics(layout, "credit", keys, seconds=0.1)
     _updates(layout, keys)
-    metrics(layout, "update", keys, seconds=3.0)
+    metrics(layout, "update", keys, seconds=3.0, steps=1.0, sequences=8.0, tokens=100.0)
     if round_ in config.eval_rounds():
         _evals(layout, config, keys)
         metrics(layout, "eval", keys, seconds=2.0)
@@ -156,7 +156,8 @@ def _credits(layout: Layout, keys: dict) -> None:
 def _updates(layout: Layout, keys: dict) -> None:
     method, seed, round_ = (keys[name] for name in ("method", "seed", "round"))
     row = {"policy_id": policy_id(method, seed, round_), "step": 0, "epoch": 0, "loss": 0.1, "grad_norm": 1.0}
-    row |= {"lr": 1e-3, "clip_fraction": 0.0, "ratio_max": 1.0, "entropy": 0.5, "tokens": 100, "kl": None}
+    row |= {"lr": 1e-3, "clip_fraction": 0.0, "ratio_max": 1.0, "entropy": 0.5, "kl": None}
+    row |= {"tokens": 100, "sequences": 8, "zero_sequences": 2}
     path = layout.path("updates", keys)
     tables.write(pa.Table.from_pylist([row], schema=tables.schema("updates")), path, "updates", MADE_BY)
 

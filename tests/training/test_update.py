@@ -24,7 +24,7 @@ from turncredit.errors import UserError
 from turncredit.stages.job import At
 from turncredit.training.losses import clipped
 from turncredit.training.sequences import cut
-from turncredit.training.update import training_set
+from turncredit.training.update import Objective, rollout_numbers, training_set
 
 
 @pytest.fixture(scope="module")
@@ -201,26 +201,58 @@ def test_dead_groups_are_left_out_only_when_asked(world, credits):
     assert {turns.group_id[sequence.turn[sequence.turn >= 0][0]] for sequence in skipped} == alive
 
 
-def without_advantages(world, folder):
-    """Credits whose advantages are all zero."""
-    turns = tables.read(world.path("turns"), "turns")
-    columns = {key: turns.column(key) for key in tables.KEYS}
-    table = pa.table({**columns, "method": ["zero"] * turns.num_rows, "advantage": np.zeros(turns.num_rows)})
-    tables.write(table, folder / "zero.parquet", "credits", tables.provenance("test"))
-    return folder / "zero.parquet"
+def with_zeros(credits, folder, zero_R):
+    """The credits with all advantages of some rollouts (numbers in the table's order) set to 0."""
+    table = tables.read(credits, "credits")
+    number_N = np.array(rollout_numbers(table))
+    advantage_N = np.where(np.isin(number_N, zero_R), 0.0, table.column("advantage").to_numpy())
+    table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(advantage_N))
+    folder.mkdir(exist_ok=True)
+    tables.write(table, folder / "zeros.parquet", "credits", tables.provenance("test"))
+    return folder / "zeros.parquet"
 
 
-def test_an_update_without_anything_to_learn_keeps_the_policy(world, tmp_path):
-    made = run(world, without_advantages(world, tmp_path), tmp_path)
-    assert made.metrics["steps"] == 0
+def test_every_credit_takes_the_same_steps_on_the_same_minibatches(world, credits, tmp_path):
+    logs = []
+    for name, zero_R in (("none", []), ("some", range(1, 16, 2)), ("most", range(15))):
+        path = with_zeros(credits, tmp_path / name, zero_R)
+        made = run(world, path, tmp_path / name, settings={"epochs": 2})
+        logs.append(tables.read(made.updates, "updates").to_pandas())
+    for log in logs[1:]:
+        for column in ("step", "epoch", "lr", "tokens", "sequences"):
+            assert log[column].tolist() == logs[0][column].tolist()
+    assert [log.zero_sequences.sum() for log in logs] == [0, 2 * 8, 2 * 15]
+
+
+def test_sequences_without_advantage_are_not_computed_and_count_as_if_they_were(world, credits, tmp_path, monkeypatch):
+    path = with_zeros(credits, tmp_path, range(0, 16, 3))
+    for aggregation in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum"):
+        settings = {"loss_aggregation": aggregation, "advantage_scale": "none", "weight_decay": 0.1}
+        left_out = run(world, path, tmp_path / "left_out", settings=settings).weights
+        with monkeypatch.context() as patch:
+            patch.setattr(Objective, "has_gradient", lambda *_: True)
+            computed = run(world, path, tmp_path / "computed", settings=settings).weights
+        for name, value in computed.items():
+            torch.testing.assert_close(value, left_out[name], atol=2e-5, rtol=1e-4)
+
+
+def test_a_round_of_zero_advantages_takes_its_steps_and_keeps_a_fresh_policy(world, credits, tmp_path):
+    made = run(world, with_zeros(credits, tmp_path, range(16)), tmp_path)
+    assert (made.metrics["steps"], made.metrics["sequences"], made.metrics["zero_sequences"]) == (4, 16, 16)
+    assert "first_ratio_max" not in made.metrics
+    assert tables.read(made.updates, "updates").column("ratio_max").null_count == 4
     assert same(made.weights, load_file(world.path("sft_policy") / "model.safetensors"))
 
 
-def test_moments_pass_through_a_round_without_anything_to_learn(world, credits, tmp_path):
+def test_in_steps_without_a_gradient_the_moments_decay_as_in_any_other(world, credits, tmp_path):
     one = run(world, credits, tmp_path)
-    two = run(world, without_advantages(world, tmp_path), tmp_path, policy=one.policy, round=2)
+    two = run(world, with_zeros(credits, tmp_path, range(16)), tmp_path, policy=one.policy, round=2)
     before, after = (load_file(made.policy / "optimizer.safetensors") for made in (one, two))
-    assert same(before, after)
+    means = [name for name in before if name.endswith(".exp_avg")]
+    assert means
+    for name in means:
+        torch.testing.assert_close(after[name], before[name] * 0.9**4)
+    assert not same(one.weights, two.weights)
 
 
 def test_lora_trains_and_saves_the_adapter_alone(world, credits, tmp_path):

@@ -13,12 +13,14 @@ conservation  a rollout's projected credits (TurnRD) sum to its return
 blind_labels  what a judge was shown comes out again with success, score, rewards, progress and distance changed
 logprobs      stored log-probabilities of a sample are the policy's (`turncredit.analysis.logprobs`, which has torch)
 first_ratio   the update's first step, before anything was learned, saw no ratio above 1
+steps         the update took as many steps as its rollouts and settings say, whatever the credit was
 
 A check gives one row, or none where the round has nothing to check. `worst` is its largest deviation, where it has one.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -53,6 +55,15 @@ LABELLED = 16
 OUTCOME = ("success", "score", "reward", "progress_before", "progress", "distance_before", "distance", "done")
 
 
+class StepSettings(BaseModel):
+    """What decides how many optimiser steps an update takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epochs: int
+    minibatch: int
+    skip_dead_groups: bool
+
+
 class CheckSettings(BaseModel):
     """What of the configuration the checks read.
 
@@ -60,6 +71,7 @@ class CheckSettings(BaseModel):
     judge         the judge whose labels are checked
     temperature   that the turns were sampled at
     dtype, dropout, tokens_per_pass   of the policy whose log-probabilities are computed again
+    update        of the run whose updates are checked; None where there are none
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,6 +81,7 @@ class CheckSettings(BaseModel):
     dtype: str
     dropout: float
     tokens_per_pass: int
+    update: StepSettings | None = None
 
 
 class RoundFiles(BaseModel):
@@ -359,15 +372,36 @@ def first_ratio(at: Round) -> Finding | None:
     """
     if at.files.updates is None or at.settings.dropout:
         return None
-    steps = tables.read(at.files.updates, "updates", ["step", "ratio_max"])
-    if not steps.num_rows:
+    log = tables.read(at.files.updates, "updates", ["step", "ratio_max"])
+    if not log.num_rows:
         return None
-    first = int(np.argmin(steps.column("step").to_numpy()))
-    excess = steps.column("ratio_max")[first].as_py() - 1.0
+    first = int(np.argmin(log.column("step").to_numpy()))
+    excess = log.column("ratio_max")[first].as_py()
+    if excess is None:  # a first minibatch without any advantage, which was not computed
+        return None
+    excess -= 1.0
     # A ratio is the exponential of a difference of log-probabilities, and these can be ten times 1 and more.
     allowed = float(np.expm1(10 * LOGPROB[at.settings.dtype]))
     line = f"{at.files.updates}: on the first minibatch a token was {1 + excess:.5f} times as likely as when sampled"
     return Finding(excess <= allowed, excess, "" if excess <= allowed else line, 1)
+
+
+def steps(at: Round) -> Finding | None:
+    """Optimiser steps of the update: epochs times the minibatches of rollouts, without dead groups where asked."""
+    asked = at.settings.update
+    if at.files.updates is None or asked is None:
+        return None
+    turns = at.turns
+    rollouts = turns.rollouts
+    if asked.skip_dead_groups:
+        low_G, high_G = np.full(turns.groups, np.inf), np.full(turns.groups, -np.inf)
+        np.minimum.at(low_G, turns.group_R, turns.return_R)
+        np.maximum.at(high_G, turns.group_R, turns.return_R)
+        rollouts = int((high_G > low_G)[turns.group_R].sum())
+    wanted = asked.epochs * math.ceil(rollouts / asked.minibatch)
+    taken = tables.read(at.files.updates, "updates", ["step"]).num_rows
+    line = f"{at.files.updates}: {taken} steps, where {rollouts} rollouts should give {wanted}"
+    return Finding(taken == wanted, None, "" if taken == wanted else line, 1)
 
 
 # ------------------------------------------------------------------ the labels
@@ -452,5 +486,6 @@ CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "conservation": conservation,
     "blind_labels": blind_labels,
     "first_ratio": first_ratio,
+    "steps": steps,
 }
-NEED_TURNS = {"success", "sampled_by", "same_keys", "reproduced", "alpha_one", "conservation", "blind_labels"}
+NEED_TURNS = {"steps", "success", "sampled_by", "same_keys", "reproduced", "alpha_one", "conservation", "blind_labels"}

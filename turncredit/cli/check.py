@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from turncredit import tables
+from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.analysis.invariants import CheckSettings, RoundFiles
 from turncredit.config import Experiment
 from turncredit.errors import UserError
-from turncredit.layout import SFT, refuse_old
+from turncredit.layout import SFT, Layout, refuse_old
 from turncredit.results import collect, views
-from turncredit.stages.invariants import check_settings, round_files
+from turncredit.stages.invariants import check_settings, round_files, run_settings
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout_invariants import audited_files
@@ -37,6 +39,11 @@ def run(results: str | Path, *, quiet: bool = False) -> int:
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
+        spent = steps_taken(folder)
+        checked += bool(spent)
+        for line in unequal(experiment, spent):
+            broken += 1
+            print(f"FAILS {'equal_steps':<13} {folder.name}: {line}")
     if not quiet and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if not rounds:
@@ -54,7 +61,7 @@ def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSetti
     plan = Plan(experiment.model_copy(update={"experiment": folder.name}), folder.parent)
     runs = sorted({(str(found.keys["method"]), int(found.keys["seed"])) for found in plan.layout.find("updates")})
     for method, seed in (run for run in runs if run[0] != SFT):
-        settings = check_settings(plan, method, [method])
+        settings = run_settings(plan, method)
         for round in range(1, 1000):
             files = round_files(plan, method, seed, round)
             if not files.turns.exists() and not (round == 1 and files.credits[method].exists()):
@@ -63,6 +70,17 @@ def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSetti
     for found in plan.layout.find("branches"):
         at = At(**found.keys)  # type: ignore[arg-type]
         yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+
+
+def steps_taken(folder: Path) -> dict[RunRound, Spent]:
+    """Optimiser steps, sequences and tokens of every update on disk."""
+    spent = {}
+    for found in Layout(folder).find("updates"):
+        log = tables.read(found.path, "updates", ["sequences", "tokens"])
+        run = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
+        sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))
+        spent[run] = Spent(log.num_rows, sequences, tokens)
+    return spent
 
 
 def there(files: RoundFiles) -> RoundFiles:

@@ -83,6 +83,9 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
     for key, stage, name, heading, meaning in (
         ("turns", "rollout", "turns", "training turns", "turns played for training"),
         ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy wrote in training rollouts"),
+        ("steps", "update", "steps", "optimiser steps", "steps of the policy's optimiser"),
+        ("sequences", "update", "sequences", "sequences", "sequences in the update's minibatches"),
+        ("learned", "update", "tokens", "tokens updated on", "response tokens in the update's minibatches"),
         ("labels", "label", "labels", "labels", "turns that a judge labelled, from its cache or not"),
         ("judge_in", "label", "tokens_in", "judge reads", "tokens that the judge was sent, cached answers left out"),
         ("judge_out", "label", "tokens_out", "judge writes", "tokens that the judge wrote, cached answers left out"),

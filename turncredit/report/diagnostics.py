@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.special import chdtrc, ndtri, stdtrit
 
 from turncredit.analysis import leak_measures
+from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
@@ -312,19 +313,39 @@ class Holds:
 def holds(results: Results) -> Holds:
     """The report's first line: do all invariants hold, and where not."""
     frame = results.analysis.get("invariants")
-    if frame is None:
+    lines = [
+        f"the methods took unequal optimiser steps: {line}" for line in unequal(results.experiment, _spent(results))
+    ]
+    if frame is None and not lines:
         return Holds(None, f"Invariants: not checked here; turncredit check results/{results.folder.name} checks them.")
+    if frame is None:
+        return Holds(False, f"Invariants: {_listed(lines)}.")
     named = _named(frame)
     rounds = len(named[["where", "seed", "round"]].drop_duplicates())
     broken = named[~named["holds"]]
     checked = f"{len(frame)} checks of {frame['name'].nunique()} invariants in {rounds} round{'s' * (rounds > 1)}"
-    if broken.empty:
+    if broken.empty and not lines:
         return Holds(True, f"All invariants hold: {checked}.")
-    said = [
+    lines += [
         f"{row.invariant} in {row.where}, seed {row.seed}, round {row.round}: {row.detail}"
         for row in broken.itertuples()
     ]
-    return Holds(False, f"{len(broken)} of {checked} fail: {'; '.join(said[:5])}{' ...' if len(said) > 5 else ''}.")
+    failed = f"{len(broken)} of {checked} fail" if len(broken) else f"Of {checked} none fails, but"
+    return Holds(False, f"{failed}{':' * bool(len(broken))} {_listed(lines)}.")
+
+
+def _listed(lines: list[str]) -> str:
+    return f"{'; '.join(lines[:5])}{' ...' if len(lines) > 5 else ''}"
+
+
+def _spent(results: Results) -> dict[RunRound, Spent]:
+    """Optimiser steps, sequences and tokens of every update, from the metrics of its job."""
+    frame = results.metrics[(results.metrics["stage"] == "update") & results.metrics["name"].isin(Spent._fields)]
+    wide = frame.pivot_table(index=["method", "seed", "round"], columns="name", values="value", aggfunc="first")
+    return {
+        RunRound(str(method), int(seed), int(round)): Spent(**{name: int(row[name]) for name in Spent._fields})
+        for (method, seed, round), row in wide.dropna().iterrows()
+    }
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:

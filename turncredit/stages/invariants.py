@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turncredit.analysis.invariants import CheckSettings, RoundFiles
+from turncredit.analysis.invariants import CheckSettings, RoundFiles, StepSettings
 from turncredit.heartbeat import progress
 from turncredit.judges.config import JudgeConfig, decides
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -32,7 +32,14 @@ def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSett
 
 def config(plan: Plan, at: At) -> Config:
     """The run's own method, its judge, its sampling, and how its policy is read."""
-    return Config(checks=check_settings(plan, at.method, [at.method]))
+    return Config(checks=run_settings(plan, at.method))
+
+
+def run_settings(plan: Plan, method: str) -> CheckSettings:
+    """What the checks of the run of `method` read of the configuration."""
+    update = plan.experiment.section_for(method, "update")
+    asked = StepSettings(**{name: getattr(update, name) for name in StepSettings.model_fields})
+    return check_settings(plan, method, [method]).model_copy(update={"update": asked})
 
 
 def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:

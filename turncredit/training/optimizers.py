@@ -30,7 +30,13 @@ class Optimizers:
             group["lr"] = peak * share
 
     def step(self, max_grad_norm: float) -> float:
-        """Clip the gradient to `max_grad_norm` over all parameters, step, forget it. Returns its norm."""
+        """Clip the gradient to `max_grad_norm` over all parameters, step, forget it. Returns its norm.
+
+        A parameter without a gradient steps with gradient 0: momentum and weight decay act on it as in any other step.
+        """
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, max_grad_norm))
         for part in self._parts:
             part.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ def update(
             if team.leads:
                 rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
-    metrics = _summary(rows, data.sequences, state)
+    metrics = _summary(rows, state)
     if settings.kl_target and rows:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
@@ -125,9 +126,9 @@ COLUMNS = (
 def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where: str = "credits") -> TrainingSet:
     """Sequences to learn from, the advantage of each turn (N,), and the temperature they were sampled at.
 
-    Left out are groups whose rollouts all had the same return (with `skip_dead_groups`) and, without a KL penalty,
-    sequences whose advantages are all zero: they would only dilute a mean over tokens. `where` names the credits in
-    errors.
+    With `skip_dead_groups`, groups whose rollouts all had the same return are left out. Nothing else is, whatever the
+    credit: sequences whose advantages are all zero stay in their minibatch, as in verl, so that all methods take the
+    same optimiser steps on the same minibatches. `where` names the credits in errors.
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
@@ -142,13 +143,8 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     rollout_N = rollout_numbers(turns)
     sequences = sequences_of(turns, rollout_N)
     dead = _dead_rollouts(turns, rollout_N) if settings.skip_dead_groups else set()
-    live = [
-        sequence
-        for sequence in sequences
-        if sequence.rollout not in dead
-        and (settings.kl != "none" or np.any(advantage_N[sequence.turn[sequence.turn >= 0]]))
-    ]
-    return TrainingSet(live, advantage_N, only_value(turns, "temperature", where, "an update"))
+    kept = [sequence for sequence in sequences if sequence.rollout not in dead]
+    return TrainingSet(kept, advantage_N, only_value(turns, "temperature", where, "an update"))
 
 
 def rollout_numbers(table: pa.Table) -> list[int]:
@@ -202,13 +198,21 @@ class Objective:
     kl_coefficient: float
     temperature: float
 
+    @cached_property
+    def _nonzero_N(self) -> np.ndarray:
+        return (self.advantages != 0).cpu().numpy()
+
+    def has_gradient(self, sequence: TokenSequence) -> bool:
+        """Whether the sequence's loss has a gradient: some advantage is not zero, or there is a KL penalty."""
+        return self.reference is not None or bool(self._nonzero_N[sequence.turn[sequence.turn >= 0]].any())
+
     def add_gradient(
         self, model: torch.nn.Module, sequences: Sequence[TokenSequence], weight_of: dict[int, torch.Tensor], total: int
     ) -> dict[str, float]:
         """Add the gradient of these sequences' loss, in as many passes as `tokens_per_pass` needs.
 
-        They are a part of a minibatch of `total` learned tokens; `weight_of` has the weights of each one's. Returns
-        their share of the minibatch's log row.
+        `weight_of` has the weights of each one's learned tokens in the minibatch's loss; the part of the minibatch that
+        is computed has `total` of these tokens. Returns the sequences' share of the minibatch's log row.
         """
         where, settings = self.advantages.device, self.settings
         row = dict.fromkeys(("loss", "clip_fraction", "ratio_max", "entropy", "kl"), 0.0)
@@ -246,26 +250,35 @@ def minibatch_step(
     objective: Objective,
     batch: Sequence[TokenSequence],
     dropout_seed: int,
-) -> dict[str, float]:
-    """One optimiser step on a minibatch. Returns its log row."""
+) -> dict[str, float | None]:
+    """One optimiser step on a minibatch. Returns its log row.
+
+    Sequences without a gradient (`Objective.has_gradient`) count in the weights of all tokens, but no pass is spent on
+    them; means over tokens in the log row are over the tokens that were computed. A minibatch of such sequences alone
+    is a step with gradient 0, in which the optimiser's momentum and weight decay act as in any other.
+    """
     sizes = torch.tensor([int((sequence.turn >= 0).sum()) for sequence in batch])
     numbers = torch.repeat_interleave(torch.arange(len(batch)), sizes)
     weights = token_weights(numbers, objective.settings.loss_aggregation).split(sizes.tolist())
     weight_of = {id(sequence): part for sequence, part in zip(batch, weights, strict=True)}
-    shards = cut_into_shards([len(sequence.ids) for sequence in batch], team.shards)
-    total = int(sizes.sum())
+    computed = [sequence for sequence in batch if objective.has_gradient(sequence)]
+    shards = cut_into_shards([len(sequence.ids) for sequence in computed], team.shards)
+    total = sum(int((sequence.turn >= 0).sum()) for sequence in computed)
 
     def compute(shard: int) -> dict[str, float]:
         torch.manual_seed(derive_seed(dropout_seed, shard))
-        return objective.add_gradient(model, [batch[i] for i in shards[shard]], weight_of, total)
+        return objective.add_gradient(model, [computed[i] for i in shards[shard]], weight_of, total)
 
     said = team.gradient(compute)
-    row = {name: sum(one[name] for one in said) for name in said[0]}
+    row: dict[str, float | None] = {name: sum(one[name] for one in said) for name in said[0]}
     row["ratio_max"] = max(one["ratio_max"] for one in said)
-    norm = optimizer.step(objective.settings.max_grad_norm)
     if objective.reference is None:
         row.pop("kl")
-    return {**row, "grad_norm": norm, "tokens": total}
+    if not computed:
+        row |= dict.fromkeys(("clip_fraction", "ratio_max", "entropy"))
+    norm = optimizer.step(objective.settings.max_grad_norm)
+    counts = {"tokens": int(sizes.sum()), "sequences": len(batch), "zero_sequences": len(batch) - len(computed)}
+    return {**row, "grad_norm": norm, **counts}
 
 
 @torch.no_grad()
@@ -321,13 +334,14 @@ def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Pat
     return optimizer
 
 
-def _summary(rows: Sequence[dict], sequences: Sequence[TokenSequence], state: TrainerState) -> dict[str, float]:
-    """The round's metrics: means over its steps, and the first step's largest ratio, which should be 1."""
-    metrics = {"sequences": float(len(sequences)), "steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
+def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
+    """The round's metrics: sums and means over its steps, and the first step's largest ratio, which should be 1."""
+    metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
+    metrics |= {name: float(sum(row[name] for row in rows)) for name in ("sequences", "zero_sequences", "tokens")}
     for name in ("loss", "grad_norm", "clip_fraction", "entropy", "kl"):
         values = [row[name] for row in rows if row.get(name) is not None]
         if values:
             metrics[name] = float(np.mean(values))
-    if rows:
+    if rows and rows[0]["ratio_max"] is not None:
         metrics["first_ratio_max"] = rows[0]["ratio_max"]
     return metrics

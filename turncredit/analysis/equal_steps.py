@@ -1,0 +1,72 @@
+"""Whether the methods of an experiment took the same optimiser steps: else a comparison is not one of credit alone.
+
+Methods whose `rollout` and `update` sections ask for the same number of steps must have taken it, to the step, in every
+round of every seed; in round 1, whose rollouts they share, on as many sequences and tokens. A method whose own entry
+asks for another number (`define.<method>.update: {epochs: 2}`) is compared with those that ask for the same; the report
+shows each method's steps, sequences and tokens beside its success.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from turncredit.config import Experiment
+from turncredit.layout import sampled_by
+
+
+class Spent(NamedTuple):
+    """What the update of a round took: optimiser steps, and the sequences and tokens in their minibatches."""
+
+    steps: int
+    sequences: int
+    tokens: int
+
+
+class RunRound(NamedTuple):
+    """A round of a run."""
+
+    method: str
+    seed: int
+    round: int
+
+
+def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str]:
+    """One line for each seed and round in which methods that should have taken the same steps did not.
+
+    Methods with `skip_dead_groups` are left out: which groups are dead depends on what the policy has learned.
+    """
+    alike: dict[tuple, dict[str, Spent]] = defaultdict(dict)
+    for (method, seed, round), found in sorted(spent.items()):
+        asked = planned(experiment, method)
+        if asked is None:
+            continue
+        turns = sampled_by(experiment, method, round) if round == 1 else ""
+        alike[seed, round, *asked, turns][method] = found if round == 1 else Spent(found.steps, 0, 0)
+    lines = []
+    for (seed, round, *_), by_method in alike.items():
+        if len(set(by_method.values())) > 1:
+            lines.append(f"seed {seed}, round {round}: {_differences(by_method)}")
+    return lines
+
+
+def planned(experiment: Experiment, method: str) -> tuple[int, int, int] | None:
+    """Rollouts, minibatch and epochs of a round, which decide the number of steps; None with `skip_dead_groups`."""
+    update, rollout = experiment.section_for(method, "update"), experiment.section_for(method, "rollout")
+    if update.skip_dead_groups:
+        return None
+    return rollout.tasks * rollout.group_size, update.minibatch, update.epochs
+
+
+def _differences(by_method: Mapping[str, Spent]) -> str:
+    """The methods that differ from most of them, in words."""
+    usual = Counter(by_method.values()).most_common(1)[0][0]
+    differ = [f"{method} took {_words(found)}" for method, found in by_method.items() if found != usual]
+    same = next(method for method, found in by_method.items() if found == usual)
+    return f"{', '.join(differ[:3])}{' ...' if len(differ) > 3 else ''}, but {same} {_words(usual)}"
+
+
+def _words(spent: Spent) -> str:
+    steps = f"{spent.steps} optimiser step{'s' * (spent.steps != 1)}"
+    return f"{steps} on {spent.sequences} sequences ({spent.tokens} tokens)" if spent.sequences else steps
