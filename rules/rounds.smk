@@ -126,6 +126,7 @@ if ALIKE:
         "rollout",
         "label",
         "hiddens",
+        "logprobs",
         "credit_model",
         "values",
         "credit",

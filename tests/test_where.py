@@ -27,6 +27,7 @@ KEYS = {
     "ask": "role",
     "read": "sft",
     "point": "observation",
+    "reader": "hindsight",
 }
 
 
@@ -85,6 +86,8 @@ def test_the_answer_follows_the_configuration_files():
         ("label", ["triage"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="role")),
         ("label", ["rule", "score"], None, 1, At(policy=SHARED, seed=0, round=1, judge="rule", ask="score")),
         ("hiddens", ["sft", "action"], None, 1, At(policy=SHARED, seed=0, round=1, read="sft", point="action")),
+        ("logprobs", ["sft"], None, 1, At(policy=SHARED, seed=0, round=1, reader="sft")),
+        ("logprobs", ["hcapo"], None, 2, At(policy="hcapo", seed=0, round=2, reader="hindsight")),
         ("update", ["gigpo"], None, 2, At(method="gigpo", seed=0, round=2)),
         ("invariants", ["gigpo"], None, 2, At(method="gigpo", seed=0)),
         ("tasks", ["eval"], None, 1, At(split="eval")),

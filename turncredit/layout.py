@@ -44,6 +44,7 @@ KEYS: dict[str, str] = {
     "ask": "role|progress|score",
     "read": "sft|current",
     "point": "observation|action",
+    "reader": "sft|hindsight",
 }
 
 
@@ -85,6 +86,7 @@ ARTIFACTS: dict[str, Artifact] = {
         Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
         Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
         Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
+        Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
         Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True),
         Artifact("values", f"{ROLLOUTS}/values/{{method}}.parquet", "values"),
         Artifact("credits", f"{ROLLOUTS}/credits/{{method}}.parquet", "credits"),
@@ -113,6 +115,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "rollout": (ROLLOUTS, "rollout"),
     "label": (ROLLOUTS, "label-{judge}-{ask}"),
     "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
+    "logprobs": (ROLLOUTS, "logprobs-{reader}"),
     "credit_model": (ROLLOUTS, "model-{method}"),
     "values": (ROLLOUTS, "values-{method}"),
     "credit": (ROLLOUTS, "credit-{method}"),

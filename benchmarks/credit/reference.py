@@ -424,6 +424,32 @@ def hipif_gigpo(rows: Rows) -> list[float]:
     return gigpo(rows, step_bonus=bonus, score_bonus=bonus)
 
 
+def log_ratio(row: dict) -> float:
+    """How much more likely the second pass has the response."""
+    return row["logprob"] - sum(row["response_logprobs"])
+
+
+def progress_advantage(rows: Rows) -> list[float]:
+    credit = [-log_ratio(row) for row in rows]
+    turn = within(rows, credit, lambda p: rows[p]["group_id"])
+    return [0.5 * a + 0.5 * b for a, b in zip(flat_grpo(rows), turn, strict=True)]
+
+
+def hcapo(rows: Rows, *, smoothing=0.0, position=False) -> list[float]:
+    q = [0.0] * len(rows)
+    for own in rollouts(rows).values():
+        likely = {p: math.exp(rows[p]["logprob"] / rows[p]["tokens"] / 5) for p in own}
+        ratio = {p: min(max(likely[p] / mean(list(likely.values())), 0.8), 1.2) for p in own}
+        raw = [ratio[p] * 0.95 ** (len(own) - 1 - turn) * returns(rows, own) for turn, p in enumerate(own)]
+        for turn, p in enumerate(own):
+            q[p] = (1 - smoothing) * raw[turn] + smoothing * raw[min(turn + 1, len(own) - 1)]
+    cell = (lambda p: (rows[p]["group_id"], rows[p]["turn"])) if position else (lambda p: rows[p]["group_id"])
+    out = []
+    for row, base, second in zip(rows, flat_grpo(rows), within(rows, q, cell), strict=True):
+        out.append(base + (max(second, 0.0) if row["success"] else second))
+    return out
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -454,6 +480,9 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "mgr_no_repetition": partial(mgr, repetition=0.0),
     "mgr_no_critic": mgr_reward,
     "turn_value": turn_value,
+    "progress_advantage": progress_advantage,
+    "hcapo": hcapo,
+    "hcapo_smooth": partial(hcapo, smoothing=0.5),
     "hipif": hipif,
     "hipif_gigpo": hipif_gigpo,
     "random_credit": random_credit,

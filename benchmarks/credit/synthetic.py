@@ -16,6 +16,7 @@ THINGS = ("mug", "pen", "book", "apple", "cloth", "lamp", "keychain", "bowl")
 def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: bool = False) -> list[dict]:
     """One dict a turn, with every column and every label that any method reads."""
     rng = np.random.default_rng(seed)
+    again = np.random.default_rng([seed, 1])  # of its own, so that the other columns stay what they were
     out = []
     for g in range(groups):
         lies = {
@@ -58,13 +59,17 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                         "value": float(rng.normal()),
                     }
                 )
+                row = out[-1]
+                row["tokens"] = len(row["response_logprobs"])
+                row["logprob"] = sum(row["response_logprobs"]) + float(again.normal())
                 seen = answer
     return out
 
 
 def tables(made: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """The turns, and the side tables `labels` and `values`."""
+    """The turns, and the side tables `labels`, `values` and `logprobs`."""
     table = pa.Table.from_pylist(made)
     keys = ["group_id", "rollout_id", "turn"]
-    side = {"labels": table.select([*keys, "role", "score"]), "values": table.select([*keys, "value"])}
-    return table.drop_columns(["role", "score", "value"]), side
+    columns = {"labels": ["role", "score"], "values": ["value"], "logprobs": ["tokens", "logprob"]}
+    side = {name: table.select([*keys, *its]) for name, its in columns.items()}
+    return table.drop_columns([name for its in columns.values() for name in its]), side

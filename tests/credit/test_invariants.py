@@ -108,6 +108,8 @@ CONTAINED = [
     ("triage", {"lam": 0, "normaliser": None}),
     ("triage_scalar", {"lam": 0, "normaliser": None}),
     ("value_baseline", {"lam": 0, "normaliser": None}),
+    ("progress_advantage", {"alpha": 1}),
+    ("hcapo", {"omega": 0}),
     ("gigpo", {"omega": 0}),
     ("scpo", {"omega": 0}),
     ("hipif", {"penalty": 0, "weighting": "rollout"}),

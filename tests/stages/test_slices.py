@@ -21,7 +21,7 @@ from turncredit.layout import SFT
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
 
-METHODS = ("mine", "flat_grpo", "has_judge")
+METHODS = ("mine", "flat_grpo", "has_judge", "hcapo")
 MINE = {
     "base": "has_turnrd",
     "params": {"alpha": 0.5},
@@ -53,6 +53,7 @@ CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
 COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
 GRADIENT = {"update", "gradients"}
 LABELS = {"label", *INVARIANTS}
+READING = {"hiddens", "logprobs"}
 NOTHING: set[str] = set()
 
 #: the start of a key -> the stages whose slice holds it; the longest start counts
@@ -68,16 +69,16 @@ READ_BY: dict[str, set[str]] = {
     "define.mine.update.lr": {"update"},
     "define.mine.update.minibatch": {*GRADIENT, "invariants"},
     "env": {"tasks", "demos", *PLAYING},
-    "env.name": {"tasks", "demos", "sft", *PLAYING},
+    "env.name": {"tasks", "demos", "sft", "logprobs", *PLAYING},
     "tasks": {"tasks"},
-    "agent": {"sft", *PLAYING},
+    "agent": {"sft", "logprobs", *PLAYING},
     "agent.max_response_tokens": PLAYING,
     "policy.source": {"base"},
     "policy.revision": {"base"},
     "policy.scratch": {"base"},
     "policy.lora": {"sft"},
     "policy.lora.dropout": {"sft", *INVARIANTS},
-    "policy.dtype": {"sft", "hiddens", *PLAYING, *GRADIENT, *INVARIANTS},
+    "policy.dtype": {"sft", *READING, *PLAYING, *GRADIENT, *INVARIANTS},
     "policy.engine": PLAYING,
     "demos": {"demos"},
     "sft": {"sft"},
@@ -94,7 +95,7 @@ READ_BY: dict[str, set[str]] = {
     "update.loss_aggregation": GRADIENT,
     "update.advantage_scale": GRADIENT,
     "update.skip_dead_groups": {*GRADIENT, "invariants"},
-    "update.tokens_per_pass": {"sft", "hiddens", *GRADIENT, *INVARIANTS},
+    "update.tokens_per_pass": {"sft", *READING, *GRADIENT, *INVARIANTS},
     "eval": {"eval"},
     "eval.primary": NOTHING,
     "judge": NOTHING,
@@ -209,6 +210,7 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         "rollout": turns,
         "label": [plan.labels_at(at, "has_judge") for at in turns],
         "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
+        "logprobs": [plan.logprobs_at(at, "hcapo") for at in turns],
         "credit_model": of_mine,
         "values": of_mine,
         "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],

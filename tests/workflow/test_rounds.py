@@ -17,8 +17,9 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import rounds as fused
 
 ROUNDS = [1, 2]
-#: a method that reads turns alone, one with labels, one whose model learns from rounds before, and a critic's
-METHODS = ("gigpo", "triage", "has_turnrd", "ppo")
+#: a method that reads turns alone, one with labels, one whose model learns from rounds before, a critic's, and two that
+#: read turns a second time
+METHODS = ("gigpo", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,12 @@ def shared(world, tmp_path_factory) -> Path:
     shutil.copytree(world.plan.results, results)
     plan = planned(results)
     turns = plan.turns_at("triage", 0, 1)
-    for stage, at in (("label", plan.labels_at(turns, "triage")), ("hiddens", plan.hiddens_at(turns, "has_turnrd"))):
+    for stage, at in (
+        ("label", plan.labels_at(turns, "triage")),
+        ("hiddens", plan.hiddens_at(turns, "has_turnrd")),
+        ("logprobs", plan.logprobs_at(turns, "progress_advantage")),
+        ("logprobs", plan.logprobs_at(turns, "hcapo")),
+    ):
         load(stage).run(plan.job(stage, at))
     return results
 

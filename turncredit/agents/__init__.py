@@ -101,6 +101,8 @@ class AgentSpec:
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them
     vocabulary        texts of its own format that a tokenizer made from scratch has as one token each, such as <plan>
+    hindsight         (goal, outcome) to the goal as its prompts show it to who knows how the rollout ended, for methods
+                      that read turns in hindsight; None: its prompts cannot carry it
     shows_admissible  whether its prompts may list the admissible actions; only then is it given them, where the
                       environment can list them, and are they kept in the turns
     """
@@ -111,6 +113,7 @@ class AgentSpec:
     turn_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     demo_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     vocabulary: tuple[str, ...] = ()
+    hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False
 
     def check(self, parsed: Parsed, where: str) -> None:
@@ -124,12 +127,24 @@ class AgentSpec:
         missing = next(column for column in self.turn_columns if column not in parsed.columns)
         raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; use None for no value")
 
+    def cannot_look_back(self) -> str:
+        """Why turns of an agent without `hindsight` can't be read in hindsight, and what to do: part of a line."""
+        return (
+            f"the agent '{self.name}' does not say how its prompts show a rollout's outcome (AgentSpec.hindsight); "
+            "choose another agent (agent.name), or another method"
+        )
+
     def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt of a rollout. Raises UserError where it is not all of the context."""
         prompt = agent.open(goal, observation, admissible)
         if not prompt.reset:
             raise UserError(f"agent '{self.name}': open must return the whole context: Prompt(ids, reset=True)")
         return prompt
+
+
+def outcome_after_goal(goal: str, outcome: str) -> str:
+    """The goal with a rollout's outcome after it: `hindsight` of agents whose every context shows the goal."""
+    return f"{goal} In the end: {outcome}"
 
 
 def load(name: str) -> AgentSpec:

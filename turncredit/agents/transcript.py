@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
 from turncredit.markers import ACTION, OBSERVATION, TASK
 from turncredit.words import Words
 
@@ -88,4 +88,4 @@ def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str]
     return first, later
 
 
-AGENT = AgentSpec("transcript", make)
+AGENT = AgentSpec("transcript", make, hindsight=outcome_after_goal)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt
+from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
 from turncredit.words import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
@@ -96,4 +96,4 @@ def make(encoder: Encoder, settings: Settings, words: Words) -> Callable[[], Win
     return lambda: Window(encoder, settings, words)
 
 
-AGENT = AgentSpec("window", make, Settings, shows_admissible=True)
+AGENT = AgentSpec("window", make, Settings, hindsight=outcome_after_goal, shows_admissible=True)

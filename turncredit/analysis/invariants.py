@@ -116,6 +116,10 @@ class RoundFiles(BaseModel):
             *self.beside,
         ]
 
+    def beside_of(self, schema: str) -> list[Path]:
+        """The further tables with this schema."""
+        return [path for name, path in self.beside if name == schema]
+
 
 class Finding(NamedTuple):
     """The result of a check. `checked` counts the items; a check without items has no finding."""
@@ -153,9 +157,11 @@ class Round:
     def with_side(self, name: str) -> Turns | None:
         """The turns with the side tables that the method reads; None where one is not there."""
         labels = labels_name(self.settings.judge, ask_of(self.method(name)))
+        reader = self.method(name).reader
         there = {
             "values": self.files.values.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
+            "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader), None),
         }
         side = {need: there[need] for need in self.method(name).needs}
         read = {need: tables.read(path, need) for need, path in side.items() if path is not None}
@@ -214,9 +220,9 @@ def schemas(at: Round) -> Finding:
 def made_from(at: Round) -> Finding | None:
     """The inputs that an artifact's metadata name still have the content they had."""
     files, broken, checked = at.files, [], 0
-    hidden = [path for name, path in files.beside if name == "hiddens"]
-    beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()], "hiddens": hidden}
+    beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()]}
     beside |= {"credits": [*files.credits.values()]}
+    beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
     hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
         made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
@@ -275,7 +281,8 @@ def sampled_by(at: Round) -> Finding:
 
 def same_keys(at: Round) -> Finding | None:
     """Every table about these turns has their keys, in their order."""
-    others = [(name, path) for name, path in at.files.all() if name in {"credits", "values", "labels", "hiddens"}]
+    about_turns = {"credits", "values", "labels", "hiddens", "logprobs"}
+    others = [(name, path) for name, path in at.files.all() if name in about_turns]
     broken = []
     for _, path in others:
         found = tables.read(path, columns=tables.KEYS)
@@ -461,7 +468,7 @@ def _off(method: Method) -> Method | None:
     """The method with its turn term's weight at nothing; None where it has no turn term with a weight."""
     if method.turn_term is None:
         return None
-    for name, nothing in (("alpha", 1.0), ("lam", 0.0)):
+    for name, nothing in (("alpha", 1.0), ("lam", 0.0), ("omega", 0.0)):
         if name in method.turn_term.settable():
             return replace(method, turn_term=method.turn_term.with_params(**{name: nothing}))
     return None

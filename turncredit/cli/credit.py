@@ -29,6 +29,9 @@ def credit(
     values: Annotated[
         Path | None, typer.Option(help="Parquet with a learned model's values, with the same keys.")
     ] = None,
+    logprobs: Annotated[
+        Path | None, typer.Option(help="Parquet with the log-probabilities of a second pass, with the same keys.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a parameter; repeatable. PART.KEY names one part."),
@@ -39,7 +42,8 @@ def credit(
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
 ) -> None:
     """Compute a method's credit for any Parquet table of turns."""
-    side_paths = {name: path for name, path in (("labels", labels), ("values", values)) if path is not None}
+    given = {"labels": labels, "values": values, "logprobs": logprobs}
+    side_paths = {name: path for name, path in given.items() if path is not None}
     chosen = resolve(method)
     params = preset_params(preset, chosen) if preset else {}
     params.update(_settings(settings or []))

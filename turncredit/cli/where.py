@@ -24,7 +24,7 @@ CONFIG = Path("config.yaml")
 #: stage by artifact
 MADE_BY = {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
 #: Keys with few values, which identify the key that a word is for.
-CHOICES = {key: KEYS[key].split("|") for key in ("split", "ask", "read", "point")}
+CHOICES = {key: KEYS[key].split("|") for key in ("split", "ask", "read", "point", "reader")}
 STAGE_NAMES = {**MADE_BY, **{stage: stage for stage in STAGES}}
 
 
@@ -98,6 +98,8 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
             known = {**_labels(plan, turns, method), **known}
         elif stage == "hiddens" and method and plan.learns(method):
             known = {**plan.hiddens_at(turns, method).keys, **known}
+        elif stage == "logprobs" and method and plan.method(method).reader:
+            known = {**plan.logprobs_at(turns, method).keys, **known}
     elif policy is not None:
         raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
     missing = next((key for key in wanted if key not in known), None)

@@ -28,6 +28,8 @@ Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
+#: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
+Reader = Literal["sft", "hindsight", "implicit"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Part:
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
                `turncredit.credit_models`, or the dotted name of a module anywhere
+    reader     who reads the responses once more for the side table `logprobs`, for a part that reads it
     adds       what a shaper changes
     """
 
@@ -49,13 +52,15 @@ class Part:
     requires: tuple[str, ...] = ()
     asks: Ask | None = None
     model: str | None = None
+    reader: Reader | None = None
     adds: tuple[Bonus, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the side tables that the part reads."""
-        return (*(("labels",) if self.asks else ()), *(("values",) if self.model else ()))
+        read = {"labels": self.asks, "values": self.model, "logprobs": self.reader}
+        return tuple(name for name, wanted in read.items() if wanted)
 
     def settable(self) -> dict[str, Any]:
         """Each parameter that can be set, with the value it has now."""
@@ -121,6 +126,20 @@ class Method:
         """The learned credit model that writes the side table `values`; None where the method reads no values."""
         return next((part.model for part in self.parts if part.model), None)
 
+    @property
+    def reader(self) -> Reader | None:
+        """Who reads the responses once more for the side table `logprobs`; None where the method does not read it.
+
+        Raises UserError for a composition whose parts need two readers: there is one table.
+        """
+        readers = sorted({part.reader for part in self.parts if part.reader})
+        if len(readers) > 1:
+            raise UserError(
+                f"{self.name}: its parts read log-probabilities by {readers[0]} and by {readers[1]}; a method has one "
+                "reader"
+            )
+        return readers[0] if readers else None
+
     def params(self) -> dict[str, Any]:
         """Every parameter with its value; as `part.name` if parts share a name that is not a convention."""
         values: dict[str, Any] = {}
@@ -176,7 +195,7 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
     """The `credits` table of `turns` under `method`: keys, method, components, advantage, in the input's row order.
 
     turns   a table of turns (Arrow, pandas, mapping of columns), or a `Turns` made with its side tables
-    side    side tables by name (`labels`, `values`), keyed like the turns
+    side    side tables by name (`labels`, `values`, `logprobs`), keyed like the turns
     seed    for methods that draw random numbers; derive it from the run's seed and the round
 
     Raises UserError for a table that is not one of turns, a missing column or a missing side table.

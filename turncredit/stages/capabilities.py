@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents
 from turncredit.config import Experiment
+from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import required_capabilities
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import CAPABILITIES, MEASURES
@@ -48,6 +49,9 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
     if experiment.audit.rounds and "snapshot" not in have:
         raise UserError(f"config: audit.rounds: branching needs {lacks('snapshot')}; set audit.rounds to []")
     agent = agents.load(experiment.agent.name)
+    for name in credited(experiment):
+        if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":
+            raise UserError(f"config: methods: '{name}' reads turns in hindsight, and {agent.cannot_look_back()}")
     lists = agent.shows_admissible and experiment.agent.settings.get("show_admissible", True)
     if lists and "admissible" not in have:
         raise UserError(

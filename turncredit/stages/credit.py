@@ -28,8 +28,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The turns, the side tables that the method reads, and the user's own file if the method has one."""
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys)}
+    keyed = {"labels": plan.labels_at, "logprobs": plan.logprobs_at}
     for name in plan.method(at.method).needs:
-        keys = plan.labels_at(at, at.method) if name == "labels" else at
+        keys = keyed[name](at, at.method) if name in keyed else at
         files[name] = path(name, keys.keys)
     own = plan.own_file(at.method)
     return {**files, "method": own} if own else files

@@ -53,6 +53,8 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
     needs = plan.method(method).needs
     kept = round == 1 or plan.experiment.keep_policies == "all"
     evaluated = round in plan.experiment.eval_rounds()
+    keyed = {"hiddens": (plan.hiddens_at, "values"), "logprobs": (plan.logprobs_at, "logprobs")}
+    beside = [(name, path(name, find(turns, method).keys)) for name, (find, need) in keyed.items() if need in needs]
     return RoundFiles.model_validate(
         {
             "run": method,
@@ -62,7 +64,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "credits": {method: path("credits", own)},
             "values": {method: path("values", own)} if "values" in needs else {},
             "labels": [path("labels", plan.labels_at(turns, method).keys)] if "labels" in needs else [],
-            "beside": [("hiddens", path("hiddens", plan.hiddens_at(turns, method).keys))] if "values" in needs else [],
+            "beside": beside,
             "updates": path("updates", own),
             "evals": path("evals", own) if evaluated else None,
             "policy": plan.policy_before(method, seed, round) if kept else None,

@@ -57,6 +57,7 @@ class At:
     ask: str = ""
     read: str = ""
     point: str = ""
+    reader: str = ""
 
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> At:

@@ -24,8 +24,8 @@ from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
 STAGES = (
-    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "credit_model", "values", "credit",
-    "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages", "invariants",
+    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "logprobs", "credit_model", "values",
+    "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages", "invariants",
     "report", "track",
 )  # fmt: skip
 
@@ -103,6 +103,10 @@ class Plan:
         # In round 1 the SFT policy is the current one.
         read = SFT if at.round == 1 else model.read
         return At(policy=at.policy, seed=at.seed, round=at.round, read=read, point=model.point)
+
+    def logprobs_at(self, at: At, name: str) -> At:
+        """The keys of the second pass, over the turns of `at`, that the method `name` reads."""
+        return At(policy=at.policy, seed=at.seed, round=at.round, reader=self.method(name).reader or "")
 
     # Policies -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
     hiddens = {path("hiddens", plan.hiddens_at(at, name).keys) for name in plan.audit_learned}
+    reading = [name for name in plan.audit_methods if "logprobs" in plan.method(name).needs]
+    logprobs = {path("logprobs", plan.logprobs_at(at, name).keys) for name in reading}
     made = [name for name in TABLES if name != "leaks" or plan.audit_learned]
     return RoundFiles.model_validate(
         {
@@ -35,6 +37,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
             "beside": [
                 *(("hiddens", file) for file in sorted(hiddens)),
+                *(("logprobs", file) for file in sorted(logprobs)),
                 *((name, path(name, at.keys)) for name in made),
             ],
         }

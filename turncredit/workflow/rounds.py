@@ -22,7 +22,7 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
-STAGES = ("rollout", "label", "hiddens", "credit_model", "values", "credit", "update", "eval", "invariants")
+STAGES = ("rollout", "label", "hiddens", "logprobs", "credit_model", "values", "credit", "update", "eval", "invariants")
 
 Step = tuple[str, At]
 
@@ -30,7 +30,8 @@ Step = tuple[str, At]
 def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
     """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
 
-    What methods share is not among them: games, the SFT policy, and its rollouts with their labels and hidden states.
+    What methods share is not among them: games, the SFT policy, and its rollouts with their labels, hidden states
+    and second passes.
     """
     turns = plan.turns_at(method, seed, round)
     own = replace(turns, method=method)
@@ -41,6 +42,8 @@ def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[S
             yield "label", plan.labels_at(turns, method)
         if "values" in needs:
             yield "hiddens", plan.hiddens_at(turns, method)
+        if "logprobs" in needs:
+            yield "logprobs", plan.logprobs_at(turns, method)
     if "values" in needs:
         yield "credit_model", own
         yield "values", own

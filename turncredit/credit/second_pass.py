@@ -1,0 +1,50 @@
+"""The log-probabilities of recorded responses: as they were sampled, and as a second pass over the turns has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from turncredit.errors import UserError
+from turncredit.turns import SideTable, Turns
+
+
+def sums_of(column: pa.ChunkedArray) -> np.ndarray:
+    """The sum (N) of each row's list, in float64."""
+    lists = column.combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks)
+    length_N = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    row_L = np.repeat(np.arange(len(lists)), length_N)
+    sum_N: np.ndarray = np.bincount(row_L, pc.list_flatten(lists).to_numpy(zero_copy_only=False), len(lists))
+    return sum_N
+
+
+def sampled_N(turns: Turns, method: str) -> np.ndarray:
+    """log pi_old(a_t | s_t): the sum (N) over the response's tokens, as the policy that sampled recorded it."""
+    where = f"{turns.where}: {method} needs the column 'response_logprobs'"
+    if not turns.has("response_logprobs"):
+        raise UserError(f"{where}, which the table does not have")
+    column = turns.table.column("response_logprobs")
+    if column.null_count:
+        raise UserError(f"{where}, which has {column.null_count} null values")
+    sum_N = sums_of(column)[turns.order_N]
+    bad = np.flatnonzero(~np.isfinite(sum_N))
+    if len(bad):
+        raise UserError(f"{where}, which is {sum_N[bad[0]]} at {turns.row_name(int(bad[0]))}")
+    return sum_N
+
+
+def second_pass(turns: Turns, method: str) -> SideTable:
+    """The side table `logprobs`. Raises UserError where it was not given."""
+    if "logprobs" not in turns.side:
+        raise UserError(
+            f"{method} needs the side table 'logprobs' with the columns 'tokens' and 'logprob'; give it with --logprobs"
+        )
+    return turns.side["logprobs"]
+
+
+def log_ratio_N(turns: Turns, method: str) -> np.ndarray:
+    """log pi_reader(a_t | s_t) - log pi_old(a_t | s_t) (N), summed over the response's tokens."""
+    return second_pass(turns, method).numbers("logprob", method) - sampled_N(turns, method)
