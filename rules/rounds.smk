@@ -29,6 +29,9 @@ def outputs_of_block(method, block):
                 continue
             keys = {**at.keys, "method": "{method}", "seed": "{seed}"}
             keys["policy"] = "{method}" if at.policy == method else at.policy
+            keys["reader"] = at.reader.replace(
+                f"{layout.IMPLICIT}{method}", layout.IMPLICIT + "{method}"
+            )
             path = PLAN.layout.path(kind, keys)
             patterns.append(update(directory(path) if folder else path))
     return patterns
@@ -126,6 +129,7 @@ if ALIKE:
         "rollout",
         "label",
         "hiddens",
+        "implicit_model",
         "logprobs",
         "credit_model",
         "values",

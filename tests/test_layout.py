@@ -36,7 +36,7 @@ keys = st.fixed_dictionaries(
         "ask": st.sampled_from(["role", "progress", "score"]),
         "read": st.sampled_from(["sft", "current"]),
         "point": st.sampled_from(["observation", "action"]),
-        "reader": st.sampled_from(["sft", "hindsight"]),
+        "reader": st.sampled_from(["sft", "hindsight", "implicit-istar"]),
     }
 )
 

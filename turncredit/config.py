@@ -293,9 +293,9 @@ class ResourceConfig(_Closed):
 
 #: What `resources` may name: the stages, and `rounds`, a job of several of them (granularity round and run).
 Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "logprobs", "credit_model", "values", "credit",
-    "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report",
-    "rounds",
+    "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "implicit_model", "logprobs", "credit_model",
+    "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants",
+    "invariants", "pages", "report", "rounds",
 ]  # fmt: skip
 
 

@@ -33,6 +33,8 @@ RUN = RUNS + "/round{round}"
 
 SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
+#: The reader of a second pass that is a method's implicit reward model: this, then the method's name.
+IMPLICIT = "implicit-"
 #: What a key may be, as regular expressions.
 KEYS: dict[str, str] = {
     "policy": rf"{SFT}-{SAMPLING}|{_NAME}",
@@ -44,7 +46,7 @@ KEYS: dict[str, str] = {
     "ask": "role|progress|score",
     "read": "sft|current",
     "point": "observation|action",
-    "reader": "sft|hindsight",
+    "reader": rf"sft|hindsight|{IMPLICIT}{_NAME}",
 }
 
 
@@ -87,6 +89,7 @@ ARTIFACTS: dict[str, Artifact] = {
         Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
         Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
         Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
+        Artifact("implicit", f"{ROLLOUTS}/implicit/{{method}}", folder=True),
         Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True),
         Artifact("values", f"{ROLLOUTS}/values/{{method}}.parquet", "values"),
         Artifact("credits", f"{ROLLOUTS}/credits/{{method}}.parquet", "credits"),
@@ -116,6 +119,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "label": (ROLLOUTS, "label-{judge}-{ask}"),
     "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
     "logprobs": (ROLLOUTS, "logprobs-{reader}"),
+    "implicit_model": (ROLLOUTS, "implicit-{method}"),
     "credit_model": (ROLLOUTS, "model-{method}"),
     "values": (ROLLOUTS, "values-{method}"),
     "credit": (ROLLOUTS, "credit-{method}"),

@@ -450,6 +450,20 @@ def hcapo(rows: Rows, *, smoothing=0.0, position=False) -> list[float]:
     return out
 
 
+def istar(rows: Rows, *, first_turn=False) -> list[float]:
+    reward = [0.05 * log_ratio(row) for row in rows]
+    out = []
+    for place, (base, (_, peers)) in enumerate(zip(rloo(rows), own_and_peers(rows), strict=True)):
+        if first_turn:
+            others = [reward[places[0]] for places in peers]
+            second = len(others) / (len(others) - 1) * (reward[place] - mean(others)) if len(others) > 1 else 0.0
+        else:
+            others = [reward[p] for places in peers for p in places if p != place]
+            second = reward[place] - mean(others) if others else 0.0
+        out.append(base + second)
+    return out
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -481,6 +495,7 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "mgr_no_critic": mgr_reward,
     "turn_value": turn_value,
     "progress_advantage": progress_advantage,
+    "istar": istar,
     "hcapo": hcapo,
     "hcapo_smooth": partial(hcapo, smoothing=0.5),
     "hipif": hipif,

@@ -110,6 +110,7 @@ CONTAINED = [
     ("value_baseline", {"lam": 0, "normaliser": None}),
     ("progress_advantage", {"alpha": 1}),
     ("hcapo", {"omega": 0}),
+    ("istar", {"omega": 0, "estimator": "flat_grpo"}),
     ("gigpo", {"omega": 0}),
     ("scpo", {"omega": 0}),
     ("hipif", {"penalty": 0, "weighting": "rollout"}),

@@ -42,3 +42,19 @@ def test_gigpo_with_the_invalid_penalty_agrees_under_all_conventions(norm: str, 
         made, norm=norm, weighting=weighting, singleton=singleton, step_bonus=bonus, score_bonus=bonus
     )
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("name", "params", "form"),
+    [
+        ("hcapo", {"turn_norm": "position"}, {"position": True}),
+        ("hcapo", {"turn_norm": "position", "smoothing": 0.3}, {"position": True, "smoothing": 0.3}),
+        ("istar", {"baseline": "first_turn"}, {"first_turn": True}),
+    ],
+)
+def test_other_readings_of_a_paper_agree_with_their_row_by_row_forms(name: str, params: dict, form: dict, seed: int):
+    made = synthetic.rows(groups=5, size=4, turns=12, seed=seed)
+    table, side = synthetic.tables(made)
+    got = compute(table, resolve({"base": name, "params": params}), side)["advantage"].to_numpy()
+    np.testing.assert_allclose(got, reference.METHODS[name](made, **form), rtol=1e-9, atol=1e-9)

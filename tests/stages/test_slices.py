@@ -21,7 +21,7 @@ from turncredit.layout import SFT
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
 
-METHODS = ("mine", "flat_grpo", "has_judge", "hcapo")
+METHODS = ("mine", "flat_grpo", "has_judge", "hcapo", "istar")
 MINE = {
     "base": "has_turnrd",
     "params": {"alpha": 0.5},
@@ -53,7 +53,7 @@ CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
 COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
 GRADIENT = {"update", "gradients"}
 LABELS = {"label", *INVARIANTS}
-READING = {"hiddens", "logprobs"}
+READING = {"hiddens", "logprobs", "implicit_model"}
 NOTHING: set[str] = set()
 
 #: the start of a key -> the stages whose slice holds it; the longest start counts
@@ -89,6 +89,7 @@ READ_BY: dict[str, set[str]] = {
     "update": {"update"},
     "update.minibatch": {*GRADIENT, "invariants"},
     "update.epochs": {"update", "invariants"},
+    "update.lr": {"update", "implicit_model"},  # the implicit reward model's is twice the policy's
     "update.kl": GRADIENT,
     "update.kl_coefficient": {"update"},
     "update.kl_target": {"update"},
@@ -210,7 +211,8 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         "rollout": turns,
         "label": [plan.labels_at(at, "has_judge") for at in turns],
         "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
-        "logprobs": [plan.logprobs_at(at, "hcapo") for at in turns],
+        "implicit_model": [At(policy="istar", seed=0, round=2, method="istar")],
+        "logprobs": [plan.logprobs_at(at, name) for at in turns for name in ("hcapo", "istar")],
         "credit_model": of_mine,
         "values": of_mine,
         "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],

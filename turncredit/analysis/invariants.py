@@ -40,7 +40,7 @@ from turncredit.credit.configured import ask_of
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask, JudgeConfig, judge_name, labels_name
 from turncredit.judges.label import prompt_hashes
-from turncredit.layout import policy_id
+from turncredit.layout import IMPLICIT, policy_id
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
 from turncredit.turns import Turns
@@ -158,10 +158,11 @@ class Round:
         """The turns with the side tables that the method reads; None where one is not there."""
         labels = labels_name(self.settings.judge, ask_of(self.method(name)))
         reader = self.method(name).reader
+        reader_file = f"{IMPLICIT}{name}" if reader == "implicit" else reader
         there = {
             "values": self.files.values.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
-            "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader), None),
+            "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader_file), None),
         }
         side = {need: there[need] for need in self.method(name).needs}
         read = {need: tables.read(path, need) for need, path in side.items() if path is not None}

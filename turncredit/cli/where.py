@@ -24,7 +24,10 @@ CONFIG = Path("config.yaml")
 #: stage by artifact
 MADE_BY = {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
 #: Keys with few values, which identify the key that a word is for.
-CHOICES = {key: KEYS[key].split("|") for key in ("split", "ask", "read", "point", "reader")}
+CHOICES = {
+    key: [word for word in KEYS[key].split("|") if word.isalpha()]
+    for key in ("split", "ask", "read", "point", "reader")
+}
 STAGE_NAMES = {**MADE_BY, **{stage: stage for stage in STAGES}}
 
 
@@ -83,6 +86,8 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
         plan.method(method)
         if stage in ("credit_model", "values") and not plan.learns(method):
             raise UserError(f"{stage}: the method '{method}' has no learned credit model")
+        if stage == "implicit_model" and plan.method(method).reader != "implicit":
+            raise UserError(f"{stage}: the method '{method}' has no implicit reward model")
     known |= {"seed": seed, "round": round}
     if "policy" in wanted:
         if policy is None and not method and round > 1:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from turncredit.config import Experiment, from_mapping
 from turncredit.errors import UserError
-from turncredit.layout import SFT, Layout, artifact, of_sft, refuse_old, sampled_by
+from turncredit.layout import IMPLICIT, SFT, Layout, artifact, of_sft, refuse_old, sampled_by
 
 #: Who pays for what is no run's: shared by all runs; ground truth and what is measured against it, which no run needs.
 SHARED, AUDIT = "shared", "audit"
@@ -102,6 +102,8 @@ def paid_by(stage: str, keys: Mapping[str, str | int], rounds: Collection[RunRou
     if stage in AUDIT_STAGES:
         return AUDIT
     method, policy = keys.get("method"), keys.get("policy")
+    if str(keys.get("reader", "")).startswith(IMPLICIT):
+        method = str(keys["reader"]).removeprefix(IMPLICIT)
     if method is None:
         return SHARED if policy is None or of_sft(str(policy)) else str(policy)
     if policy is None:

@@ -8,6 +8,7 @@ from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings
 from turncredit.errors import UserError
 from turncredit.judges.rule import knows
+from turncredit.stages import implicit_model
 from turncredit.stages.capabilities import check_capabilities, credited
 
 
@@ -17,7 +18,10 @@ def check(experiment: Experiment) -> None:
     settings = validated(environment.Settings, experiment.env.settings, "env.settings")
     _check_agent(experiment)
     for name, entry in experiment.define.items():
-        if "values" in configured_method(experiment, name).needs or entry.model:
+        method = configured_method(experiment, name)
+        if method.reader == "implicit":
+            implicit_model.settings(experiment, name)
+        elif "values" in method.needs or entry.model:
             credit_model(experiment, name)
     check_capabilities(experiment, environment)
     for name in credited(experiment):

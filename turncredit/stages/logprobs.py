@@ -1,7 +1,8 @@
 """Stage `logprobs`: a second pass over a round's turns, for methods that ask a policy about each response once more.
 
 Who reads is the key `reader`: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts that say
-how the rollout ended. Log-probabilities are at the temperature that the turns were sampled at, like the recorded ones.
+how the rollout ended; `implicit-<method>`, the method's implicit reward model. Log-probabilities are at the temperature
+that the turns were sampled at, like the recorded ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from turncredit.config import AgentConfig
 from turncredit.errors import UserError
-from turncredit.layout import SFT
+from turncredit.layout import IMPLICIT, SFT, round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -53,7 +54,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
         return {**turns, "policy": plan.sampler(at), **plan.plugin_files}
     if at.round == 1:
         return turns
-    return {**turns, "policy": plan.layout.path("sft_policy")}
+    if at.reader == SFT:
+        return {**turns, "policy": plan.layout.path("sft_policy")}
+    return {**turns, "policy": plan.layout.path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))}
 
 
 OUTPUTS = {"logprobs": "logprobs"}
@@ -100,7 +103,9 @@ def run(job: Job) -> dict[str, float]:
             temperature=only_value(turns, "temperature", where, "a second pass"),
             tokens_per_pass=config.tokens_per_pass,
         )
-    reader_N = turns.column("policy_id") if hindsight else pa.repeat(SFT, turns.num_rows)
+    at = job.at
+    reader = SFT if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
+    reader_N = turns.column("policy_id") if hindsight else pa.repeat(reader, turns.num_rows)
     job.write("logprobs", second_pass.table(turns, logprob_N, reader_N))
     ratio_N = logprob_N - sampled_N
     return {

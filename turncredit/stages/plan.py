@@ -18,15 +18,15 @@ from turncredit.credit.configured import ask_of, configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
-from turncredit.layout import METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
+from turncredit.layout import IMPLICIT, METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
 from turncredit.stages.capabilities import measures
 from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
 STAGES = (
-    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "logprobs", "credit_model", "values",
-    "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages", "invariants",
-    "report", "track",
+    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "implicit_model", "logprobs",
+    "credit_model", "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks",
+    "rollout_invariants", "pages", "invariants", "report", "track",
 )  # fmt: skip
 
 #: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
@@ -106,7 +106,10 @@ class Plan:
 
     def logprobs_at(self, at: At, name: str) -> At:
         """The keys of the second pass, over the turns of `at`, that the method `name` reads."""
-        return At(policy=at.policy, seed=at.seed, round=at.round, reader=self.method(name).reader or "")
+        reader = self.method(name).reader or ""
+        # Each such method has a model of its own.
+        reader = f"{IMPLICIT}{name}" if reader == "implicit" else reader
+        return At(policy=at.policy, seed=at.seed, round=at.round, reader=reader)
 
     # Policies -----------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,10 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
-STAGES = ("rollout", "label", "hiddens", "logprobs", "credit_model", "values", "credit", "update", "eval", "invariants")
+STAGES = (
+    "rollout", "label", "hiddens", "implicit_model", "logprobs", "credit_model", "values", "credit", "update",
+    "eval", "invariants",
+)  # fmt: skip
 
 Step = tuple[str, At]
 
@@ -42,8 +45,11 @@ def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[S
             yield "label", plan.labels_at(turns, method)
         if "values" in needs:
             yield "hiddens", plan.hiddens_at(turns, method)
-        if "logprobs" in needs:
-            yield "logprobs", plan.logprobs_at(turns, method)
+    own_reader = plan.method(method).reader == "implicit"
+    if own_reader and round > 1:
+        yield "implicit_model", own
+    if "logprobs" in needs and (own_reader or round > 1):
+        yield "logprobs", plan.logprobs_at(turns, method)
     if "values" in needs:
         yield "credit_model", own
         yield "values", own
@@ -87,7 +93,8 @@ def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
     """The policies of these rounds that are deleted when the next round is done (`keep_policies: last`).
 
-    Each with the next round's log of updates: where that is there and the policy is not, it was deleted.
+    Each with the next round's log of updates: where that is there and the policy is not, it was deleted. The same for
+    a method's implicit reward models, with what the next round's one said.
 
     Kept are the block's last one, which the next job reads, and those that sampled the audited rounds.
     """
@@ -96,12 +103,22 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
     audited = {round - 1 for _, round in plan.experiment.audited()} if plan.experiment.audit.run == method else set()
     passing = [round for round in rounds if round != rounds[-1] and round not in audited]
     path = plan.layout.path
-    return {
+    after = {
         path("policy", method=method, seed=seed, round=round): path(
             "updates", method=method, seed=seed, round=round + 1
         )
         for round in passing
     }
+    if plan.method(method).reader == "implicit":
+        for round in rounds[:-1]:
+            said = plan.logprobs_at(plan.turns_at(method, seed, round + 1), method)
+            after[_implicit(plan, method, seed, round)] = path("logprobs", said.keys)
+    return after
+
+
+def _implicit(plan: Plan, method: str, seed: int, round: int) -> str:
+    """The implicit reward model of a run's round."""
+    return plan.layout.path("implicit", plan.turns_at(method, seed, round).keys, method=method)
 
 
 def run(snakemake: Any) -> None:
@@ -126,9 +143,9 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
             if not job.is_made(deleted=_gone(passing)) or not os.path.exists(plan.metrics(stage, at)):
                 _run_stage(plan, job)
         if number:
-            before = plan.policy_before(method, seed, round)
-            if before in passing:
-                shutil.rmtree(before, ignore_errors=True)
+            for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
+                if before in passing:
+                    shutil.rmtree(before, ignore_errors=True)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
         store.forget([*games, policy, plan.layout.path("sft_policy")])
 

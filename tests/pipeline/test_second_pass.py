@@ -1,0 +1,81 @@
+"""Methods that read turns a second time in the graph: what is shared, what is made; and once for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import tiny
+from tests.pipeline.test_dag import TINY, counts
+from turncredit import tables
+
+METHODS = ("progress_advantage", "hcapo", "istar")
+LISTED = f"methods=[{', '.join(METHODS)}]"
+
+
+def test_without_such_a_method_there_is_no_second_pass(snakemake):
+    assert not {"logprobs", "implicit_model"} & set(counts(snakemake("-n", *TINY)))
+
+
+def test_what_is_read_in_round_1_is_shared_and_a_method_has_one_pass_a_round(snakemake):
+    jobs = counts(snakemake("-n", *TINY, "--config", "methods=[hcapo, hcapo_smooth, istar]"))
+    assert jobs["logprobs"] == 1 + 2 + 2  # hindsight in round 1, and in round 2 of both; istar's in both rounds
+    assert jobs["implicit_model"] == 1
+
+
+@pytest.mark.parametrize("granularity", ["round", "run"])
+def test_jobs_of_several_stages_are_planned_with_an_audit_of_such_a_run(snakemake, granularity):
+    audit = "audit={run: istar, rounds: [1, 2], methods: [istar, hcapo]}"
+    run = snakemake("-n", *TINY, "--config", LISTED, f"granularity={granularity}", audit)
+    jobs = counts(run)
+    assert jobs["logprobs"] == 2 + 1  # round 1: the SFT policy's and hindsight; round 2 of istar's run: hindsight
+    assert "implicit_model" not in jobs
+
+
+def test_an_agent_that_cannot_look_back_is_refused_before_any_job(snakemake):
+    own = f"agent={{name: {tiny.ROOT}/examples/own_agent.py, settings: {{}}}}"
+    run = snakemake("-n", *TINY, "--config", "methods=[hcapo]", own)
+    assert run.returncode == 2
+    assert "config: methods: 'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in run.stderr
+
+
+@pytest.fixture(scope="module")
+def read_again(pipeline, tmp_path_factory) -> Path:
+    """Two rounds of each method with their invariants; istar's and progress_advantage's credit on hcapo's round 2."""
+    folder = pipeline.link(tmp_path_factory.mktemp("second"))
+    whole = [tiny.LAYOUT.path("invariants", method=method, seed=0) for method in METHODS]
+    others = [tiny.LAYOUT.path("credits", policy="hcapo", seed=0, round=2, method=name) for name in METHODS]
+    run = pipeline.run(folder, "--cores", "2", *TINY, "--config", LISTED, "--", *whole, *others)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_its_rounds_run_and_every_invariant_holds(read_again, method):
+    found = tables.read(read_again / tiny.LAYOUT.path("invariants", method=method, seed=0), "invariants").to_pylist()
+    assert [row for row in found if not row["holds"]] == []
+    assert {row["round"] for row in found if row["name"] == "reproduced"} == {1, 2}
+    assert {row["round"] for row in found if row["name"] == "same_keys"} == {1, 2}
+
+
+def test_from_round_2_on_the_second_pass_has_something_to_say(read_again):
+    readers = {"progress_advantage": "sft", "hcapo": "hindsight", "istar": "implicit-istar"}
+    for method, reader in readers.items():
+        measured = tiny.measured(read_again, "logprobs", method, round=2, reader=reader)
+        assert measured["log_ratio_rms"] > 1e-4, method
+        assert measured["tokens"] > 0
+    assert tiny.measured(read_again, "implicit_model", "istar", round=2)["pairs"] > 0
+
+
+def test_a_methods_credit_on_another_runs_turns_has_a_model_of_that_runs_rollouts(read_again):
+    inputs = tiny.job_inputs(read_again, "implicit_model", "istar", round=2, policy="hcapo")
+    assert inputs["turns"] == tiny.path("turns")
+    credits = [
+        tables.read(read_again / tiny.LAYOUT.path("credits", policy="hcapo", seed=0, round=2, method=name), "credits")
+        for name in METHODS
+    ]
+    advantages = [table.column("advantage").to_numpy() for table in credits]
+    assert all(np.isfinite(one).all() for one in advantages)
+    assert len({one.tobytes() for one in advantages}) == len(METHODS)

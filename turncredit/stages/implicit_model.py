@@ -1,0 +1,104 @@
+"""Stage `implicit_model`: the implicit reward model of a round, trained on the rounds before it.
+
+Like other learned models it needs nothing of its own round. In round 1 it is the SFT policy, and there is no job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from turncredit.config import Experiment, validated
+from turncredit.errors import UserError
+from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.plan import Plan
+
+
+class Settings(BaseModel):
+    """`define.<method>.model` of a method with an implicit reward model. Defaults as in iStar's code."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    lr: float | None = Field(None, gt=0, description="null: twice the policy's (the source: 1e-6 and 5e-7)")
+    steps: int = Field(1, ge=1, description="optimiser steps a round, each on all pairs of the round before")
+
+
+class Config(Slice):
+    """How the model is trained and loaded."""
+
+    beta: float
+    lr: float
+    steps: int
+    dtype: str
+    tokens_per_pass: int
+
+
+def settings(experiment: Experiment, method: str) -> Settings:
+    """The settings of the method's implicit reward model. Raises UserError for an unknown or impossible one."""
+    entry = experiment.define.get(method)
+    return validated(Settings, entry.model if entry else {}, f"define.{method}.model")
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The model's settings; beta is the one of the method's rewards."""
+    whole, method = plan.experiment, plan.method(at.method)
+    part = next((part for part in method.parts if part.reader == "implicit"), None)
+    if part is None:
+        raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
+    wanted = settings(whole, at.method)
+    return Config(
+        beta=part.settable()["beta"],
+        lr=wanted.lr or 2 * whole.section_for(at.method, "update").lr,
+        steps=wanted.steps,
+        dtype=whole.policy.dtype,
+        tokens_per_pass=whole.update.tokens_per_pass,
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The turns of the round before, and its model: in round 2 the SFT policy. Raises UserError in round 1."""
+    before = plan.round_before(at)
+    if before is None:
+        raise UserError(
+            "implicit_model: in round 1 it is the SFT policy, which no job of this stage makes; see round 2"
+        )
+    path = plan.layout.path
+    return {
+        "turns": path("turns", before.keys),
+        "policy": path("sft_policy") if at.round == 2 else path("implicit", before.keys),
+    }
+
+
+OUTPUTS = {"implicit": "implicit"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the model's folder, a policy's with the optimiser's moments; returns metrics of the training."""
+    from safetensors.torch import load_file, save_file
+
+    from turncredit.policy import models
+    from turncredit.training import implicit
+    from turncredit.training.update import MOMENTS_FILE
+
+    config: Config = job.config
+    before = job.policy("policy")
+    kept = before.folder / MOMENTS_FILE
+    model = before.model(trainable=True)
+    moments, metrics = implicit.train(
+        model,
+        job.table("turns", columns=implicit.COLUMNS),
+        beta=config.beta,
+        lr=config.lr,
+        steps=config.steps,
+        tokens_per_pass=config.tokens_per_pass,
+        moments=load_file(kept) if kept.exists() else {},
+        where=job.path("turns"),
+    )
+    after = Path(job.output["implicit"])
+    with job.folder("implicit") as folder:
+        models.save_model(model, folder, base=before.folder, final=after)
+        if moments:
+            save_file(moments, folder / MOMENTS_FILE)
+    # The model that was opened has other weights now: whoever asks for the one before reads it from its folder.
+    job.store.put_policy(job.output["implicit"], before.trained_into(after))
+    return metrics
