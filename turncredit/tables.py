@@ -113,8 +113,8 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # One row per turn: what the policy's hidden state was after it had read the observation.
     "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
-    # turns, at the temperature that they were sampled at, and the policy that read it.
-    "logprobs": (1, pa.schema([*_key_fields, *_fields(tokens=_i32, logprob=_f64, policy_id=_s)]), False),
+    # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled.
+    "logprobs": (1, pa.schema([*_key_fields, *_fields(tokens=_i32, logprob=_f64, sampled=_f64, policy_id=_s)]), False),
     # One row per turn: what a learned credit model made of the hidden states. Its outputs are further columns.
     "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),
     # One row per turn of a demonstration, as text; `imitate` is false where the action was noise.

@@ -426,7 +426,7 @@ def hipif_gigpo(rows: Rows) -> list[float]:
 
 def log_ratio(row: dict) -> float:
     """How much more likely the second pass has the response."""
-    return row["logprob"] - sum(row["response_logprobs"])
+    return row["logprob"] - row["sampled"]
 
 
 def progress_advantage(rows: Rows) -> list[float]:

@@ -61,6 +61,7 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                 )
                 row = out[-1]
                 row["tokens"] = len(row["response_logprobs"])
+                row["sampled"] = sum(row["response_logprobs"])
                 row["logprob"] = sum(row["response_logprobs"]) + float(again.normal())
                 seen = answer
     return out
@@ -70,6 +71,6 @@ def tables(made: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
     """The turns, and the side tables `labels`, `values` and `logprobs`."""
     table = pa.Table.from_pylist(made)
     keys = ["group_id", "rollout_id", "turn"]
-    columns = {"labels": ["role", "score"], "values": ["value"], "logprobs": ["tokens", "logprob"]}
+    columns = {"labels": ["role", "score"], "values": ["value"], "logprobs": ["tokens", "logprob", "sampled"]}
     side = {name: table.select([*keys, *its]) for name, its in columns.items()}
     return table.drop_columns([name for its in columns.values() for name in its]), side

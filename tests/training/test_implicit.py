@@ -120,7 +120,8 @@ def test_the_stage_makes_a_policy_of_its_own_and_leaves_the_sft_policy_alone(wor
     assert all(torch.equal(sft[name], again[name]) for name in sft)
     assert any(not torch.equal(made[name], sft[name]) for name in made)
     read = world.job("logprobs", replace(SECOND, method="", reader="implicit-istar"), tmp_path / "read")
-    read.input |= {"turns": str(world.path("turns")), "policy": job.output["implicit"]}
+    sft_folder = str(world.path("sft_policy"))
+    read.input |= {"turns": str(world.path("turns")), "policy": job.output["implicit"], "sampler": sft_folder}
     assert load("logprobs").run(read)["log_ratio_rms"] > 1e-3
     table = tables.read(read.output["logprobs"], "logprobs")
     assert set(table.column("policy_id").to_pylist()) == {"implicit-istar/seed0/round02"}

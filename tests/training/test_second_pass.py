@@ -16,7 +16,7 @@ from turncredit.credit.second_pass import sums_of
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.stages import checks
-from turncredit.stages.job import Store
+from turncredit.stages.job import At, Store
 from turncredit.stages.plan import Plan, load
 from turncredit.training import second_pass, update
 
@@ -109,6 +109,16 @@ def test_in_round_1_the_sft_policy_says_what_is_recorded_and_progress_advantage_
     flat = compute(turns, Plan(tiny.experiment()).method("flat_grpo"))
     assert not credit.column("credit").to_numpy().any()
     assert np.array_equal(credit.column("advantage").to_numpy(), 0.5 * flat.column("advantage").to_numpy())
+
+
+def test_a_policy_that_has_not_moved_differs_from_the_sft_policy_by_exactly_nothing(world, tmp_path):
+    """Not by rounding noise, which a division by a deviation, or the scaling of advantages, would blow up."""
+    at, sft = At(policy="flat_grpo", seed=0, round=2, reader="sft"), world.path("sft_policy")
+    ran = world.run("logprobs", at, tmp_path, turns=world.path("turns"), policy=sft, sampler=sft)
+    table = tables.read(ran.output["logprobs"], "logprobs")
+    assert ran.metrics["log_ratio_rms"] == 0
+    recorded_N = sums_of(tables.read(world.path("turns"), "turns").column("response_logprobs"))
+    assert table.column("sampled").to_numpy() == pytest.approx(recorded_N, abs=2e-4)
 
 
 def test_what_is_read_in_hindsight_never_reaches_the_turns_that_the_policy_trains_on(world, sampled, tmp_path):

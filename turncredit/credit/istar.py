@@ -48,7 +48,7 @@ def istar(
     }
 
 
-ISTAR = Part("istar", istar, "turn_term", reads=("response_logprobs",), reader="implicit")
+ISTAR = Part("istar", istar, "turn_term", reader="implicit")
 
 PARTS = (ISTAR,)
 METHODS = (Method("istar", "RLOO plus rewards of an implicit reward model", RLOO, turn_term=ISTAR),)

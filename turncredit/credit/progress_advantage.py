@@ -40,9 +40,7 @@ def progress_advantage(
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 
-PROGRESS_ADVANTAGE = Part(
-    "progress_advantage", progress_advantage, "turn_term", reads=("response_logprobs",), reader="sft"
-)
+PROGRESS_ADVANTAGE = Part("progress_advantage", progress_advantage, "turn_term", reader="sft")
 
 PARTS = (PROGRESS_ADVANTAGE,)
 METHODS = (

@@ -1,4 +1,4 @@
-"""The log-probabilities of recorded responses: as they were sampled, and as a second pass over the turns has them."""
+"""The side table `logprobs`: how likely recorded responses are in a second pass over the turns."""
 
 from __future__ import annotations
 
@@ -21,30 +21,17 @@ def sums_of(column: pa.ChunkedArray) -> np.ndarray:
     return sum_N
 
 
-def sampled_N(turns: Turns, method: str) -> np.ndarray:
-    """log pi_old(a_t | s_t): the sum (N) over the response's tokens, as the policy that sampled recorded it."""
-    where = f"{turns.where}: {method} needs the column 'response_logprobs'"
-    if not turns.has("response_logprobs"):
-        raise UserError(f"{where}, which the table does not have")
-    column = turns.table.column("response_logprobs")
-    if column.null_count:
-        raise UserError(f"{where}, which has {column.null_count} null values")
-    sum_N = sums_of(column)[turns.order_N]
-    bad = np.flatnonzero(~np.isfinite(sum_N))
-    if len(bad):
-        raise UserError(f"{where}, which is {sum_N[bad[0]]} at {turns.row_name(int(bad[0]))}")
-    return sum_N
-
-
 def second_pass(turns: Turns, method: str) -> SideTable:
     """The side table `logprobs`. Raises UserError where it was not given."""
     if "logprobs" not in turns.side:
         raise UserError(
-            f"{method} needs the side table 'logprobs' with the columns 'tokens' and 'logprob'; give it with --logprobs"
+            f"{method} needs the side table 'logprobs' with the columns 'tokens', 'logprob' and 'sampled'; give it "
+            "with --logprobs"
         )
     return turns.side["logprobs"]
 
 
 def log_ratio_N(turns: Turns, method: str) -> np.ndarray:
     """log pi_reader(a_t | s_t) - log pi_old(a_t | s_t) (N), summed over the response's tokens."""
-    return second_pass(turns, method).numbers("logprob", method) - sampled_N(turns, method)
+    table = second_pass(turns, method)
+    return table.numbers("logprob", method) - table.numbers("sampled", method)

@@ -7,11 +7,14 @@ that the turns were sampled at, like the recorded ones.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from turncredit import agents
+from turncredit.agents import Prompt
 from turncredit.config import AgentConfig
 from turncredit.errors import UserError
 from turncredit.layout import IMPLICIT, SFT, round_name
@@ -45,68 +48,51 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The turns and the policy that reads them.
+    """The turns, the policy that reads them, and the one that sampled, with which it is compared.
 
-    No policy where it is the one that sampled, with the same prompts: what it has to say is recorded in the turns.
+    No policy where the reader is the one that sampled, with the same prompts: what it has to say is recorded.
     """
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
     if at.reader == "hindsight":
         return {**turns, "policy": plan.sampler(at), **plan.plugin_files}
     if at.round == 1:
         return turns
-    if at.reader == SFT:
-        return {**turns, "policy": plan.layout.path("sft_policy")}
-    return {**turns, "policy": plan.layout.path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))}
+    path = plan.layout.path
+    sft = at.reader == SFT
+    reader = path("sft_policy") if sft else path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))
+    return {**turns, "policy": reader, "sampler": plan.sampler(at)}
 
 
 OUTPUTS = {"logprobs": "logprobs"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the log-probabilities; returns how many tokens were read for them, and how they differ from the recorded.
+    """Write the log-probabilities; returns how many tokens were read for them, and how the two policies' differ.
 
+    The policy that sampled is read in the same way as the reader it is compared with: equal policies then have a
+    log-ratio of exactly 0, whatever sampled the turns, and not rounding noise. In hindsight what it recorded is enough.
     `log_ratio` is the mean over turns of log pi_reader - log pi_old, `log_ratio_rms` its root mean square.
     """
-    from turncredit import agents, envs
     from turncredit.credit.second_pass import sums_of
     from turncredit.training import second_pass
-    from turncredit.turns import only_value
 
-    config: Config = job.config
-    hindsight, where = job.at.reader == "hindsight", job.path("turns")
+    at, where = job.at, job.path("turns")
+    hindsight = at.reader == "hindsight"
     turns = job.table("turns", columns=second_pass.HINDSIGHT_COLUMNS if hindsight else second_pass.COLUMNS)
-    sampled_N = sums_of(turns.column("response_logprobs"))
+    sampled_N = logprob_N = sums_of(turns.column("response_logprobs"))
     read = 0
-    if "policy" not in job.input:
-        logprob_N = sampled_N
-    else:
-        policy = job.policy("policy")
-        if not Path(policy.folder).is_dir():
-            raise UserError(
-                f"{policy.folder}: the policy for a second pass is not there any more (keep_policies: last deletes "
-                "it); set keep_policies to all, and make it again"
-            )
-        prompts_N = None
-        if hindsight:
-            assert config.agent is not None
-            assert config.env is not None
-            spec = agents.load(config.agent.name)
-            words = envs.load(config.env).words
-            new_agent = agents.agent_factory(spec, policy.tokenizer, config.agent.settings, words)
-            prompts_N = second_pass.hindsight_prompts(turns, spec, new_agent, where)
-        sequences = second_pass.contexts(turns, where, prompts_N)
+    if "policy" in job.input:
+        sequences = second_pass.contexts(turns, where, _prompts(job, turns) if hindsight else None)
         read = sum(len(sequence.ids) for sequence in sequences)
-        logprob_N = second_pass.logprobs_N(
-            policy.model().eval(),
-            sequences,
-            turns.num_rows,
-            temperature=only_value(turns, "temperature", where, "a second pass"),
-            tokens_per_pass=config.tokens_per_pass,
-        )
-    at = job.at
+        if not hindsight:
+            sampled_N = _read(job, "sampler", turns, sequences)
+            read *= 2
+        logprob_N = _read(job, "policy", turns, sequences)
+        if not hindsight:  # the one that sampled is trained next, and need not have this one beside it in memory
+            job.policy("policy").release()
     reader = SFT if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
     reader_N = turns.column("policy_id") if hindsight else pa.repeat(reader, turns.num_rows)
-    job.write("logprobs", second_pass.table(turns, logprob_N, reader_N))
+    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N))
     ratio_N = logprob_N - sampled_N
     return {
         "turns": float(turns.num_rows),
@@ -114,3 +100,42 @@ def run(job: Job) -> dict[str, float]:
         "log_ratio": float(np.mean(ratio_N)),
         "log_ratio_rms": float(np.sqrt(np.mean(ratio_N**2))),
     }
+
+
+def _prompts(job: Job, turns: pa.Table) -> list[Prompt]:
+    """The turns' prompts from an agent that knows how each rollout ended."""
+    from turncredit import envs
+    from turncredit.training.second_pass import hindsight_prompts
+
+    config: Config = job.config
+    assert config.agent is not None
+    assert config.env is not None
+    spec, words = agents.load(config.agent.name), envs.load(config.env).words
+    new_agent = agents.agent_factory(spec, _open(job, "policy").tokenizer, config.agent.settings, words)
+    return hindsight_prompts(turns, spec, new_agent, job.path("turns"))
+
+
+def _read(job: Job, name: str, turns: pa.Table, sequences: Sequence[Any]) -> np.ndarray:
+    """What the input policy `name` has to say of the turns (N)."""
+    from turncredit.training.second_pass import logprobs_N
+    from turncredit.turns import only_value
+
+    temperature = only_value(turns, "temperature", job.path("turns"), "a second pass")
+    return logprobs_N(
+        _open(job, name).model().eval(),
+        sequences,
+        turns.num_rows,
+        temperature=temperature,
+        tokens_per_pass=job.config.tokens_per_pass,
+    )
+
+
+def _open(job: Job, name: str) -> Any:
+    """The input policy `name`. Raises UserError where it was deleted."""
+    policy = job.policy(name)
+    if not policy.folder.is_dir():
+        raise UserError(
+            f"{policy.folder}: the policy for a second pass is not there any more (keep_policies: last deletes it); "
+            "set keep_policies to all, and make it again"
+        )
+    return policy

@@ -112,14 +112,16 @@ def hindsight_prompts(
     return prompts_N
 
 
-def table(turns: pa.Table, logprob_N: np.ndarray, reader_N: pa.ChunkedArray | pa.Array) -> pa.Table:
-    """A table `logprobs` of these turns; `reader_N` is the id of the policy that read each one."""
+def table(
+    turns: pa.Table, logprob_N: np.ndarray, sampled_N: np.ndarray, reader_N: pa.ChunkedArray | pa.Array
+) -> pa.Table:
+    """A table `logprobs` of these turns: by the policies with the ids `reader_N`, and by the one that sampled."""
     bad = np.flatnonzero(~np.isfinite(logprob_N))
     if len(bad):
         raise UserError(f"the log-probability of {_keys(turns, int(bad[0]))} is {logprob_N[bad[0]]}")
     tokens_N = pa.array([len(response) for response in list_column(turns, "response_ids")], pa.int32())
     keys = {key: turns.column(key) for key in tables.KEYS}
-    return pa.table({**keys, "tokens": tokens_N, "logprob": logprob_N, "policy_id": reader_N})
+    return pa.table({**keys, "tokens": tokens_N, "logprob": logprob_N, "sampled": sampled_N, "policy_id": reader_N})
 
 
 def _keys(turns: pa.Table, row: int) -> str:
