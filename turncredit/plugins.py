@@ -39,6 +39,15 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
         raise UserError(f"{kind} '{name}': {described(points[0])} cannot be imported: {_short(error)}") from error
 
 
+def own_file(name: str) -> tuple[Path, str] | None:
+    """The user's own file that `name` refers to, `path.py` or `path.py:attribute`, and the attribute ("" if not given).
+
+    None for any other name, that of a built-in or installed plug-in.
+    """
+    path, suffix, attribute = name.partition(".py")
+    return (Path(f"{path}.py"), attribute.removeprefix(":")) if suffix else None
+
+
 def from_file(kind: str, path: str | Path) -> ModuleType:
     """The module in a user's file, imported once per process. Raises UserError if the import fails."""
     path = Path(path)

@@ -234,6 +234,14 @@ def test_a_file_that_describes_no_agent_is_one_line_with_its_name(tmp_path, text
     assert "\n" not in str(caught.value)
 
 
+def test_a_file_may_declare_several_agents_by_name(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from turncredit.agents import AgentSpec\nSHORT = AgentSpec('short', make=None)\n")
+    assert agents.load(f"{path}:SHORT").name == "short"
+    with pytest.raises(UserError, match=r"mine\.py: has no LONG; declare it as LONG = AgentSpec"):
+        agents.load(f"{path}:LONG")
+
+
 def test_a_config_names_an_agent_and_its_settings():
     config = AgentConfig(name=FOLDING, settings={"every": 2})
     assert agents.load(config.name).Settings.model_validate(config.settings).every == 2

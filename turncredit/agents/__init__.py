@@ -148,16 +148,19 @@ def outcome_after_goal(goal: str, outcome: str) -> str:
 
 
 def load(name: str) -> AgentSpec:
-    """The agent called `name`: built-in, from an installed package, or `AGENT` in a file (`path.py`).
+    """The agent called `name`: built-in, from an installed package, or from a file (`path.py`, `path.py:NAME`).
 
-    Raises UserError for an unknown name, with the nearest, and for a description that can't work.
+    A file declares it as `AGENT`, or as NAME. Raises UserError for an unknown name, with the nearest, and for a
+    description that can't work.
     """
-    if not name.endswith(".py"):
+    own = plugins.own_file(name)
+    if own is None:
         return _checked(plugins.load("agent", GROUP, BUILT_IN, name), f"agent '{name}'")
-    module = plugins.from_file("an agent", name)
-    if not hasattr(module, "AGENT"):
-        raise UserError(f"{name}: has no AGENT; declare it as AGENT = AgentSpec(...)")
-    return _checked(module.AGENT, name)
+    path, attribute = own[0], own[1] or "AGENT"
+    module = plugins.from_file("an agent", path)
+    if not hasattr(module, attribute):
+        raise UserError(f"{path}: has no {attribute}; declare it as {attribute} = AgentSpec(...)")
+    return _checked(getattr(module, attribute), str(path))
 
 
 def agent_factory(spec: AgentSpec, encoder: Encoder, settings: Mapping[str, Any], words: Words) -> Callable[[], Agent]:

@@ -42,14 +42,14 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     resolved = resolve(experiment.definition(method), method)
     kind = kind_of(resolved)
     if kind is None:
-        raise UserError(f"define.{method}.model: this method has no learned credit model; remove `model`")
+        raise UserError(f"config: define.{method}.model: this method has no learned credit model; remove `model`")
     default = load_kind(kind).settings
     wanted = entry.model if entry else {}
     try:
         return kind, load_kind(kind).settings_from({**default.model_dump(), **wanted})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = f"define.{method}.model"
+        where = f"config: define.{method}.model"
         if first["type"] == "extra_forbidden":
             key = str(first["loc"][0])
             hint = nearest(key, type(default).model_fields)

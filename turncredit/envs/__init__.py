@@ -27,8 +27,8 @@ _FROM_FILES: dict[str, Environment] = {}
 
 def load(name: str) -> Environment:
     """The environment that a configuration calls `name`. Raises UserError where it is unknown or can't be played."""
-    if ".py" in name:
-        return _from_file(name)
+    if (own := plugins.own_file(name)) is not None:
+        return _from_file(*own)
     if name in builtin() and find(name).open_task is None:  # type: ignore[union-attr]
         known = ", ".join(playable())
         raise UserError(f"environment '{name}': only tables made elsewhere can be judged, none played; take {known}")
@@ -88,21 +88,14 @@ def entry_point_names() -> list[str]:
     return sorted(plugins.installed(GROUP))
 
 
-def environment_file(name: str) -> Path | None:
-    """The user's own file behind an environment's name in a configuration, if it is one."""
-    return Path(f"{name.partition('.py')[0]}.py") if ".py" in name else None
-
-
 @cache
 def _aliases() -> dict[str, str]:
     found = {name: find(name) for name in builtin()}
     return {alias: name for name, environment in found.items() if environment for alias in environment.aliases}
 
 
-def _from_file(name: str) -> Environment:
-    path = environment_file(name)
-    assert path is not None
-    attribute = name.partition(".py")[2].removeprefix(":") or "ENVIRONMENT"
+def _from_file(path: Path, attribute: str) -> Environment:
+    attribute = attribute or "ENVIRONMENT"
     environment = _checked(getattr(plugins.from_file("an environment", path), attribute, None), str(path), attribute)
     environment.check(str(path))
     if environment.name in builtin():

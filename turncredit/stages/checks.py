@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit import agents, envs, tables
 from turncredit.config import Experiment, validated
 from turncredit.credit.configured import configured_method
-from turncredit.credit_models.settings import ModelSettings, model_settings
+from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError
 from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
@@ -22,7 +22,7 @@ def check(experiment: Experiment) -> None:
         if method.reader == "implicit":
             implicit_model.settings(experiment, name)
         elif "values" in method.needs or entry.model:
-            credit_model(experiment, name)
+            model_settings(experiment, name)
     check_capabilities(experiment, environment)
     for name in credited(experiment):
         _check_columns(experiment, name)
@@ -34,14 +34,6 @@ def check(experiment: Experiment) -> None:
             )
         if "values" in configured_method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
-
-
-def credit_model(experiment: Experiment, name: str) -> tuple[str, ModelSettings]:
-    """The learned credit model behind the method `name`, and its settings."""
-    try:
-        return model_settings(experiment, name)
-    except UserError as error:
-        raise UserError(f"config: {error}") from None
 
 
 def _check_columns(experiment: Experiment, name: str) -> None:
@@ -73,7 +65,7 @@ def _check_agent(experiment: Experiment) -> None:
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
     """Raise UserError where a rollout can be longer than what the method's credit model reads."""
-    kind, settings = credit_model(experiment, name)
+    kind, settings = model_settings(experiment, name)
     longest = getattr(settings, "max_turns", None)
     if longest is not None and horizon is not None and longest < horizon:
         raise UserError(

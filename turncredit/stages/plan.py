@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from turncredit import envs
+from turncredit import envs, plugins
 from turncredit.config import Experiment, RolloutConfig
 from turncredit.credit import Method
 from turncredit.credit.configured import ask_of, configured_method
@@ -55,10 +55,7 @@ class Plan:
     def model(self, name: str) -> tuple[str, ModelSettings]:
         """The learned credit model behind the method `name`, and its settings."""
         if name not in self._models:
-            try:
-                self._models[name] = model_settings(self.experiment, name)
-            except UserError as error:
-                raise UserError(f"config: {error}") from None
+            self._models[name] = model_settings(self.experiment, name)
         return self._models[name]
 
     def learns(self, name: str) -> bool:
@@ -68,24 +65,20 @@ class Plan:
     def own_file(self, name: str) -> str | None:
         """The user's own file that defines the method, if there is one."""
         entry = self.experiment.define.get(name)
-        return entry.credit.partition(".py")[0] + ".py" if entry and entry.credit else None
-
-    @cached_property
-    def agent_file(self) -> dict[str, str]:
-        """The user's own file that defines the agent as the input `agent`, if there is one."""
-        name = self.experiment.agent.name
-        return {"agent": name.partition(".py")[0] + ".py"} if ".py" in name else {}
+        own = plugins.own_file(entry.credit) if entry and entry.credit else None
+        return str(own[0]) if own else None
 
     @cached_property
     def environment_file(self) -> dict[str, str]:
         """The user's own file that defines the environment as the input `environment`, if there is one."""
-        path = envs.environment_file(self.experiment.env.name)
-        return {"environment": str(path)} if path else {}
+        own = plugins.own_file(self.experiment.env.name)
+        return {"environment": str(own[0])} if own else {}
 
     @cached_property
     def plugin_files(self) -> dict[str, str]:
-        """The inputs of a job that plays: the files of the user's own agent and environment."""
-        return {**self.agent_file, **self.environment_file}
+        """The inputs of a job that samples rollouts: the files of the user's own agent and environment."""
+        own = plugins.own_file(self.experiment.agent.name)
+        return {**({"agent": str(own[0])} if own else {}), **self.environment_file}
 
     @cached_property
     def measures(self) -> list[str]:
