@@ -195,3 +195,26 @@ def test_an_experiment_on_disk_answers_for_itself():
 def test_a_path_that_no_stage_makes_is_one_line(path, message):
     with pytest.raises(UserError, match=message):
         answer(path)
+
+
+@pytest.mark.parametrize(
+    ("stage", "at", "job"),
+    [
+        ("update", At(method="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
+        ("rollout", At(policy="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
+        ("credit", At(policy=SHARED, method="gigpo", seed=0, round=1), "rounds 1 to 2 of gigpo"),
+        ("invariants", At(method="gigpo", seed=0), "round 5 of gigpo"),
+        ("rollout", At(policy=SHARED, seed=0, round=1), None),
+        ("credit", At(policy="flat_grpo", method="gigpo", seed=0, round=3), None),
+        ("branch", At(policy="flat_grpo", seed=0, round=3), None),
+        ("report", At(), None),
+    ],
+)
+def test_a_stage_of_a_joint_job_names_its_rounds(stage, at, job):
+    settings = {"rounds": 5, "methods": ["flat_grpo", "gigpo"], "seeds": [0], "tasks": {"eval": 20}}
+    joint = Plan(tiny.experiment(granularity="round", rounds_per_job=2, **settings))
+    named = f"runs in the job of {job}, seed 0 (granularity: round)"
+    lines = where.lines_of(joint, stage, at)
+    assert (named in lines) if job else not any(line.startswith("runs in") for line in lines)
+    alone = where.lines_of(Plan(tiny.experiment(**settings)), stage, at)
+    assert not any(line.startswith("runs in") for line in alone)

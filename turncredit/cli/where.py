@@ -18,6 +18,7 @@ from turncredit.layout import KEYS, LOGS, METRICS, SFT, fill, keys_in, refuse_ol
 from turncredit.results.experiments import experiment_of, read_config
 from turncredit.stages.job import At
 from turncredit.stages.plan import STAGES, Plan, load
+from turncredit.workflow import rounds
 
 #: The configuration that Snakemake reads first.
 CONFIG = Path("config.yaml")
@@ -170,7 +171,10 @@ def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Pla
 
 
 def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
-    """A job's inputs, outputs, metrics and log, each with whether it exists, and its part of the configuration."""
+    """A stage's inputs, outputs, metrics and log, each with whether it exists, and its slice of the configuration.
+
+    With granularity `round` or `run` the job that runs it, too.
+    """
     metrics, log = plan.metrics(stage, at), fill(plan.layout.log(stage), at.keys)
     inputs = [
         (name, path)
@@ -182,6 +186,11 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
     width = max(len(name) for block in blocks.values() for name, _ in block) + 1
     keys = ", ".join(f"{key} {value}" for key, value in at.keys.items())
     lines = [f"stage {stage}" + (f": {keys}" if keys else "")]
+    if joint := rounds.block_of(plan, stage, at):
+        method, block = joint
+        span = f"round {block[0]}" if len(block) == 1 else f"rounds {block[0]} to {block[-1]}"
+        granularity = plan.experiment.granularity
+        lines.append(f"runs in the job of {span} of {method}, seed {at.seed} (granularity: {granularity})")
     for title, block in blocks.items():
         lines += ["", title if block else f"{title} nothing"]
         lines += [f"  {name + ':':<{width}} {_there(path)} {path}" for name, path in block]

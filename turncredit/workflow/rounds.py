@@ -67,6 +67,17 @@ def steps_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) ->
     return [step for round in rounds for step in steps_of_round(plan, method, seed, round)]
 
 
+def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
+    """The method and the rounds whose job runs the stage with the keys `at`; None where it is a job of its own."""
+    method = at.method or at.policy
+    if plan.experiment.granularity == "stage" or (method, at.seed) not in plan.experiment.runs():
+        return None
+    for block in plan.experiment.blocks():
+        if (stage, at) in steps_of_block(plan, method, at.seed, block):
+            return method, block
+    return None
+
+
 def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
     """Every path that these stages make, what they measure included."""
     paths = {path for step in steps for path in plan.outputs(*step).values()}
