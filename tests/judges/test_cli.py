@@ -120,12 +120,16 @@ def test_a_server_that_fails_leaves_no_labels(
     assert not (tmp_path / "l.parquet").exists()
 
 
-def results_tree(root: Path) -> None:
+#: policy -> round, and the role of the first of its four turns
+PLACES = {"sft-t4k2T1.0": (1, "E"), "triage": (2, "D")}
+
+
+def results_tree(root: Path, places: dict[str, tuple[int, str]] = PLACES) -> None:
     """A results folder with labels of two places, as the pipeline lays them out (made up for this test)."""
     layout = Layout(root / "exp")
     layout.root.mkdir(exist_ok=True)
     Path(layout.path("config")).write_text("{}")
-    for policy, round_, role_of in (("sft-t4k2T1.0", 1, "E"), ("triage", 2, "D")):
+    for policy, (round_, role_of) in places.items():
         keys = {"policy": policy, "seed": 0, "round": round_}
         table = turns_table(2, 2, success=True)
         for field in tables.schema("turns"):
@@ -153,7 +157,15 @@ def test_the_page_has_the_roles_of_each_policy_and_round(tmp_path: Path) -> None
     shares = {(row["policy"], row["round"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
     row = shares["triage", 2, "success"]
     assert (row["turns"], row["D"], row["E"], row["R"], row["-"]) == (4, 0.25, 0.0, 0.5, 0.25)
-    assert shares["sft", 1, "all"]["E"] == 0.25
+    assert shares["sft-t4k2T1.0", 1, "all"]["E"] == 0.25
+
+
+def test_samplings_of_the_sft_policy_are_told_apart_in_the_page_of_roles(tmp_path: Path) -> None:
+    from turncredit.report.roles import role_shares
+
+    results_tree(tmp_path, {"sft-t4k2T1.0": (1, "E"), "sft-t4k2T0.7": (1, "D")})
+    shares = {(row["policy"], row["outcome"]): row for row in role_shares(tmp_path).to_pylist()}
+    assert (shares["sft-t4k2T1.0", "all"]["E"], shares["sft-t4k2T0.7", "all"]["E"]) == (0.25, 0.0)
 
 
 def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from turncredit.errors import UserError
 from turncredit.report import figures
 from turncredit.report import report as module
 from turncredit.report.grid import Number
+from turncredit.report.selection import sampler
 from turncredit.report.summary import summarise
 from turncredit.results.collect import collect, read_config
 from turncredit.results.sql import answer
@@ -271,6 +272,11 @@ def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
     number = cell(summarise(collect(finished)), "final", "oracle_progress", "final")
     assert f"{number.text} ({number.interval})" in row
     assert any("nformative" in line for line in lines)
+
+
+def test_samplings_of_the_sft_policy_are_told_apart_in_words():
+    assert sampler("sft-t4k4T1.0") == "the SFT policy (t4k4T1.0)"
+    assert sampler("gigpo") == "gigpo"
 
 
 def test_comparisons_are_worded_for_their_number():

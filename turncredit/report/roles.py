@@ -12,7 +12,7 @@ from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.files import write_text
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
-from turncredit.layout import SFT, Layout, Located, of_sft
+from turncredit.layout import Layout, Located
 from turncredit.results.experiments import experiment_folders
 
 _BY = ["experiment", "env", "judge", "policy", "round", "outcome"]
@@ -45,8 +45,8 @@ _PAGE = jinja2.Template(
 <p class="key">{% for role in order %}
 <span style="background:{{ colours[role] }}">{{ role }}</span>{{ names[role] }} &ensp;
 {% endfor %}</p>
-<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. In round 1 all
-methods share the rollouts of the SFT policy, shown as <i>sft</i>.</p>
+<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. Round 1 is sampled
+by the SFT policy, as <i>sft-(sampling settings)</i>, and shared by all methods with these settings.</p>
 {% for (experiment, env, judge), rows in sections %}
 <h2>{{ env }} <small>{{ experiment }}, judge {{ judge }}</small></h2>
 <div class="scroll"><table>
@@ -104,13 +104,12 @@ def _labelled(layout: Layout, located: Located) -> pd.DataFrame | None:
         return None
     turns = tables.read(layout.path("turns", located.keys), "turns", columns=[*tables.KEYS, "env", "success"])
     rows = labels.merge(turns.to_pandas(), on=list(tables.KEYS), how="inner", validate="one_to_one")
-    policy = str(located.keys["policy"])
     return pd.DataFrame(
         {
             "experiment": layout.root.name,
             "env": rows["env"],
             "judge": located.keys["judge"],
-            "policy": SFT if of_sft(policy) else policy,
+            "policy": located.keys["policy"],
             "round": located.keys["round"],
             "outcome": rows["success"].map({True: "success", False: "failure"}),
             "role": rows["role"].fillna("-"),

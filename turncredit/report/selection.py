@@ -89,8 +89,8 @@ def eval_files(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) 
 
 
 def sampler(policy: str) -> str:
-    """Who sampled turns with this key `policy`, in words."""
-    return "the SFT policy" if of_sft(policy) else policy
+    """Who sampled turns with this key `policy`, in words; for the SFT policy also how, which methods may override."""
+    return f"the SFT policy ({policy.removeprefix(f'{SFT}-')})" if of_sft(policy) else policy
 
 
 def mean_sql(where: str) -> str:
