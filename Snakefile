@@ -33,11 +33,11 @@ if not FUSED:
 
 include: "rules/report.smk"
 include: "rules/track.smk"
+include: "rules/collect.smk"
 
 
 localrules:
     all,
-    audit,
     config,
     report,
     track,
@@ -46,13 +46,7 @@ localrules:
 rule all:
     default_target: True
     input:
-        PLAN.layout.path("config"),
+        rules.runs.input,
+        rules.audit.input,
         PLAN.layout.path("report"),
         PLAN.layout.metrics("track") if EXPERIMENT.tracking.enabled else [],
-        [PLAN.layout.path("invariants", method=m, seed=s) for m, s in EXPERIMENT.runs()],
-        [path for at in PLAN.audited for path in PLAN.audit_outputs(at)],
-
-
-rule audit:
-    input:
-        [path for at in PLAN.audited for path in PLAN.audit_outputs(at)],

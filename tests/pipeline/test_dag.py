@@ -67,6 +67,16 @@ def test_only_evaluated_rounds_are_evaluated_and_the_last_three_always(snakemake
     assert (jobs["eval"], jobs["update"]) == ((1 + 2) * rounds, 2 * 8)
 
 
+def test_the_target_runs_asks_for_all_runs_without_audits_and_report(snakemake):
+    audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
+    jobs = counts(snakemake("-n", "runs", *TINY, "--config", audit))
+    whole = counts(snakemake("-n", *TINY, "--config", audit))
+    assert jobs["runs"] == 1
+    assert {rule: jobs[rule] for rule in ("update", "invariants")} == {"update": 4, "invariants": 2}
+    assert not {"branch", "fidelity", "gradients", "rollout_invariants", "pages", "report", "track"} & set(jobs)
+    assert jobs["credit"] < whole["credit"]
+
+
 def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_the_list(snakemake):
     jobs = counts(snakemake("-n", tiny.path("credits", "rloo", seed=5, round=2), *TINY))
     assert jobs == {
