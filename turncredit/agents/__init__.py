@@ -1,9 +1,9 @@
-"""Agents: what the model sees of an episode, and how its text becomes an action.
+"""Agents: what the model sees of a rollout, and how its text becomes an action.
 
 An agent is described by an `AgentSpec` (`AGENT` in its module): its settings, the columns it writes, and how to make
 one. It is made once per rollout: `open` gives the first prompt, `parse` the action in a response, `follow` the next
 prompt. A prompt either extends the context (the model keeps what it has read) or replaces it, at any turn; an engine
-reads a replaced context only from where it begins to differ from the last one. docs/agents.md shows how to add one.
+reads a replaced context only from the first token that differs. docs/agents.md shows how to add one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turncredit import plugins, tables
 from turncredit.errors import UserError, nearest
 from turncredit.words import Words
 
-#: The entry points that other packages bring agents by: name = "package.module:AGENT".
+#: The entry points through which other packages provide agents: name = "package.module:AGENT".
 GROUP = "turncredit.agents"
 BUILT_IN = {
     "transcript": "turncredit.agents.transcript:AGENT",
@@ -61,7 +61,7 @@ class Encoder(Protocol):
 
 
 class Agent(Protocol):
-    """One rollout's view of an episode."""
+    """The agent's side of one rollout."""
 
     def open(self, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt, all of the context (`reset`)."""
@@ -81,7 +81,7 @@ class Agent(Protocol):
         """
 
     def fork(self) -> Agent:
-        """An agent that has seen the same so far and goes on by itself."""
+        """An independent copy that has seen the same so far."""
 
 
 class AgentSettings(BaseModel):
@@ -100,11 +100,11 @@ class AgentSpec:
     turn_columns      columns, beyond the table's own, that it writes for each turn: name to Arrow type
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them
-    vocabulary        texts of its own format that a tokenizer made from scratch has as one token each, such as <plan>
-    hindsight         (goal, outcome) to the goal as its prompts show it to who knows how the rollout ended, for methods
-                      that read turns in hindsight; None: its prompts cannot carry it
-    shows_admissible  whether its prompts may list the admissible actions; only then is it given them, where the
-                      environment can list them, and are they kept in the turns
+    vocabulary        texts of its own format, such as <plan>; a tokenizer built from scratch has one token for each
+    hindsight         (goal, outcome) to the goal as its prompts show it once the outcome is known, for methods that
+                      read turns in hindsight; None: its prompts cannot show it
+    shows_admissible  whether its prompts may list the admissible actions; only then is it given them, if the
+                      environment can list them, and are they stored with the turns
     """
 
     name: str
@@ -135,7 +135,7 @@ class AgentSpec:
         )
 
     def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
-        """The first prompt of a rollout. Raises UserError where it is not all of the context."""
+        """The first prompt of a rollout. Raises UserError if it is not the whole context."""
         prompt = agent.open(goal, observation, admissible)
         if not prompt.reset:
             raise UserError(f"agent '{self.name}': open must return the whole context: Prompt(ids, reset=True)")
@@ -150,8 +150,8 @@ def outcome_after_goal(goal: str, outcome: str) -> str:
 def load(name: str) -> AgentSpec:
     """The agent called `name`: built-in, from an installed package, or from a file (`path.py`, `path.py:NAME`).
 
-    A file declares it as `AGENT`, or as NAME. Raises UserError for an unknown name, with the nearest, and for a
-    description that can't work.
+    A file declares it as `AGENT`, or as NAME. Raises UserError for an unknown name, with the nearest, and for an
+    invalid description.
     """
     own = plugins.own_file(name)
     if own is None:

@@ -1,6 +1,6 @@
-"""The append-only agent: one growing transcript per rollout, so that nothing is ever read or trained on twice.
+"""The append-only agent: one growing transcript per rollout, so that no token is read or trained on twice.
 
-A tokenizer made from scratch has one token for each marker (`<|task|>`, `<|obs|>`, `<|act|>`); a pretrained chat
+A tokenizer built from scratch has one token for each marker (`<|task|>`, `<|obs|>`, `<|act|>`); a pretrained chat
 model sees a conversation instead, observations as the user's messages and actions as the assistant's replies.
 """
 
@@ -47,7 +47,7 @@ class Transcript:
         return turn["action"] if self._encoder.has_chat_template else f" {turn['action']}"
 
     def fork(self) -> Transcript:
-        """Itself: what has been seen is in the model's context, not here."""
+        """Returns itself: the history is in the model's context, not here."""
         return self
 
 
@@ -69,7 +69,7 @@ def _marker_later(observation: str) -> str:
 
 
 def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
-    """What the chat template puts around the first message, and between a reply and the next message."""
+    """The chat template's text around the first message, and between a reply and the next message."""
     user, reply, then = "\x01user\x01", "\x01reply\x01", "\x01then\x01"
     opening = encoder.chat([{"role": "user", "content": user}])
     before, after = opening.split(user)

@@ -56,7 +56,7 @@ class Window:
         return Parsed(lines[-1].strip() if lines else "", well_formed=False)
 
     def target(self, turn: Mapping[str, Any]) -> str:
-        """Demonstrations act without thinking aloud."""
+        """Demonstrations have no reasoning."""
         return f"<action>{turn['action']}</action>"
 
     def fork(self) -> Window:
@@ -66,7 +66,7 @@ class Window:
         return other
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
-        # What stays the same comes first: an engine reads a prompt from where it begins to differ from the last one.
+        # Constant text comes first: an engine reads a prompt only from the first token that differs from the last one.
         lines = [
             f"You play {self._words.game}. Your task is to {self._goal}",
             "Think inside <think> </think>, then give one action inside <action> </action>.",

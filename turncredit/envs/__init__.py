@@ -4,7 +4,7 @@
     counting                   an entry point `counting = "pkg.env:ENVIRONMENT"` of the group `turncredit.environments`
     examples/counting_env.py   a file that declares `ENVIRONMENT` (or `file.py:NAME` for another name)
 
-An environment is imported only when somebody asks for it.
+An environment is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turncredit import plugins
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError, nearest
 
-#: The entry points that other packages bring environments by: name = "package.module:ENVIRONMENT".
+#: The entry points through which other packages provide environments: name = "package.module:ENVIRONMENT".
 GROUP = "turncredit.environments"
 
 #: environments from files, by the name that they declare: tables hold this name, not the path
@@ -26,7 +26,7 @@ _FROM_FILES: dict[str, Environment] = {}
 
 
 def load(name: str) -> Environment:
-    """The environment that a configuration calls `name`. Raises UserError where it is unknown or can't be played."""
+    """The environment that a configuration calls `name`. Raises UserError if it is unknown or cannot be played."""
     if (own := plugins.own_file(name)) is not None:
         return _from_file(*own)
     if name in builtin() and find(name).open_task is None:  # type: ignore[union-attr]
@@ -45,7 +45,7 @@ def load(name: str) -> Environment:
 
 
 def find(name: str) -> Environment | None:
-    """The environment that a table calls `name` (or an alias), also one that can't be played here; None if unknown."""
+    """The environment that a table calls `name` (or an alias), even if it cannot be played here; None if unknown."""
     if name in builtin() or name in entry_point_names():
         targets = {own: f"turncredit.envs.{own}:ENVIRONMENT" for own in builtin()}
         return _checked(plugins.load("environment", GROUP, targets, name), f"environment '{name}'")
@@ -55,17 +55,17 @@ def find(name: str) -> Environment | None:
 
 
 def is_ours(environment: Environment) -> bool:
-    """Whether it is one of this package's own, which are trusted: no call is timed or checked."""
+    """Whether it is built in. Built-in environments are trusted: their calls are neither timed nor checked."""
     return environment.name in builtin() and find(environment.name) is environment
 
 
 def names() -> list[str]:
-    """The names of all environments that are known here: ours, then those of other packages, each sorted."""
+    """The names of all known environments: the built-in ones, then those of other packages, each sorted."""
     return [*builtin(), *(name for name in entry_point_names() if name not in builtin())]
 
 
 def playable() -> list[str]:
-    """`names` without those that are known from tables only. A broken package is left out, not an error."""
+    """`names` without the environments that are only known from tables. A broken package is left out, not an error."""
     out = []
     for name in names():
         try:
@@ -84,7 +84,7 @@ def builtin() -> tuple[str, ...]:
 
 
 def entry_point_names() -> list[str]:
-    """The names of installed environments, sorted; also ours, where this package is installed."""
+    """The names of installed environments, sorted; includes the built-in ones if this package is installed."""
     return sorted(plugins.installed(GROUP))
 
 

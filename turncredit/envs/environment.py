@@ -1,7 +1,7 @@
-"""The description of an environment: everything the pipeline, its agents, judges and commands ask of it, in one object.
+"""The description of an environment: all that the pipeline, agents, judges and commands need to know of it.
 
-An environment's package declares it as `ENVIRONMENT`. Two things are needed to play: `open_task`, and tasks. All
-other fields are optional; what is missing takes a capability away (`Environment.capabilities`) or has a plain default.
+An environment's package declares it as `ENVIRONMENT`. Two things are needed to play: `open_task`, and tasks. All other
+fields are optional; leaving one out removes a capability (`Environment.capabilities`) or selects a simple default.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ class Environment:
 
     Playing:
     Settings        pydantic model of `env.settings`
-    open_task       (row, settings) -> a fresh `Env`; a class will do. None: known from tables only (judges, failures)
+    open_task       (row, settings) -> a fresh `Env`; may be a class. None: known from tables only (judges, failures)
     env_class       the class of what `open_task` returns, whose methods are the environment's capabilities; only
                     needed where `open_task` is a function
     make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
 
-    A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (whatever text opens
-    the task again) are optional, further columns are kept.
+    A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (the text from which the
+    task can be opened again) are optional, further columns are kept.
 
     Demonstrations:
     expert          (env, rng) -> an `Expert`; with a keyword `skip`, one that can forget a step (`demos.skip`)
     expert_columns  columns of the demonstrations, beyond the table's own, in which the expert writes its plan for
                     agents to learn from: name to Arrow type; it then has a method `columns` (protocol.Plans)
-    random_command  (env, rng) -> an action at random, also a wrong one; default: any admissible action
+    random_command  (env, rng) -> a random action, possibly a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
 
     Words:
-    words           what agents' prompts say of it
-    rubric          what a language-model judge is told of it
+    words           its wording in agents' prompts
+    rubric          what an LLM judge is told about it
     judge           the module with the rule judge's grammar (`turncredit.envs.judging.Grammar`), as text
-    redact          (action, observation) -> the observation without what it says of the outcome; beside the judges'
-                    own patterns
+    redact          (action, observation) -> the observation without what it reveals of the outcome, in addition to the
+                    judges' own patterns
     failures        what counts as a failed action; None: a step that was not valid
 
     Around it:
@@ -97,7 +97,7 @@ class Environment:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        """The names, of `turncredit.envs.protocol.CAPABILITIES`, of what the environment can do."""
+        """What the environment can do, as names of `turncredit.envs.protocol.CAPABILITIES`."""
         have = {name for name, methods in METHODS_OF.items() if all(hasattr(self._class, method) for method in methods)}
         for name, value in (
             ("expert", self.expert),
@@ -120,7 +120,7 @@ class Environment:
         return self.open_task if isinstance(self.open_task, type) else None
 
     def check(self, where: str) -> None:
-        """Raise UserError, naming `where` it was declared, for a description that can't be played."""
+        """Raise UserError, naming `where` it was declared, if the description cannot be played."""
         if self.open_task is None:
             raise UserError(f"{where}: the environment '{self.name}' cannot be played: it has no open_task")
         if self._class is None:
@@ -156,7 +156,7 @@ class Environment:
         return self.random_command is not None or "admissible" in self.capabilities
 
     def random_action(self, env: Any, rng: Rng) -> str:
-        """An action at random, for noise."""
+        """A random action, for noise."""
         return self.random_command(env, rng) if self.random_command else _any_admissible(env, rng)
 
     def slip(self, env: Any, rng: Rng) -> str:

@@ -3,9 +3,9 @@
 failed        the environment refused the action, or the action changed nothing (read by HIPIF and SCPO)
 error_reply   the reply reads as an error by the patterns that MGR gives for the environment (read by MGR)
 
-The two differ where a reply sounds like an error and is none. An environment says both by its `FailureRule`; without
-one an action has failed where its step was not `valid`. Tables made elsewhere may lack the columns: then the rule of
-the environment that their column `env` names is applied to the replies, and a table of an unknown environment is
+The two differ where a reply sounds like an error but is not one. An environment defines both by its `FailureRule`;
+without one, an action has failed if its step was not `valid`. Tables made elsewhere may lack the columns: then the rule
+of the environment that their column `env` names is applied to the replies, and a table of an unknown environment is
 read with the patterns that the method's own paper gives.
 """
 

@@ -1,8 +1,8 @@
-"""Environments that are not ours, guarded: whatever goes wrong in one is an error that names it, its task and its turn.
+"""A guard around third-party environments: any failure in one becomes an error that names it, its task and its turn.
 
-Caught are exceptions, calls that take longer than `env.timeout`, and values of a wrong type. All calls are made by one
-thread that runs an asyncio loop: a call that hangs can be given up, and the coroutines of several rollouts' steps run
-concurrently. A call costs some 50 microseconds more; our own environments are called directly.
+It catches exceptions, calls that take longer than `env.timeout`, and values of the wrong type. All calls are made by
+one thread that runs an asyncio loop: a call that hangs can be abandoned, and the coroutines of several rollouts' steps
+run concurrently. This adds about 50 microseconds to a call; built-in environments are called directly.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 
 _PATIENCE = 1.0
-"""Seconds beyond its time-out after which a call that does not even yield to the loop is given up."""
+"""Seconds after its timeout at which a call that never yields to the loop is abandoned."""
 
 
 class Guarded:
-    """One rollout's environment behind the guard; the same methods, all of them plain functions here."""
+    """One rollout's environment behind the guard: the same methods, all of them synchronous."""
 
     def __init__(self, env: Any, environment: Environment, task_id: str, timeout: float | None):
         self.env, self.environment, self.task_id, self.timeout = env, environment, task_id, timeout
@@ -70,7 +70,7 @@ class Guarded:
         call(self, "restore", inner)
 
     def __getattr__(self, name: str) -> Any:
-        """What is not in the protocol."""
+        """Attributes beyond the protocol."""
         return getattr(self.env, name)
 
 
@@ -94,7 +94,7 @@ class GuardedExpert:
 
 
 class _Call(NamedTuple):
-    """A method of `owner` (an environment, its expert, its description), in the name of `guarded`."""
+    """A method of `owner` (an environment, its expert, its description), called on behalf of `guarded`."""
 
     guarded: Guarded
     owner: Any
@@ -124,7 +124,7 @@ def open_guarded(environment: Environment, row: Mapping[str, Any], settings: Any
 
 
 def call(guarded: Guarded, method: str, *arguments: Any) -> Any:
-    """What a method of the environment returns, checked. Raises UserError."""
+    """The checked result of a method of the environment. Raises UserError."""
     return _together([_Call(guarded, guarded.env, method, arguments)])[0]
 
 
@@ -135,7 +135,7 @@ def call_each(guarded: Sequence[Guarded], method: str, *arguments: Sequence[Any]
 
 
 def call_description(guarded: Guarded, method: str, *arguments: Any, **named: Any) -> Any:
-    """What a function of the environment's description (`expert`, `random_command`, ...) returns for this rollout."""
+    """The result of a function of the environment's description (`expert`, `random_command`, ...) for this rollout."""
     function = getattr(guarded.environment, method)
     owner = _Bound(**{method: lambda *given: function(*given, **named)})
     return _together([_Call(guarded, owner, method, arguments)])[0]
@@ -146,7 +146,7 @@ class _Bound:
         self.__dict__.update(functions)
 
 
-# ---------------------------------------------------------------- the thread that calls
+# ---------------------------------------------------------------- the calling thread
 
 
 class _Loop:
@@ -158,7 +158,7 @@ class _Loop:
         threading.Thread(target=self.loop.run_forever, name="environments", daemon=True).start()
 
     def run(self, calls: Sequence[_Call]) -> list[Any]:
-        """The results of all calls, in order; raises what the first one that fails raises."""
+        """The results of all calls, in order. Raises the exception of the first call that fails."""
         future = asyncio.run_coroutine_threadsafe(self._all(calls), self.loop)
         timeout = calls[0].guarded.timeout if calls else None
         while not wait([future], None if timeout is None else timeout / 4).done:
@@ -166,7 +166,7 @@ class _Loop:
         return future.result()
 
     def _give_up_hanging(self, timeout: float | None) -> None:
-        """Raise for a call that has blocked the loop: its own time-out can't have come."""
+        """Raise for a call that blocked the loop, so that its own timeout could not fire."""
         for running, since in list(self.running.values()):
             if timeout is not None and time.monotonic() - since > timeout + _PATIENCE:
                 _loops.pop(os.getpid(), None)  # the thread is lost; another call would wait behind this one
@@ -186,7 +186,7 @@ class _Loop:
             return _checked(made, result)
         except UserError:
             raise
-        except (Exception, SystemExit) as error:  # anything may go wrong in an environment of somebody else's
+        except (Exception, SystemExit) as error:  # third-party code may raise anything
             if isinstance(error, TimeoutError) and deadline.expired():
                 raise _took_too_long(made) from None
             said = f": {' '.join(str(error).split())}" if str(error).strip() else ""
@@ -212,11 +212,11 @@ def _took_too_long(made: _Call) -> UserError:
     )
 
 
-# ---------------------------------------------------------------- what comes back
+# ---------------------------------------------------------------- checks of results
 
 
 def _checked(made: _Call, result: Any) -> Any:
-    """`result` as the protocol's type. Raises UserError where it is none."""
+    """`result` as the protocol's type. Raises UserError if it has another type."""
     method = made.method
     if method == "step":
         result = _step(made, result)

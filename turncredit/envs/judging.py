@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 HIDDEN = "(the environment's reply is not shown)"
-"""Stands for a reply that would say how the attempt ended."""
+"""Replaces a reply that would reveal how the attempt ended."""
 
 
 class Turn(NamedTuple):
-    """One action and what the environment answered."""
+    """One action and the environment's reply."""
 
     action: str
     observation: str
@@ -25,15 +25,15 @@ class Grammar(Protocol):
     """The rule judge's knowledge of an environment: the functions of its module `judge`."""
 
     def read_goal(self, text: str) -> Any:
-        """The task sentence, read."""
+        """The parsed task sentence."""
         ...
 
     def read_turn(self, turn: Turn) -> Any:
-        """One turn, read."""
+        """One parsed turn."""
         ...
 
     def judge(self, goal: Any, before: Sequence[Any], now: Any, after: Sequence[Any]) -> tuple[str, str]:
-        """The role (D, E, N or R) of the turn `now` among its neighbours, all read, and the evidence for it."""
+        """The role (D, E, N or R) of the turn `now` among its neighbours, all parsed, and the evidence for it."""
         ...
 
 

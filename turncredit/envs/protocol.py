@@ -1,11 +1,11 @@
-"""What a running environment offers to the rest of the pipeline: three methods, and capabilities that it may have.
+"""The interface of a running environment: three methods, and optional capabilities.
 
-The least is `Env`: `reset`, `step`, `close`. Everything else is optional and has a name (`CAPABILITIES`); a method, an
-agent or an audit that needs a capability which the environment lacks is refused before any job starts. `reset`, `step`
-and `close` may be coroutine functions: then the steps of all rollouts that are played side by side run concurrently.
+Every environment has the methods of `Env`: `reset`, `step`, `close`. Everything else is optional and has a name
+(`CAPABILITIES`); a method, an agent or an audit that needs a capability which the environment lacks is refused before
+any job starts. `reset`, `step` and `close` may be coroutine functions: the steps of rollouts that are played in
+parallel then run concurrently.
 
-What describes an environment as a whole (its tasks, prompts, expert, commands) is
-`turncredit.envs.environment.Environment`.
+`turncredit.envs.environment.Environment` describes an environment as a whole: its tasks, prompts, expert and commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = Any
 
 
 class Step(NamedTuple):
-    """What one action led to.
+    """The result of one action.
 
     `reward` is the environment's own (the household's: 1.0 on the winning step, else 0.0); `done` is true once the
     rollout is over (goal reached, lost, or out of turns); `success` says whether the goal is reached; `valid` whether
@@ -40,11 +40,11 @@ class Env(Protocol):
         ...
 
     def step(self, action: str) -> Step | Awaitable[Step]:
-        """Carry out one action, whatever text it is. Never called after a step that was `done`."""
+        """Carry out one action, which may be any text. Never called after a step that was `done`."""
         ...
 
     def close(self) -> Awaitable[None] | None:
-        """Release what the environment holds. Called once, at the end, also after an error."""
+        """Release all resources. Called once, at the end, even after an error."""
         ...
 
 
@@ -67,19 +67,19 @@ class HasDistance(Protocol):
         ...
 
     def oracle(self) -> list[str]:
-        """An optimal plan from here, made with full knowledge. Empty when won or out of reach."""
+        """An optimal plan from here, found with full knowledge. Empty when won or out of reach."""
         ...
 
 
 class HasSnapshot(Protocol):
-    """`snapshot`: the state can be kept and come back to. Audits need it: they continue from the middle of rollouts."""
+    """`snapshot`: the state can be saved and restored. Audits need it to continue from the middle of a rollout."""
 
     def snapshot(self) -> State:
-        """The whole state, the number of turns played included."""
+        """The whole state, including the number of turns played."""
         ...
 
     def restore(self, state: State) -> None:
-        """Continue from a snapshot of this task, also one that another environment on the same task has made."""
+        """Continue from a snapshot of this task, possibly taken by another environment on the same task."""
         ...
 
 
@@ -99,10 +99,10 @@ METHODS_OF = {
     "admissible": ("admissible",),
 }
 
-#: capabilities that are numbers of a state, which rollouts record where something reads them
+#: capabilities that measure a state by a number, which rollouts record if something reads it
 MEASURES = ("progress", "distance")
 
-#: every capability, with the words in which an error names it
+#: every capability, and its wording in error messages
 CAPABILITIES = {
     "progress": "progress",
     "distance": "distance",
@@ -118,7 +118,7 @@ class Expert(Protocol):
     """Plays one rollout for demonstrations, from its observations. Made by `Environment.expert(env, rng)`."""
 
     def observe(self, observation: str, action: str | None = None) -> None:
-        """Take in what the environment printed; `action` where another action than `act`'s was carried out."""
+        """Observe what the environment printed; `action` is given if another action than `act`'s was carried out."""
         ...
 
     def act(self) -> str:
@@ -127,15 +127,15 @@ class Expert(Protocol):
 
 
 class Plans(Protocol):
-    """What an expert has beyond `Expert` where the environment has `expert_columns`."""
+    """The additional method of an expert whose environment has `expert_columns`."""
 
     def columns(self) -> Mapping[str, Any]:
-        """What it had in mind when it chose `act`'s action, such as a subgoal: one value for each `expert_columns`."""
+        """The plan behind `act`'s action, such as a subgoal: one value for each of `expert_columns`."""
         ...
 
 
 class Rng(Protocol):
-    """Uniform draws from [0, 1): `random.Random` and `numpy.random.Generator` both will do."""
+    """Uniform draws from [0, 1): `random.Random` and `numpy.random.Generator` both work."""
 
     def random(self) -> float:
         """The next draw."""

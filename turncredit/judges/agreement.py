@@ -1,7 +1,7 @@
-"""How well labels agree with others: by role and outcome, as TRIAGE audits its judges (section 5.3, table 4).
+"""Agreement between two sets of labels, by role and outcome, as TRIAGE audits its judges (section 5.3, table 4).
 
-What counts are the conflict cells: R inside successful rollouts and E inside failed ones, which a judge that only
-echoes the outcome gets wrong. The outcome is read here, after labelling, and only here.
+The conflict cells matter most: R inside successful rollouts and E inside failed ones, which a judge that only echoes
+the outcome gets wrong. The outcome is read here, after labelling, and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rubric import ROLES
 
-#: the judge's role of a turn (None where it gave none) and the gold label
+#: the judge's role for a turn (None if it gave none) and the gold label
 Pair = tuple[Any, Any]
 
 
 class Cell(NamedTuple):
-    """One role within one outcome: how often each side has it, both have it, and F1 (None without any)."""
+    """One role within one outcome: how often each side has it, how often both do, and F1 (None without any)."""
 
     role: str
     outcome: str
@@ -62,9 +62,9 @@ def calibration() -> pa.Table:
 def audit(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -> Audit:
     """Compare `labels` with `gold`, both with keys and `role`; turns that only one of them has are left out.
 
-    The outcome of a rollout comes from the column `success` of `success` (any table with the keys, such as the
-    turns), or else of `gold`; without either, cells are not split by it.
-    Raises UserError for a missing column, an unknown role, duplicate keys, or tables with no turn in common.
+    The outcome of a rollout comes from the column `success` of the table `success` (any table with the keys, such as
+    the turns), or else of `gold`; without either, cells are not split by outcome. Raises UserError for a missing
+    column, an unknown role, duplicate keys, or tables with no turn in common.
     """
     left, right = _by_key(labels, "labels"), _by_key(gold, "gold labels")
     keys = [key for key in right if key in left]
@@ -90,7 +90,7 @@ def audit(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -> 
 
 
 def cohen_kappa(first: list[Any], second: list[Any]) -> float | None:
-    """Cohen's kappa of two raters, (p_o - p_e) / (1 - p_e); None where p_e is 1: both always say the same thing."""
+    """Cohen's kappa of two raters, (p_o - p_e) / (1 - p_e); None where p_e is 1: both always give the same role."""
     values = sorted({*first, *second}, key=str)
     code = {value: at for at, value in enumerate(values)}
     counts = np.zeros((len(values), len(values)))
@@ -167,7 +167,7 @@ def _outcomes(table: pa.Table) -> dict[tuple[str, str], str]:
         raise UserError(f"column 'success' must be true or false, not {table.schema.field('success').type}")
     columns = [table.column(name).cast(pa.string()).to_pylist() for name in tables.KEYS[:2]]
     won = pc.fill_null(table.column("success"), False).to_pylist()
-    # `success` may be told on the last turn only, or on each.
+    # `success` may be given on the last turn only, or on each.
     outcome: dict[tuple[str, str], bool] = {}
     for group, rollout, one in zip(*columns, won, strict=True):
         outcome[group, rollout] = outcome.get((group, rollout), False) or one

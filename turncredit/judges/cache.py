@@ -1,16 +1,16 @@
-"""What language models have answered: a table in `results/`, by content, shared by every job that asks.
+"""The cache of language models' answers: a table in `results/`, keyed by content and shared by all jobs.
 
 The folder holds `answers-*.parquet` (the table "judge_cache", for anyone to query) and `journal.jsonl`, to which each
-answer is appended the moment it arrives, so that a job that is killed has lost none it paid for. The last job to
-leave moves the journal into Parquet.
+answer is appended when it arrives, so that a killed job loses none that it paid for. The last job to close the cache
+moves the journal into Parquet.
 
-Jobs that run at once are kept apart by byte-range locks on the journal, one for each window that is being asked
-about: a job that wants a window somebody else is asking about waits for that answer. The kernel drops a dead job's
-locks, so nothing is ever left behind. It is not SQLite because label jobs run on several nodes: SQLite's fast mode
-(WAL) works on one machine only, and in the other each answer would wait for a lock on the whole file.
+Concurrent jobs are coordinated by byte-range locks on the journal, one for each window that has been requested: a job
+that needs a window which another job has requested waits for that answer. The kernel drops a dead job's locks, so
+nothing is ever left behind. SQLite is not used because label jobs run on several nodes: its fast mode (WAL) works on
+one machine only, and in its other mode each answer would wait for a lock on the whole file.
 
-On a network file system whose clients see each other's writes late, a window may be asked about by two nodes at
-once; it is then paid for twice and kept once.
+On a network file system whose clients see each other's writes late, two nodes may request the same window; it is then
+paid for twice and stored once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from turncredit.errors import UserError
 
 JOURNAL = "journal.jsonl"
 _IN_USE, _APPEND, _FIRST_KEY = 0, 1, 16
-"""Bytes of the journal that stand for locks; what is written there has nothing to do with it."""
+"""Range of bytes in the journal that serve as locks, whatever is written there."""
 _SMALL = 8 << 20
-"""Parquet files below this size are folded into the next one, so that their number stays small."""
+"""Parquet files below this size are merged into the next one, so that their number stays small."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Everything an answer depends on: the model's name is part of it, the server's address is not."""
+    """Everything that an answer depends on; this includes the model's name, but not the server's address."""
 
     model: str
     ask: str
@@ -60,12 +60,12 @@ class Question(NamedTuple):
     decoding: str
 
     def key(self) -> str:
-        """SHA-256 over all of it, in hexadecimal digits."""
+        """SHA-256 of all of it, in hexadecimal digits."""
         return hashlib.sha256(json.dumps(self, ensure_ascii=False).encode()).hexdigest()
 
 
 class Cache:
-    """An open cache; a `with` block closes it. `folder` is made where it does not exist."""
+    """An open cache; a `with` block closes it. `folder` is created if it does not exist."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -87,7 +87,7 @@ class Cache:
         self.close()
 
     def load(self, keys: Iterable[str]) -> None:
-        """Read what the tables hold of `keys`, and all of the journal."""
+        """Read the answers to `keys` from the tables, and the whole journal."""
         wanted = pa.array(list(keys), pa.string())
         for path in self._parts():
             found = pc.is_in(tables.read(path, "judge_cache", columns=["key"]).column("key"), value_set=wanted)
@@ -106,11 +106,11 @@ class Cache:
         return self._lock(fcntl.F_WRLCK, _place(key), wait=False)
 
     def release(self, key: str) -> None:
-        """Give the claim on `key` back."""
+        """Release the lock on `key`."""
         self._lock(fcntl.F_UNLCK, _place(key), wait=False)
 
     def refresh(self) -> None:
-        """Read what has been appended to the journal since the last time, by anybody."""
+        """Read what any process has appended to the journal since the last time."""
         size = os.fstat(self._file).st_size
         if size > self._read_to:
             new = os.pread(self._file, size - self._read_to, self._read_to)
@@ -120,13 +120,13 @@ class Cache:
                 self._answers[row["key"]] = Answer(*(row[name] for name in Answer._fields))
 
     def put(self, key: str, question: Question, answer: Answer) -> None:
-        """Keep an answer for good; it is in the file system when this returns."""
+        """Store an answer permanently; it is in the file system when this returns."""
         line = json.dumps({"key": key, **question._asdict(), **answer._asdict()}, ensure_ascii=False).encode() + b"\n"
         self._lock(fcntl.F_WRLCK, _APPEND, wait=True)
         try:
             self.refresh()
             size = os.fstat(self._file).st_size
-            if size > self._read_to:  # half a line of a job that died while it wrote
+            if size > self._read_to:  # an incomplete line of a job that died while writing it
                 line = b"\n" + line
             written = 0
             while written < len(line):
@@ -139,7 +139,7 @@ class Cache:
         self._answers[key] = answer
 
     def close(self) -> None:
-        """Leave the cache; whoever leaves last turns the journal into a table."""
+        """Close the cache; the last process to do so turns the journal into a table."""
         try:
             if self._lock(fcntl.F_WRLCK, _IN_USE, wait=False):
                 self._compact()
@@ -169,10 +169,10 @@ class Cache:
         return sorted(self.folder.glob("answers-*.parquet"))
 
     def _lock(self, kind: int, place: int, *, wait: bool) -> bool:
-        """Set or drop (F_UNLCK) a lock of one byte. False: somebody else holds it."""
+        """Set or drop (F_UNLCK) a lock on one byte. False: another process holds it."""
         try:
             if hasattr(fcntl, "F_OFD_SETLK"):
-                # Linux: locks of the open file, not of the process, so two caches in one process are kept apart too.
+                # Linux: locks belong to the open file, not to the process, so two caches in one process are kept apart.
                 how = fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK
                 fcntl.fcntl(self._file, how, struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0))
             else:
@@ -194,7 +194,7 @@ def _place(key: str) -> int:
 
 
 def _rows(lines: bytes) -> list[dict[str, Any]]:
-    """The whole answers among lines; what a dying job left of a line is passed over."""
+    """The complete answers among the lines; an incomplete line of a job that died is skipped."""
     rows = []
     for line in lines.splitlines():
         try:

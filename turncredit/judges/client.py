@@ -1,9 +1,9 @@
 """Many requests to an LLM: cached answers are not requested again, and helper processes start if they pay off.
 
-One Python process spends about a millisecond of computing on a request, whatever the server does, so 32 requests at
-once to a quick server fill a core. Above that, helper processes (`python -m turncredit.judges.client`) ask too: all
-go through the same questions from different places, two and two towards each other, and meet by way of the cache's
-claims, so that work is shared out by itself and a helper that dies loses nothing.
+One Python process needs about a millisecond of CPU time per request, so 32 concurrent requests to a fast server
+saturate a core. Above that, helper processes (`python -m turncredit.judges.client`) send requests, too: all go through
+the same questions from different starting points, in pairs that move towards each other, and the cache's locks tell
+them where they meet. The work thus balances itself, and a helper that dies loses nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from turncredit.judges.rubric import INSTRUCTIONS
 from turncredit.processes.lifetimes import end_with_parent
 
 _PER_PROCESS = 32
-"""Requests in flight that one process keeps up with, at 50 ms a request."""
+"""Requests in flight that one process can handle, at 50 ms per request."""
 _WORTH_HELP = 2000
-"""Questions below which a helper is still starting when all is done."""
+"""With fewer questions, all are answered before a helper has started."""
 
 
 def ask_all(
@@ -43,7 +43,7 @@ def ask_all(
 
     allowed    how many replies may give no label
     progress   called with the number of replies so far
-    Raises UserError when more give none, or when the server refuses all service; what was answered is kept.
+    Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
     """
     cache.load(questions)
     replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
@@ -55,7 +55,7 @@ def ask_all(
         if len(missing) < _WORTH_HELP:
             processes = 1
         told = _ask_together(missing, config, ask, cache, allowed, lambda done: progress(known + done), processes)
-        gc.freeze()  # the questions stay: looking through them for garbage again and again costs a tenth of the time
+        gc.freeze()  # the questions stay alive: scanning them in every garbage collection costs a tenth of the time
         try:
             replies.update(asyncio.run(told))
         finally:
@@ -72,9 +72,9 @@ async def _ask_together(
     progress: Callable[[int], None],
     processes: int,
 ) -> dict[str, Reply]:
-    """Ask with this process and `processes - 1` helpers, never with more than `config.concurrency` requests at once.
+    """Send requests from this process and `processes - 1` helpers, at most `config.concurrency` at once.
 
-    This process begins with all of them and hands a helper its share when that has started.
+    This process starts with the full number and gives each helper its share once it has started.
     """
     crew = Crew(questions, config, ask, cache, allowed, progress)
     share = config.concurrency // processes
@@ -85,13 +85,13 @@ async def _ask_together(
     }
     own = asyncio.ensure_future(crew.work())
     try:
-        # A helper that gives up (a refused key, too many failures) ends the whole; one that is done early does not.
+        # A helper that gives up (a refused key, too many failures) ends the job; one that is done early does not.
         waiting = {own, *helpers.values()}
         while own in waiting:
             done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-        # Those that are only starting are not needed any more; the others are with their last question.
+        # Helpers that are still starting are no longer needed; the others are at their last question.
         paid = {key for at in at_work for key in await helpers[at]}
     finally:
         for task in (own, *helpers.values()):
@@ -101,7 +101,7 @@ async def _ask_together(
 
 
 async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int], at_work: set[int]) -> list[str]:
-    """Run a helper to its end; returns the keys that it paid for. Nothing where it died: the others do its part.
+    """Run a helper to its end; returns the keys that it paid for, none if it died: the others do its part.
 
     part   which of how many processes it is
     """
@@ -119,7 +119,7 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        with suppress(BrokenPipeError, ConnectionResetError):  # it died; its status tells
+        with suppress(BrokenPipeError, ConnectionResetError):  # it died; its exit status is reported
             process.stdin.write(json.dumps(job).encode() + b"\n")
             await process.stdin.drain()
             if await process.stdout.readline() == b"ready\n":
@@ -162,7 +162,7 @@ def main() -> None:
         print("ready", flush=True)
         if sys.stdin.readline() != "go\n":
             return
-        cache.refresh()  # what the table knows was left out by whoever called
+        cache.refresh()  # the caller has left out what is in the table
         gc.freeze()
         try:
             replies = asyncio.run(crew.work())

@@ -9,17 +9,17 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Ask = Literal["role", "progress", "score"]
-"""What is asked of a judge: TRIAGE's role; one scalar of progress, TRIAGE's comparator; HAS's score of a turn."""
+"""The question for a judge: TRIAGE's role; a scalar progress, TRIAGE's comparator; HAS's score of a turn."""
 
 MOST_WINDOW = 5
 
 
 class ServeConfig(BaseModel):
-    """A vLLM server that a label job starts on its own node and stops when it is done."""
+    """A vLLM server that a label job starts on its own node and stops at its end."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    python: str = Field("python", description="the interpreter of the environment that vLLM is installed in")
+    python: str = Field("python", description="Python interpreter of the environment in which vLLM is installed")
     args: tuple[str, ...] = Field((), description="further arguments of the server, such as --max-model-len 16384")
     health_timeout: float = Field(900.0, gt=0, description="seconds until the server must answer")
 
@@ -51,7 +51,7 @@ class JudgeConfig(BaseModel):
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
 
-    # Over the whole model, not the field: a message about one field quotes its value, which may hold a key.
+    # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")
     def _no_secrets_in_the_address(self) -> JudgeConfig:
         parts = urlsplit(self.base_url)
@@ -82,7 +82,7 @@ def labels_name(config: JudgeConfig, ask: Ask) -> str:
 
 
 def decides(config: JudgeConfig) -> dict[str, Any]:
-    """The part of a judge's configuration that decides its labels; the rest is how they are got."""
+    """The part of a judge's configuration that decides its labels; the rest is about how they are obtained."""
     keys = {"kind", "window"}
     if config.kind == "llm":
         keys |= {"model", "thinking", "temperature", "max_tokens", "structured"}

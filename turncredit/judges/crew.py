@@ -1,8 +1,7 @@
-"""One process's part in asking a language model over the OpenAI chat protocol: workers, retries, what failures mean.
+"""One process's requests to a language model over the OpenAI chat protocol: workers, retries, handling of failures.
 
-What a failing server can do to one request ends in a missing label with a reason. What no later request can mend
-(a refused key, an unknown model or address) ends the job at once, and so does a share of missing labels beyond the
-configured one.
+If a single request fails, its label is missing, with a reason. Failures that would affect every request (a refused key,
+an unknown model or address) end the job at once, as does a share of missing labels above the configured one.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from turncredit.judges.rubric import Verdict, answer_schema, instructions_of, re
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
 _LONGEST_WAIT = 60.0
-"""Seconds; a server that asks for more by Retry-After is asked again after this."""
+"""Seconds to wait at most before a retry, even if the server's Retry-After asks for more."""
 _PEEK = 0.05
-"""Seconds between looks for an answer that another job is waiting for."""
+"""Seconds between checks for an answer that another job has requested."""
 
 
 class Reply(NamedTuple):
@@ -45,7 +44,7 @@ def verdict(reply: Reply, ask: Ask) -> Verdict:
 
 
 class _AskAgain(Exception):
-    """A failure that may be gone at the next try; `after` is the server's wish in seconds."""
+    """A failure that may not recur; `after` is the delay in seconds that the server asks for."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
@@ -53,7 +52,7 @@ class _AskAgain(Exception):
 
 
 class _NoAnswer(Exception):
-    """A failure of this one question."""
+    """A failure of this question only."""
 
 
 class Crew:
@@ -61,8 +60,8 @@ class Crew:
 
     allowed    how many replies may give no label before UserError is raised
     progress   called with the number of replies so far
-    part       which of how many processes this is. They begin at different questions, and odd ones go backwards: two
-               that walk towards each other meet once and do not then run side by side.
+    part       which of how many processes this is. They start at different questions, and odd ones go backwards, so
+               that two of them meet once and never proceed side by side.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Crew:
         self.limit = min(config.concurrency, len(questions))
         self.active = 0
         self.turnstile = asyncio.Lock()
-        # With thinking on, a grammar from the first token on would forbid the thinking on most servers.
+        # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
         self.secret = os.environ.get(config.api_key_env, "")
 
@@ -96,9 +95,9 @@ class Crew:
         """Ask everything in the queue."""
         async with openai.AsyncOpenAI(
             base_url=self.config.base_url,
-            api_key=self.secret or "none",  # a local server needs no key, but the client does
+            api_key=self.secret or "none",  # a local server needs no key, but the client requires one
             max_retries=0,
-            timeout=None,  # each try has one for the whole answer
+            timeout=None,  # each attempt has a timeout for the whole answer
             http_client=openai.DefaultAioHttpClient(),
         ) as self.client:
             try:
@@ -110,7 +109,7 @@ class Crew:
         return self.replies
 
     async def give_up(self, workers: int) -> None:
-        """Go on with so many workers fewer; returns when they have ended."""
+        """Stop this many workers; returns when they have ended."""
         self.limit -= workers
         while self.active > self.limit:
             await asyncio.sleep(_PEEK / 5)
@@ -131,7 +130,7 @@ class Crew:
             else:
                 key = self.queue.popleft()
             if self.cache.get(key) is None and not self.cache.claim(key):
-                # Another job is asking this very question: look again when there is nothing else to do.
+                # Another job has requested this question: check again when there is nothing else to do.
                 self.elsewhere.append(key)
                 continue
             try:
@@ -177,7 +176,7 @@ class Crew:
             raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
         except openai.APIStatusError as error:
             if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
-                self.structured = False  # a server without it; from now on the answers are read tolerantly
+                self.structured = False  # the server does not support it; from now on answers are parsed leniently
                 return await self._ask_once(question)
             raise self._status_error(error) from None
         except ValueError as error:
@@ -185,16 +184,16 @@ class Crew:
         return _read_completion(data, time.perf_counter() - started)
 
     async def _send(self, body: dict[str, Any]) -> Any:
-        """One request at a time is made ready and written, then the next.
+        """Prepare and write one request at a time.
 
-        The HTTP client writes from a task of its own. Workers whose answers come together would otherwise all make
-        their next requests ready before the first is written, so the answers would come together for ever: half a
-        burst's computing (10 ms of 32) on every request's way.
+        The HTTP client writes from a task of its own. Otherwise, workers whose answers arrive together would all
+        prepare their next requests before the first one is written, and answers would keep arriving in bursts: each
+        request would wait for half a burst's computation (10 ms of 32).
         """
         async with self.turnstile:
             sending = asyncio.ensure_future(self.client.post("/chat/completions", cast_to=object, body=body))
             try:
-                await asyncio.sleep(0)  # until it waits for its writer
+                await asyncio.sleep(0)  # until it waits for the client's writing task
                 await asyncio.sleep(0)  # the writer
             except asyncio.CancelledError:
                 sending.cancel()
@@ -283,13 +282,13 @@ def _read_completion(data: Any, seconds: float) -> Answer:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What an exception was raised for in the end; the client calls every loss of a connection a timeout."""
+    """The root cause of an exception; the client reports every lost connection as a timeout."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
 
 
 def _first_error(errors: BaseExceptionGroup) -> BaseException:
-    """The first error of a group that is not another group; one line for the user, not a tree."""
+    """The first error in a group that is not itself a group: one line for the user instead of a tree."""
     first = errors.exceptions[0]
     return _first_error(first) if isinstance(first, BaseExceptionGroup) else first

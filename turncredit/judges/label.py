@@ -23,7 +23,7 @@ RULE_SCORES: dict[Ask, dict[str, float]] = {
     "progress": {"D": 1.0, "E": 0.5, "N": 0.0, "R": -0.5},
     "score": {"D": 1.0, "E": 0.5, "N": 0.25, "R": 0.0},
 }
-"""The number that the rule judge gives with a role, on each question's own scale. Ours."""
+"""The rule judge's number for a role, on each question's own scale. Our choice."""
 
 
 def label_turns(
@@ -39,8 +39,8 @@ def label_turns(
 
     Reads `group_id, rollout_id, turn, env, goal, action, next_observation` and nothing else. A language model answers
     `ask` with a role or a score; the rule judge gives both. `cache` is the folder of the language model's answers.
-    A label that cannot be had has role and score null, and a reason. `tokens_*` and `seconds` are what the answer
-    cost when it was paid for; `cached` says that this row did not pay.
+    A label that could not be obtained has a null role and score, and a reason. `tokens_*` and `seconds` are the
+    answer's cost when it was requested; `cached` marks rows that did not incur it.
 
     Raises UserError for a table or a judge that cannot be used, and when more than `config.max_missing` of the labels
     are missing.
@@ -65,7 +65,7 @@ def label_turns(
 
 
 def prompt_hashes(turns: Any, config: JudgeConfig, ask: Ask, where: str = "turns") -> list[str]:
-    """The `prompt_hash` of each turn's label, in the order of `turns`: what the judge is shown, without asking it."""
+    """The `prompt_hash` of each turn's label, in the order of `turns`, computed without a request."""
     rollouts = read_rollouts(turns, where)
     if config.kind == "rule":
         hash_N = _by_rule(rollouts, config, ask)["prompt_hash"]
@@ -78,7 +78,7 @@ def prompt_hashes(turns: Any, config: JudgeConfig, ask: Ask, where: str = "turns
 
 
 def check_missing(labels: pa.Table, config: JudgeConfig, where: str) -> None:
-    """Raise UserError when more than `max_missing` of the labels are missing; the commonest reason is given."""
+    """Raise UserError when more than `max_missing` of the labels are missing, with the most common reason."""
     reasons = [reason for reason in labels.column("reason").to_pylist() if reason is not None]
     share = len(reasons) / max(labels.num_rows, 1)
     if share > config.max_missing:
@@ -90,7 +90,7 @@ def check_missing(labels: pa.Table, config: JudgeConfig, where: str) -> None:
 
 
 def costs(labels: pa.Table) -> dict[str, float]:
-    """What a "labels" table cost: labels, missing ones, share from the cache, and tokens and seconds paid for."""
+    """The cost of a "labels" table: labels, missing ones, share from the cache, and tokens and seconds paid for."""
     cached = np.array(labels.column("cached").to_pylist(), dtype=bool)
     paid = {
         name: float(sum(x or 0 for x, free in zip(labels.column(name).to_pylist(), cached, strict=True) if not free))
@@ -132,7 +132,7 @@ def _by_model(
         replies: dict[str, Reply] = ask_all(questions, config, ask, cache, allowed, progress)
     verdicts: dict[str, Verdict] = {key: verdict(reply, ask) for key, reply in replies.items()}
     answers = [replies[key].answer for key in key_N]
-    # The same window in several rollouts is asked about once: the first row pays, the others read.
+    # A window that occurs in several rollouts is requested once: the first row pays, the others read the cache.
     first_row = {key: row for row, key in reversed(list(enumerate(key_N)))}
     first_N = [first_row[key] == row for row, key in enumerate(key_N)]
     return {

@@ -64,14 +64,14 @@ _RANGE = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}
 
 _WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
 _WORDS |= {"explore": "E", "exploratory": "E", "no-progress": "N", "no_progress": "N", "regressive": "R"}
-#: the system message behind each version that this process has asked in
+#: the system message of each version that this process has used
 INSTRUCTIONS: dict[str, str] = {}
 _DECODER = json.JSONDecoder()
 _FENCE = re.compile(r"^```\w*\s*|\s*```$")
 
 
 class Verdict(NamedTuple):
-    """A judge's answer. Without a label both `role` and `score` are None and `reason` says why."""
+    """A judge's answer. Without a label `role` and `score` are None, and `reason` explains it."""
 
     role: str | None = None
     score: float | None = None
@@ -91,7 +91,7 @@ def instructions(ask: Ask, rubric: Rubric = TRIAGE) -> str:
 
 @cache
 def prompt_version(ask: Ask, rubric: Rubric = TRIAGE) -> str:
-    """Names the wording of `instructions`, so that a changed word is a new question: such as `role-1f3a9c02`."""
+    """The name of the wording of `instructions`, such as `role-1f3a9c02`: a changed word makes it a new question."""
     text = instructions(ask, rubric)
     version = f"{ask}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     INSTRUCTIONS[version] = text
@@ -99,7 +99,7 @@ def prompt_version(ask: Ask, rubric: Rubric = TRIAGE) -> str:
 
 
 def instructions_of(version: str, ask: Ask) -> str:
-    """The system message behind a question's `prompt_version`; TRIAGE's for a version that was not made here."""
+    """The system message behind a question's `prompt_version`; TRIAGE's for a version that was not created here."""
     return INSTRUCTIONS.get(version) or instructions(ask)
 
 
@@ -112,8 +112,8 @@ def rubric_of(env: str) -> Rubric:
 def answer_schema(ask: Ask) -> dict[str, Any]:
     """The JSON schema of an answer, for servers that can decode under one.
 
-    Evidence comes first: it is to be the reason, not an excuse. Its length is bounded, or a weak model would write
-    on until the answer is cut off.
+    Evidence comes first, so that it is the reason for the label and not a justification afterwards. Its length is
+    bounded, because a weak model might otherwise write until the answer is cut off.
     """
     if ask == "role":
         value: dict[str, Any] = {"role": {"type": "string", "enum": list(ROLES)}}
@@ -129,11 +129,11 @@ def answer_schema(ask: Ask) -> dict[str, Any]:
 
 
 def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Verdict:
-    """A model's text as a verdict: the last JSON object in it, however it is wrapped; nothing is ever guessed.
+    """Parse a model's text: the last JSON object in it, however it is wrapped. Nothing is guessed.
 
-    Understood besides the form asked for: reasoning before it (also in <think> tags), code fences, TRIAGE's own form
-    with lists of one, role names written out, numbers as text, and an answer that is only the role or the number.
-    Anything else, reasoning that was cut off, an unknown role and a number out of range leave the label missing.
+    Also understood: reasoning before it (also in <think> tags), code fences, TRIAGE's own form
+    with lists of one, role names written out, numbers as text, and a bare role or number.
+    Anything else gives no label, including cut-off reasoning, an unknown role and a number out of range.
     """
     body, closed, after = text.rpartition("</think>")
     if not closed and "<think>" in text:
@@ -174,7 +174,7 @@ def _value(found: dict[str, Any], ask: Ask) -> Any:
 
 
 def _first(value: Any) -> Any:
-    """The only item of a list of one; anything else as it is."""
+    """The item of a list of length one; anything else unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 

@@ -1,8 +1,8 @@
-"""The rule judge: the rubric's rules for close calls, applied to the same window a language model would see.
+"""The rule judge: the rubric's rules for close calls, applied to the same window that a language model would see.
 
-Deterministic, free, some tens of thousands of turns a second. What it knows is the grammar of an environment's
-actions (module `judge` in the environment's folder) and what the goal says; it reads no simulator, so what lies more
-than five turns back it does not know.
+Deterministic, free, and fast: tens of thousands of turns per second. It knows the grammar of an environment's actions
+(module `judge` in the environment's folder) and the text of the goal. It has no access to the simulator, so it knows
+nothing that is more than five turns back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from turncredit.errors import UserError, nearest
 from turncredit.judges.window import Rollouts, Window
 
 VERSION = "rule-1"
-"""Part of a label's `prompt_hash`; raise the number with any change of the rules."""
+"""Part of a label's `prompt_hash`; increase it with any change of the rules."""
 
 
 def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""A vLLM server on this node for as long as a label job needs it."""
+"""A vLLM server on this node for the duration of a label job."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PATIENCE = 20.0
 
 @contextmanager
 def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
-    """Start the server, wait until it is healthy, give the configuration with its address, stop it in the end.
+    """Start the server, wait until it is healthy, yield the configuration with its address, stop it at the end.
 
     The server's output goes where this process's output goes (the job's log). It listens on this machine only, on a
     free port, in a process group of its own that ends with this process, however that ends.
-    Raises UserError where the server cannot be started, dies, or is not healthy in `serve.health_timeout` seconds.
+    Raises UserError if the server cannot be started, dies, or is not healthy within `serve.health_timeout` seconds.
     """
     if config.serve is None:
         raise UserError("judge.serve is not set, so there is no server to start")

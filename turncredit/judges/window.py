@@ -1,9 +1,9 @@
 """What a judge sees of a turn: the goal, the turn, and at most five turns on either side. Never the outcome.
 
-Only `COLUMNS` of a table of turns are ever read, so success, score, reward, progress and distance have no way in;
-what an environment's own text says of the outcome is taken out of it here, by common patterns and by the environment's
-own rule (`Environment.redact`: a score on WebShop's last page, the reply to an answer). What stays: an excerpt whose
-last turn is the attempt's last, as in TRIAGE.
+Only `COLUMNS` of a table of turns are ever read, so success, score, reward, progress and distance cannot leak in. What
+an environment's text reveals of the outcome is removed here, by common patterns and by the environment's own rule
+(`Environment.redact`: a score on WebShop's last page, the reply to an answer). One hint remains, as in TRIAGE: a window
+may end with the attempt's last turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 OBSERVATION_LIMIT = 2000
 """Characters of one observation in a prompt; the middle of a longer one is left out (a rule judge sees all of it)."""
 
-# What environments say of the outcome in their own words. Whole sentences, lines or [SEP] parts go.
+# Phrases in which environments reveal the outcome. Whole sentences, lines or [SEP] parts are removed.
 _OUTCOME = re.compile(
     r"""
       \*{3}[^*\n]{0,80}\*{3}                                                    # *** You have won ***
@@ -51,7 +51,7 @@ class Window(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """A table's turns in sorted order, with nothing of it but `COLUMNS`.
+    """A table's turns in sorted order, with no columns but `COLUMNS`.
 
     `order_N[i]` is the input row at the sorted place i; `first_R`, `length_R` give each rollout's rows.
     """
@@ -66,7 +66,7 @@ class Rollouts(NamedTuple):
 
 
 def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
-    """The columns a judge may see, sorted by rollout and turn.
+    """The columns that a judge may see, sorted by rollout and turn.
 
     Raises UserError for a missing column, a null or a text column of another type, and for keys that are not
     (group, rollout, 0, 1, 2, ...).
@@ -114,7 +114,7 @@ def redact(env: str, action: str, observation: str) -> str:
 
 @cache
 def _redactions(env: str) -> tuple[Callable[[str, str], str], ...]:
-    """The environment's own rule; every rule of ours for an environment that is unknown here."""
+    """The environment's own rule; for an unknown environment, all rules of the known ones."""
     found = envs.find(env)
     described = [found] if found is not None else [envs.find(name) for name in envs.builtin()]
     return tuple(one.redact for one in described if one is not None and one.redact is not None)
@@ -133,7 +133,7 @@ def render(window: Window) -> str:
 
 
 def window_hash(window: Window, version: str) -> str:
-    """What a rule judge saw, as 16 hexadecimal digits: rules' version and the window's content."""
+    """A hash of what the rule judge saw, as 16 hexadecimal digits: the rules' version and the window's content."""
     text = repr((version, window))
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

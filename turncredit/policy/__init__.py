@@ -1,1 +1,1 @@
-"""The language model: made or loaded, trained whole or by adapters, sampled, saved as a Hugging Face folder."""
+"""The language model: built or loaded, trained in full or by adapters, sampled, saved as a Hugging Face folder."""

@@ -1,6 +1,6 @@
-"""Causal attention on a CPU in blocks of queries, each of which reads no further than it sees.
+"""Causal attention on a CPU in blocks of queries, each of which reads only the keys it can attend to.
 
-PyTorch's own kernel for the CPU computes about twice what a causal mask leaves, in products too small for a core: at
+PyTorch's own CPU kernel computes about twice what a causal mask leaves, in products too small for a core: at
 the sizes of a small policy (sequences of 300 to 400 tokens, heads of 32) blocks of 32 queries take two thirds of its
 time, forward and backward. Registered with transformers as the attention implementation `NAME`.
 """
@@ -17,12 +17,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 NAME = "turncredit_blocks"
 QUERIES = 32
-#: Bytes of attention weights that may be kept for the gradient; beyond, PyTorch's kernel, which keeps none.
+#: Bytes of attention weights that may be kept for the gradient; above that, PyTorch's kernel is used, which keeps none.
 KEPT = 64 * 2**20
 
 
 class _Causal(torch.autograd.Function):
-    """Queries (M, G, L, D), keys and values (M, L, D): the G heads that share a key stand beside each other."""
+    """Queries (M, G, L, D), keys and values (M, L, D): the G heads that share a key are adjacent."""
 
     @staticmethod
     def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
@@ -92,7 +92,7 @@ def _attend(
     scaling: float | None = None,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """What transformers calls: attention (B, L, H, D), and no weights."""
+    """The function that transformers calls: returns attention (B, L, H, D), and no weights."""
     plain = attention_mask is None and dropout == 0 and query.shape[2] == key.shape[2]
     kept = query.shape[0] * query.shape[1] * query.shape[2] ** 2 // 2 * query.element_size()
     if plain and scaling is not None and query.dtype == torch.float32 and query.device.type == "cpu" and kept <= KEPT:
@@ -107,7 +107,7 @@ AttentionInterface.register(NAME, _attend)
 
 @contextmanager
 def in_blocks(config: PreTrainedConfig) -> Iterator[None]:
-    """Inside, layers of a model of this configuration attend in blocks, if they attend as PyTorch does otherwise."""
+    """Inside, a model of this configuration attends in blocks, if it would otherwise use PyTorch's attention."""
     before = config._attn_implementation
     if before == "sdpa":
         config._attn_implementation = NAME

@@ -24,8 +24,8 @@ def new_base(
 ) -> dict[str, float]:
     """Write a newly built model and its tokenizer to `folder`; returns its size in parameters and tokens.
 
-    The tokenizer learns from the texts that a demonstration shows or says, the agent's `own_columns` among them, and
-    has one token for each text of the agent's `vocabulary`.
+    The tokenizer is trained on the demonstrations' observations and actions and on the agent's `own_columns`, and has
+    one token for each text of the agent's `vocabulary`.
     """
     from turncredit.policy.models import new_model
 
@@ -46,9 +46,8 @@ def new_base(
 def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
     """The text that a new tokenizer is trained on: all observations and actions of a demonstration.
 
-    `own_columns` are those of texts that the agent makes its responses from, beyond the action, where the table has
-    them; nulls are left out.
-    Texts begin with a space, as they do after a marker, so that a word is the same token wherever it stands.
+    `own_columns` are text columns, besides the action, from which the agent builds its responses; nulls are left out.
+    Texts begin with a space, as they do after a marker, so that a word is the same token everywhere.
     """
     own = [
         name for name in own_columns if name in demos.column_names and pa.types.is_string(demos.schema.field(name).type)
@@ -61,9 +60,9 @@ def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
 
 
 def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float]:
-    """Copy a local folder, or a hub model's files, to `folder`, so that an experiment stands on its own.
+    """Copy a local folder, or a hub model's files, to `folder`, so that an experiment is self-contained.
 
-    Returns the size of its vocabulary. Raises UserError for what is neither.
+    Returns the size of its vocabulary. Raises UserError for anything else.
     """
     source = Path(name)
     if not source.is_dir():

@@ -73,7 +73,8 @@ def add_lora(model: torch.nn.Module, settings: LoraConfig, seed: int) -> torch.n
 
 
 def save_model(model: torch.nn.Module, folder: str | Path, *, base: str | Path, final: str | Path) -> None:
-    """Save weights and tokenizer to `folder`. An adapter is saved alone, with the way from `final` to its base.
+    """Save weights and tokenizer to `folder`. An adapter is saved alone, with the relative path from `final` to its
+    base.
 
     `final` is the name the folder will be renamed to; the tokenizer's files are copied from `base`.
     """

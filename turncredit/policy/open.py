@@ -1,4 +1,4 @@
-"""A policy in memory: its tokenizer and weights, read from its folder when first asked for, and once."""
+"""A policy in memory: its tokenizer and weights are read from its folder once, on first use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from turncredit.policy.sampling import Sampler, device
 class OpenPolicy:
     """The policy in `folder`, for everything that a stage does with one.
 
-    `dtype` is the weights' type, `engine` what samples (`lockstep`, `transformers`, `vllm`). Nothing is read before it
-    is needed.
+    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`). Nothing is read
+    before it is needed.
     """
 
     def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep"):
@@ -32,7 +32,7 @@ class OpenPolicy:
     def model(self, *, trainable: bool = False) -> Any:
         """The model on this machine's device; for training, with its adapter not merged.
 
-        Without an adapter both are one model in memory: whoever takes it says `.train()` or `.eval()`.
+        Without an adapter both are the same model in memory, so the caller sets `.train()` or `.eval()`.
         """
         key = trainable and self.adapted
         if key not in self._models:
@@ -41,7 +41,7 @@ class OpenPolicy:
         return self._models[key]
 
     def release(self) -> None:
-        """Free the model: it is read from the folder again if it is asked for."""
+        """Free the model; it is read from the folder again on its next use."""
         self._models = {}
 
     @cached_property
@@ -58,7 +58,7 @@ class OpenPolicy:
     def trained_into(self, folder: str | Path) -> OpenPolicy:
         """This policy's model, whose weights an update has changed, as the policy that was saved in `folder`.
 
-        This policy gives its weights up: they are read from its folder again if they are asked for.
+        This policy gives up its weights, which are read from its folder again on their next use.
         """
         after = OpenPolicy(folder, dtype=self.dtype, engine=self.engine)
         if not self.adapted:

@@ -1,7 +1,7 @@
-"""What every sampling engine offers (`policy/engines/`), and how one token is drawn.
+"""The interface of sampling engines (`policy/engines/`), and how a token is drawn.
 
-Each rollout draws from random numbers of its own, so a sample depends on its seed and not on what else is in the
-batch: the token is found by inverting the cumulative distribution at a uniform number.
+Each rollout has its own random numbers, and a token is found by inverting the cumulative distribution at a uniform
+number, so a sample depends on the rollout's seed and not on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-#: Tokens of the vocabulary in a stretch: near its root for the vocabularies that are sampled often.
+#: Size of a stretch of the vocabulary: near the square root of its size for the vocabularies that are sampled often.
 STRETCH = 32
 
 
@@ -32,8 +32,8 @@ class Request:
 class Response:
     """Sampled tokens (the end-of-turn token included, where it was reached) and their log-probabilities.
 
-    The log-probabilities are those of the distribution that was sampled from, temperature applied. Greedy
-    responses carry the untempered ones.
+    The log-probabilities are those of the distribution that was sampled from, temperature applied; for greedy responses
+    those at temperature 1.
     """
 
     ids: list[int]
@@ -46,14 +46,15 @@ class Sampler(Protocol):
     slots: int
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
-        """One response for each request; temperature 0 is greedy. At most one request a slot."""
+        """One response for each request; temperature 0 is greedy. At most one request per slot."""
 
 
 def draw(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Sampled token ids and their log-probabilities. `logits` (B, V), `uniforms` (B,) in [0, 1).
 
     The token is the first whose cumulative probability exceeds the uniform number, found in two steps: the stretch of
-    the vocabulary in which it lies, then the token. A running sum over all of the vocabulary costs ten times the rest.
+    the vocabulary in which it lies, then the token. A cumulative sum over the whole vocabulary would cost ten times as
+    much as everything else.
     """
     logits = logits.float()
     if temperature == 0:
@@ -73,7 +74,7 @@ def draw(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tu
 def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Where the share (B,) of each row's total weight (B, n) falls, and the share of that place's own weight below it.
 
-    Never at a place without weight: the sums need not be 1, and a share below 1 stays below the total.
+    Never a position without weight: the sums need not be 1, and a share below 1 stays below the total.
     """
     total = weights.double().cumsum(dim=-1)
     target = shares[:, None] * total[:, -1:]
@@ -84,5 +85,5 @@ def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, 
 
 
 def device() -> torch.device:
-    """The GPU where there is one, otherwise the CPU."""
+    """The GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

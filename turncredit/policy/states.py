@@ -1,9 +1,9 @@
-"""The model's last hidden states at chosen positions, without computing what nobody reads.
+"""The model's last hidden states at chosen positions, computing no more than they need.
 
 A transcript is mostly observations: the loss reads one position in six. The last layer's queries, its feed-forward
 block and the final norm are needed at those positions alone; only its keys and values are needed everywhere. In a model
-of two layers that is nearly half of a training step, in one of 28 next to nothing, so a GPU keeps to the library's own
-layers.
+of two layers this saves nearly half of a training step, in one of 28 layers next to nothing, so the library's own
+layers are used on a GPU.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
     """States (M, D) after the final norm at the M positions where `wanted` (B, L) is true, in row order.
 
     `ids` (B, L) are right-padded; a causal model needs no mask for that. Any causal language model of transformers;
-    on a CPU, Qwen2's last layer is computed at the wanted positions alone (to rounding, the same numbers).
+    on a CPU, Qwen2's last layer is computed at the wanted positions only (the same numbers up to rounding).
     """
     body = (model.get_base_model() if hasattr(model, "get_base_model") else model).get_decoder()
     if ids.is_cuda or not _is_plain_qwen2(body) or not bool(wanted.any()):
@@ -29,7 +29,7 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
     position = torch.arange(ids.shape[1], device=ids.device)[None]
     hidden = body.embed_tokens(ids)
     turning = body.rotary_emb(hidden, position)
-    # What is computed again for the gradient is computed outside of here, and must be the same.
+    # Activations that are recomputed for the gradient are recomputed outside of this function, and must be the same.
     again = body.layers[0].gradient_checkpointing and body.training
     with nullcontext() if again else in_blocks(body.config):
         for layer in body.layers[:-1]:
@@ -83,5 +83,5 @@ def _last_layer(
 
 
 def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Queries or keys, each at a position of its own; transformers' function wants both at the same ones."""
+    """Rotate queries or keys, each at its own positions; transformers' function takes both at the same positions."""
     return x * cos + rotate_half(x) * sin

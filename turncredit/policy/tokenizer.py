@@ -1,4 +1,4 @@
-"""One small view of a tokenizer folder, and the training of a tokenizer from scratch.
+"""A minimal tokenizer read from a folder, and the training of a tokenizer from scratch.
 
 `load` reads `tokenizer.json` with the `tokenizers` library alone: importing transformers takes seconds, and only a
 chat template needs it.
@@ -19,9 +19,9 @@ from turncredit.errors import UserError
 
 PAD, EOS, BOS = "<pad>", "<|im_end|>", "<s>"
 
-# Words, numbers and marks apart. "mug 1" is two tokens: the goal says "mug", and a small model learns to match the
-# same token far sooner than to tell that "mug 1" is a mug (held-out loss per action 1.8 against 2.1 nats after the
-# same SFT time).
+# Words, numbers and punctuation are separate. "mug 1" is two tokens: the goal says "mug", and a small model learns to
+# match the same token far sooner than to tell that "mug 1" is a mug (held-out loss per action 1.8 against 2.1 nats
+# after the same SFT time).
 _WORDS = r" ?[A-Za-z']+| ?[0-9]+|\n|[^\sA-Za-z0-9]| "
 
 #: Between words in training; the byte-level alphabet has another character for it, so no word contains it.
@@ -49,7 +49,7 @@ class Tokenizer:
         return number
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; special tokens written in it are recognised, none is added. A fresh list each time."""
+        """Ids of a text; special tokens in it are recognised, none is added. Returns a new list each time."""
         ids = self._cache.get(text)
         if ids is None:
             ids = self._backend.encode(text, add_special_tokens=False).ids
@@ -62,7 +62,7 @@ class Tokenizer:
         return self._backend.decode(list(ids), skip_special_tokens=True)
 
     def chat(self, messages: list[dict[str, str]]) -> str:
-        """Messages through the model's own chat template, with the opening of the assistant's reply."""
+        """Messages rendered by the model's own chat template, up to the start of the assistant's reply."""
         return self._transformers().apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
     def _transformers(self):
@@ -99,7 +99,7 @@ def _words(texts: Iterable[str], splitter: pre_tokenizers.PreTokenizer) -> Count
 
 
 def _repeated(words: Counter[str], at_once: int = 1000) -> Iterator[str]:
-    """Each word as often as it occurs, in lines of at most `at_once`."""
+    """Each word repeated as often as it occurs, in lines of at most `at_once`."""
     for word, count in words.items():
         line = _BREAK.join([word] * min(count, at_once))
         yield from repeat(line, count // at_once)
@@ -118,8 +118,8 @@ def train(
     """Train a byte-level BPE tokenizer of `vocab` tokens on `texts` and save it as a Hugging Face folder.
 
     A token never spans words, so frequent words become one token each; bytes remain as a fallback for every other
-    text. `markers` become special tokens, which `decode` leaves out; the texts `whole`, beyond
-    the `vocab`, one plain token each.
+    text. `markers` become special tokens, which `decode` leaves out; each text of `whole` becomes one plain token, in
+    addition to the `vocab`.
     """
     backend = Backend(models.BPE())
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -130,8 +130,8 @@ def train(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    # All that training reads of the texts is how often each word occurs. Demonstrations say few things, often: to split
-    # each distinct text once, and hand over the words, takes a third of the time.
+    # Training only needs to know how often each word occurs. Demonstrations repeat themselves: splitting each distinct
+    # text once, and passing on the words, takes a third of the time.
     backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit(_BREAK)
     backend.train_from_iterator(_repeated(_words(texts, splitter)), trainer)
     backend.pre_tokenizer, backend.decoder = splitter, decoders.ByteLevel()

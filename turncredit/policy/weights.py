@@ -20,7 +20,7 @@ POLICY_FILE = "policy.json"
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The model's `config.json`, of the base where the folder holds an adapter."""
+    """The model's `config.json`; that of the base if the folder holds an adapter."""
     file = base_folder(folder) / "config.json"
     if not file.exists():
         raise UserError(f"{folder}: not a model folder (config.json is missing)")

@@ -1,1 +1,1 @@
-"""Agents at the games of an environment: tasks, demonstrations, rollouts, evaluation."""
+"""Agents play the games of an environment: tasks, demonstrations, rollouts, evaluation."""

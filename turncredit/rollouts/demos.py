@@ -1,7 +1,7 @@
-"""Demonstrations: an expert plays, with noise; what was noise is marked, and never imitated.
+"""Demonstrations: an expert plays, with noise; noisy actions are marked and never imitated.
 
-The expert uses only what it has been shown, so that a policy which sees the same can imitate it. Noise makes the
-demonstrations pass through states that a learner's own mistakes lead to.
+The expert uses only what it has observed, so that a policy which sees the same can imitate it. Noise leads the
+demonstrations through states that a learner's own mistakes would lead to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 250
 
 
 def make_demos(games: Games, settings: DemosConfig, *, processes: int = 1) -> pa.Table:
-    """`demos.count` demonstrations on the training games, in turn, as a `demos` table.
+    """`demos.count` demonstrations on the training games, which take turns, as a `demos` table.
 
     Each demonstration has a generator of its own, so the number of `processes` changes nothing.
     """
@@ -57,7 +57,7 @@ def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Ta
 
 
 def _table(rows: list[dict], own_columns: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows as a `demos` table, with the expert's own columns behind the table's."""
+    """Rows as a `demos` table, with the expert's own columns after the table's."""
     table = pa.Table.from_pylist(rows, schema=tables.schema("demos"))
     for name, kind in own_columns.items():
         try:
@@ -71,7 +71,7 @@ def _table(rows: list[dict], own_columns: Mapping[str, pa.DataType]) -> pa.Table
 
 
 def _demonstrate(games: Games, task: dict, rng: np.random.Generator, settings: DemosConfig) -> list[dict]:
-    """One demonstration's turns. Where noise or a slip acts, what the expert wanted to do is not shown.
+    """One demonstration's turns. Where noise or a slip replaces the expert's action, that action is not shown.
 
     An expert with a plan writes it in columns of its own (`expert_columns` of the environment): `columns()` gives their
     values for the action that it has just chosen.

@@ -1,4 +1,4 @@
-"""A policy on held-out games. Success is counted once for each rollout."""
+"""Evaluate a policy on held-out games. Success is counted once per rollout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from turncredit.seeding import derive_seed
 
 
 def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], common: Mapping[str, Any]) -> pa.Table:
-    """Play the games `rows` (numbers of the player's games) in every mode: an `evals` table, a row for each rollout.
+    """Play the games `rows` (numbers of the player's games) in every mode; returns an `evals` table, one row per
+    rollout.
 
     The games and the random numbers are the same for every method and seed: differences between policies are paired
     by game. `common` are the columns that are the same in every row: `policy_id`, `method`, `seed`, `round`.

@@ -27,9 +27,9 @@ Measures = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A rollout before one of its turns: the environment's state, the agent, and all that the model has before it.
+    """A rollout before one of its turns: the environment's state, the agent, and the model's context.
 
-    `context` holds the tokens since the last reset, the prompt of this turn included; an engine may read it once for
+    `context` holds the tokens since the last reset, including the prompt of this turn; an engine may read it once for
     all rollouts that start from here.
     """
 
@@ -53,7 +53,7 @@ class Start:
 
 @dataclass(slots=True)
 class Turn:
-    """What happened in one turn. Progress and distance are None where nobody reads them; `columns` are the agent's."""
+    """A turn that was played. Progress and distance are None if nothing reads them; `columns` are the agent's."""
 
     observation: str
     admissible: list[str] | None
@@ -85,7 +85,7 @@ class Played:
 
     @property
     def success(self) -> bool:
-        """Whether the episode was won."""
+        """Whether the rollout reached its goal."""
         return self.turns[-1].success
 
     @property
@@ -119,7 +119,7 @@ class ActiveRollout:
         self.prompt = self.spec.opened(self.agent, self.played.start.task["goal"], observation, self.admissible)
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
-        """Take the place of the rollout before that turn. The turns that it has played have used up their numbers."""
+        """Continue from the checkpoint. The turns before it have used up their random numbers."""
         self.env.restore(checkpoint.state)
         self.observation = checkpoint.observation
         self._look()
@@ -136,7 +136,7 @@ class ActiveRollout:
             self.admissible = self.env.admissible()
 
     def request(self) -> Request:
-        """What to sample next. Every turn uses up `max_new` numbers, however many tokens it takes."""
+        """The next request. Every turn uses up `max_new` random numbers, however many tokens it samples."""
         return Request(self.slot, self.prompt.ids, self.prompt.reset, self.rng.random(self.max_new))
 
     def decide(self, text: str) -> str:
@@ -146,7 +146,7 @@ class ActiveRollout:
         return self.parsed.action
 
     def take(self, step: Step, response: Response, text: str) -> bool:
-        """Record the turn that the response led to; true when the rollout has ended."""
+        """Record the turn that follows from the response; true when the rollout has ended."""
         parsed, before, admissible = self.parsed, self.state, self.admissible
         failed, error_reply = self.environment.failed(step)
         seen, prompt, self.observation = self.observation, self.prompt, step.observation
@@ -180,7 +180,7 @@ class ActiveRollout:
 
 
 class Player:
-    """A policy at the games of a table, through agents of one kind."""
+    """Plays the games of a table with a policy and agents of one kind."""
 
     def __init__(self, policy: OpenPolicy, agent: AgentConfig, games: Games, slots: int, *, processes: int = 1):
         """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here."""
@@ -203,12 +203,12 @@ class Player:
         """Play every start to its end. Returns them in the order given, whatever order they ended in.
 
         `measures` (`progress`, `distance`) are recorded before and after each turn; the environment must have them. A
-        rollout's samples depend on its own seed and on the policy, not on what is played beside it (up to the rounding
-        of batched arithmetic). A slot is taken by the next start as soon as its rollout has ended; `on_done` hears how
-        many have. A start with a `checkpoint` is played from there on: its turns, and its random numbers, are those
-        from that turn on.
+        rollout's samples depend on its own seed and on the policy, not on the other rollouts (up to the rounding of
+        batched arithmetic). A slot is refilled with the next start as soon as its rollout has ended; `on_done` is
+        called with the number of finished rollouts. A start with a `checkpoint` is played from there: its turns and its
+        random numbers begin at that turn.
 
-        With several processes, what goes wrong in one ends all: see `turncredit.processes.workers.gathered`.
+        With several processes, an error in one ends all: see `turncredit.processes.workers.gathered`.
         """
         ended: dict[int, Played] = {}
         for number, played in self.stream(starts, temperature=temperature, measures=measures):
@@ -219,7 +219,7 @@ class Player:
     def stream(
         self, starts: Sequence[Start], *, temperature: float, measures: Measures = frozenset()
     ) -> Iterator[tuple[int, Played]]:
-        """`play`, which hands out each rollout with its place in `starts` as soon as it has ended."""
+        """As `play`, but yields each rollout with its index in `starts` as soon as it has ended."""
         if self._sampler is not None:
             for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature, measures):
                 yield number, rollout.played
@@ -240,9 +240,10 @@ class Player:
     def _lockstep(
         self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measures: Measures
     ) -> Iterator[tuple[int, ActiveRollout]]:
-        """Play numbered starts with `engine`; each number with its rollout, when the rollout has ended.
+        """Play numbered starts with `engine`; yields each number with its rollout when the rollout has ended.
 
-        Every turn samples all responses together, then takes all steps: those of an asynchronous environment overlap.
+        Every turn samples all responses together and then takes all steps, which overlap if the environment is
+        asynchronous.
         """
         waiting = list(starts)[::-1]
         free = list(range(engine.slots))[::-1]
@@ -284,8 +285,8 @@ class Player:
 def shares(starts: Sequence[Start], processes: int) -> list[range]:
     """`starts` cut into at most `processes` parts of about the same size.
 
-    Cut where a group ends (or the continuations of one checkpoint), where one ends near, so that a context which
-    several rollouts begin with is read once.
+    Cuts are moved to the nearby end of a group (or of one checkpoint's continuations), so that a context with which
+    several rollouts begin is read once.
     """
     count = len(starts)
     whole = [at for at in range(1, count) if not _alike(starts[at - 1], starts[at])]

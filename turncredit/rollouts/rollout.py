@@ -20,8 +20,8 @@ def rollout(
 ) -> list[Played]:
     """`settings.tasks` groups of `settings.group_size` rollouts of the player's policy.
 
-    Games and random numbers depend on the seed and the round only, so that two methods are compared on the same
-    games with the same luck. `measures` (`progress`, `distance`) are recorded.
+    Games and random numbers depend on the seed and the round only, so that methods are compared on the same games with
+    the same random numbers. `measures` (`progress`, `distance`) are recorded.
     """
     games = player.games
     starts = [
@@ -43,9 +43,9 @@ def rollout(
 
 
 def round_tasks(games: int, count: int, seed: int, round: int) -> list[int]:
-    """Which games a round plays: `count` without repetition, and no game twice before all have had their turn.
+    """The games of a round: `count` of them, and none twice in a pass over all games.
 
-    A sweep over the games is a random order cut into rounds; what is left over at its end waits for the next one.
+    A pass over the games is a random order cut into rounds; a remainder that does not fill a round is skipped.
     """
     sweep, at = divmod(round - 1, games // count)
     order = generator(seed, "round tasks", sweep).permutation(games)
@@ -57,8 +57,8 @@ def turn_table(
 ) -> pa.Table:
     """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row.
 
-    `own_columns` are the agent's, with their types; they follow the table's own. Raises UserError for a value that is
-    of another type.
+    `own_columns` are the agent's, with their types; they follow the table's own. Raises UserError for a value of
+    another type.
     """
     pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
     schema = tables.schema("turns")

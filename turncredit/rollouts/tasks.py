@@ -1,4 +1,4 @@
-"""The games of an environment: made or taken as a table, opened on demand."""
+"""The games of an environment: generated or read as a table, opened on demand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def make_tasks(config: EnvConfig, split: str, count: int, seed: int, *, key: str
 def split_rows(env: Environment, split: str, count: int, seed: int, settings: Any) -> list[dict[str, Any]]:
     """At most `count` rows of a split, complete: from `make_tasks`, or those of `read_tasks` in the seed's order.
 
-    Raises UserError for what an environment that is not ours does wrong.
+    Raises UserError for errors of a third-party environment.
     """
     if envs.is_ours(env) and env.make_tasks is not None:
         return [dict(row) for row in env.make_tasks(split, count, seed, settings)]
@@ -48,7 +48,7 @@ def split_rows(env: Environment, split: str, count: int, seed: int, settings: An
             random.Random(derive_seed(seed, env.name, split)).shuffle(given)
     except UserError:
         raise
-    except Exception as error:  # anything may go wrong in an environment of somebody else's
+    except Exception as error:  # third-party code may raise anything
         raise UserError(f"environment '{env.name}': {name}() raised {type(error).__name__}: {error}") from error
     return _completed(given[:count], env, name, split, seed)
 
@@ -71,7 +71,7 @@ def _completed(given: Sequence[Any], env: Environment, name: str, split: str, se
 
 
 class Games:
-    """The games of a tasks table, opened on demand. Environments that are not ours come guarded (`envs.guard`)."""
+    """The games of a tasks table, opened on demand. Third-party environments are guarded (`envs.guard`)."""
 
     def __init__(self, env: EnvConfig, tasks: pa.Table, where: str = "tasks"):
         self.env: Environment = envs.load(env.name)
@@ -89,13 +89,13 @@ class Games:
         return capability in self.env.capabilities
 
     def open(self, row: Mapping[str, Any]) -> Any:
-        """A fresh rollout of a game; its methods are plain functions, also where the environment's are coroutines."""
+        """A fresh rollout of a game; its methods are synchronous, even if the environment's are coroutines."""
         if self._ours:
             return self.env.open_task(row, self._settings)  # type: ignore[misc]
         return guard.open_guarded(self.env, row, self._settings, self._timeout)
 
     def admissible(self, env: Any) -> Sequence[str]:
-        """The actions that are allowed now; none where the environment can't list them."""
+        """The actions that are allowed now; none if the environment cannot list them."""
         return env.admissible() if self.can("admissible") else ()
 
     def reset_each(self, running: Sequence[Any]) -> list[str]:
@@ -109,13 +109,13 @@ class Games:
         return guard.call_each(running, "step", actions)
 
     def close_each(self, running: Sequence[Any]) -> None:
-        """Release environments that are given up; what goes wrong then is not reported, the reason is on its way."""
+        """Release abandoned environments; further errors are not reported, because the original one will be."""
         for env in running:
             with suppress(Exception):
                 env.close()
 
     def expert(self, env: Any, rng: np.random.Generator, skip: bool) -> Expert:
-        """The environment's expert at a rollout; `skip` is dropped where it can't forget a step."""
+        """The environment's expert at a rollout; `skip` is dropped if it cannot forget a step."""
         named = {"skip": skip} if self.env.takes_skip() else {}
         assert self.env.expert is not None
         if self._ours:
@@ -123,7 +123,7 @@ class Games:
         return guard.GuardedExpert(guard.call_description(env, "expert", env.env, rng, **named), env)
 
     def random_action(self, env: Any, rng: np.random.Generator) -> str:
-        """An action at random, for noise."""
+        """A random action, for noise."""
         if self._ours or self.env.random_command is None:
             return self.env.random_action(env, rng)
         return guard.call_description(env, "random_command", env.env, rng)

@@ -1,4 +1,4 @@
-"""How fast the engines are, on the same games and the same commands."""
+"""Measure the speed of the engines on the same games and commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.profile import identify
 
 ENGINES = ("alfworld", "textworld", "native")
-"""In the order in which one process can measure them: `textworld` patches the package that `alfworld` is."""
+"""The order in which one process can measure them: `textworld` patches the package that `alfworld` measures."""
 
 Trace = list[list[str]]
 """The commands of a few rollouts."""
@@ -25,7 +25,7 @@ def measure(engine: str, games: Sequence[Mapping[str, Any]], steps: int, seed: i
     """CPU time of an engine on `games` (contents of `game.tw-pddl` files), `steps` commands each.
 
     A step includes the list of admissible commands. Every game is loaded afresh, so that caches start cold.
-    Returns milliseconds a load and a reset, steps a second, microseconds for a snapshot and a restore (None
+    Returns milliseconds per load and per reset, steps per second, and microseconds per snapshot and per restore (None
     for `alfworld`, which has neither).
     """
     traces = [_trace(data, steps, random.Random(f"{seed}:{n}")) for n, data in enumerate(games)]
@@ -70,7 +70,7 @@ def _native_game(data: Mapping[str, Any]) -> Game:
 
 
 def _opener(engine: str) -> Callable[[Mapping[str, Any]], Any]:
-    """What opens a game on an engine; each engine has its own kind of snapshot."""
+    """Opens a game on an engine; each engine has its own kind of snapshot."""
     if engine == "native":
         return lambda data: NativeEnv(_native_game(data), _HORIZON)
     from turncredit.envs.household import textworld

@@ -24,7 +24,7 @@ app = typer.Typer(
 Games = Annotated[
     list[Path], typer.Option("--games", help="Folder with game.tw-pddl files, searched recursively; repeatable.")
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 
 
 class Engine(StrEnum):
@@ -54,7 +54,7 @@ def conformance(
     sample: Annotated[int | None, typer.Option(min=1, help="Maximum number of games from each folder.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Compare the native engine with the reference, command for command; exit 1 where they differ."""
+    """Compare the native engine with the reference, command for command; exit 1 if they differ."""
     from turncredit.envs.household import conformance as checks
     from turncredit.envs.household import textworld
 

@@ -1,7 +1,7 @@
 """Compare the native engine with the reference, command for command.
 
 Each game's walkthrough is replayed on both, past the goal; then, from a reset, random admissible and garbled
-commands. Compared after every command: the text, whether the goal holds, and the list of admissible commands.
+commands. After every command it compares the text, whether the goal holds, and the list of admissible commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN = 20
 
 @dataclass(slots=True)
 class Report:
-    """What was compared and where the engines differ."""
+    """Counts of what was compared, and where the engines differ."""
 
     games: int = 0
     steps: int = 0
@@ -71,7 +71,7 @@ def generated_games(count: int, seed: int) -> Iterator[tuple[str, dict[str, Any]
 def compare(games: Iterable[tuple[str, Mapping[str, Any]]], steps: int, seed: int) -> Report:
     """Compare both engines on games given as (name, content of a `game.tw-pddl`).
 
-    `steps` is the number of random commands a game, on top of its walkthrough.
+    `steps` is the number of random commands per game, in addition to its walkthrough.
     """
     report = Report()
     reference = Reference()
@@ -141,7 +141,7 @@ def _compare_game(
 
 
 def random_choice(pair: _Pair, rng: random.Random) -> str:
-    """An admissible command, those that change or tell something preferred, or (one in six) a garbled one."""
+    """An admissible command, preferably one that changes or reveals something, or (one time in six) a garbled one."""
     admissible = pair.admissible()
     kind = rng.random()
     if kind < 0.17:

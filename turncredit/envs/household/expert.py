@@ -36,14 +36,14 @@ _MISTAKE = "Nothing happens."
 
 
 class Task(Protocol):
-    """What the expert may know of an environment: the task's words, and how its edition words a `put`."""
+    """What the expert may know of an environment: the task's text, and how its edition phrases a `put`."""
 
     goal: str
     put_command: str
 
 
 class Room(Task, Protocol):
-    """What the noise needs of an environment."""
+    """The part of an environment that noise needs."""
 
     def admissible(self) -> tuple[str, ...]:
         """The commands that are allowed now."""
@@ -85,13 +85,13 @@ class Expert:
         self._origin = ""
         """Where the held object was taken from."""
         self._treated: dict[str, set[str]] = {}
-        """Object to the treatments that hold."""
+        """Object to its treatments so far."""
         self._refused: set[str] = set()
-        """Commands that were turned down where they should have worked."""
+        """Commands that were refused although they should have worked."""
         self._last = ""
 
     def observe(self, observation: str, action: str | None = None) -> None:
-        """Take in what the environment printed; `action` where another command than `act`'s was carried out."""
+        """Observe what the environment printed; `action` is given if another command than `act`'s was carried out."""
         if not self._receptacles:
             self._receptacles = _NAME.findall(observation)
             return
@@ -137,7 +137,7 @@ class Expert:
     # -- memory --
 
     def _learn_from_mistake(self, action: str) -> None:
-        """Its own command was refused: mend the memory, so as not to try the same again."""
+        """Its own command was refused: correct the memory, so that it does not try the same again."""
         self._refused.add(action)
         if action.startswith("go to "):
             receptacle = action.removeprefix("go to ")

@@ -1,4 +1,4 @@
-"""One ALFWorld game: what never changes, and a pure step from world and command to world and text.
+"""One ALFWorld game: its static data, and a pure step from world and command to world and text.
 
 `Game.apply` prints, letter for letter, what the reference engine (alfworld 0.4.2 on TextWorld 1.7.0) prints;
 `turncredit env household conformance` compares the two. The reference's own oddities are kept and marked as such.
@@ -18,14 +18,14 @@ from turncredit.envs.household.world import World
 NOTHING = "Nothing happens."
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"
 _CACHE_LIMIT = 2_000
-"""Local situations, and texts, kept per game, about 1.6 KB each. A hundred random rollouts meet some 150."""
+"""Local situations and texts kept per game, about 1.6 KB each. A hundred random rollouts meet about 150."""
 
 Handler = Callable[[World, int, int], tuple[World, str]]
 Action = tuple[Handler, int, int]
 
 
 class Local(NamedTuple):
-    """What can be done in one local situation: the commands other than `go to`, and the sorted list of all."""
+    """The commands that are possible in one local situation: those other than `go to`, and the sorted list of all."""
 
     actions: dict[str, Action]
     admissible: tuple[str, ...]
@@ -66,7 +66,7 @@ def listing(items: list[str]) -> str:
 
 
 def number_things(problem: Problem) -> Things:
-    """Number everything by sorted id. Raises UnsupportedGame for what the texts would not determine."""
+    """Number everything by sorted id. Raises UnsupportedGame where the texts would be ambiguous."""
     at = sorted(set(problem.of("receptacleatlocation")))
     receptacles = {r: n for n, (r, _) in enumerate(at)}
     if len(receptacles) != len(at):
@@ -387,7 +387,7 @@ class Game:
     def _look(self, world: World, _first: int, _second: int) -> tuple[World, str]:
         facing = self._facing[world.location]
         if facing is None:
-            # the list of the first observation does not come again: the command binds the location
+            # the list of the first observation is not printed again: the command binds the location
             return world, "You are in the middle of a room. Looking quickly around you, you see nothing."
         # an object is listed once for each receptacle here that it was taken from
         beside = [

@@ -86,7 +86,7 @@ class Goal:
     """The receptacles at each location."""
 
     def treated(self, world: World) -> int:
-        """The objects in the state that the family asks for (all, where it asks for none)."""
+        """The objects in the state that the family asks for (all objects if it asks for none)."""
         field = _STATE_FIELD.get(self.family)
         return -1 if field is None else world[field]  # type: ignore[return-value]
 

@@ -16,7 +16,7 @@ from turncredit.errors import UserError
 
 
 class UnsupportedGame(UserError):
-    """A game that the native engine cannot play with certainty."""
+    """A game that the native engine cannot be sure to play correctly."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Rows of the tasks table, and from a row to a running environment."""
+"""Make rows of the tasks table, and open a row as a running environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turncredit.envs.household.profile import PROFILES, TASK_PREFIX, Unsupported
 from turncredit.envs.household.settings import Settings
 from turncredit.errors import UserError
 
-if TYPE_CHECKING:  # the reference engine is imported when it is asked for
+if TYPE_CHECKING:  # the reference engine is imported only when it is used
     from turncredit.envs.household.textworld import TextworldEnv
 
 NAME = "household"

@@ -1,7 +1,7 @@
 """The reference engine: ALFWorld's own packages, behind the same protocol.
 
 Needs `alfworld==0.4.2` and `textworld==1.7.0` (with `tatsu==5.8.3` and `fast-downward-textworld==20.6.4`); nothing
-else in the library imports them. The reference says what is printed, what is admissible and whether the goal
+else in the library imports them. The reference determines what is printed, what is admissible and whether the goal
 holds. It offers no progress, no optimal distance and no copies; these come from its facts and from replaying its
 operators.
 """
@@ -34,7 +34,7 @@ _MISSING = (
 
 
 class Shown(NamedTuple):
-    """What the reference shows after a reset or a command."""
+    """The reference's output after a reset or a command."""
 
     text: str
     admissible: tuple[str, ...]
@@ -275,7 +275,7 @@ def speed_up() -> None:
 
 
 def _copying_cache(parse: Callable[..., Any]) -> Callable[..., Any]:
-    """Cache the grammar parser; its results are changed by those who get them, so each gets a copy."""
+    """Cache the grammar parser; callers modify its results, so each gets a copy."""
     from copy import deepcopy
 
     known: dict[tuple, Any] = {}

@@ -1,4 +1,4 @@
-"""What prompts say of the household."""
+"""The household's wording in prompts."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
-    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the
-    whole context each turn and takes any causal language model; `vllm` needs the vllm package and a GPU.
+    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the whole
+    context every turn and supports any causal language model; `vllm` needs the vllm package and a GPU.
 
-    `model` is the policy's model where it is in memory already, adapters merged: what takes weights of a model takes
-    them from there instead of the folder.
+    `model` is the policy's model, adapters merged, if it is in memory already: an engine that reads a model's weights
+    then takes them from there instead of the folder.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep

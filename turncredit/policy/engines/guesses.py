@@ -1,9 +1,9 @@
-"""What a response is likely to go on with: guesses that save passes through the model and never change a sample.
+"""Guesses how a response continues, which save passes through the model and never change a sample.
 
-A token is a function of the logits and of the rollout's own random number. So the tokens that probably follow are read
-together with the last one, and those are kept that the draws confirm (speculative decoding, Leviathan et al. 2023; here
-the random numbers are fixed in advance, so that a guess can only be right or wrong). The guesses come from the
-responses seen so far: actions begin alike, "go to", "take ... from".
+A token is a function of the logits and of the rollout's own random number. Tokens that will probably follow are
+therefore read together with the last one, and those that the draws confirm are kept (speculative decoding, Leviathan et
+al. 2023; here the random numbers are fixed in advance, so a guess is either right or wrong). Guesses come from the
+responses seen so far: many actions begin alike, "go to", "take ... from".
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-#: A guess looks at so many last tokens of the response.
+#: A guess depends on this many last tokens of the response.
 LAST = 3
-#: The least probability, by what has been seen, that a guessed token will be drawn.
+#: The least probability, estimated from past responses, that a guessed token will be drawn.
 LEAST = 0.4
 #: The most tokens guessed at once.
 MOST = 8
-#: Contexts remembered; more are not learnt, so that long free text does not fill the memory.
+#: The most contexts remembered, so that long free text does not fill the memory.
 CONTEXTS = 200_000
 
 
@@ -30,7 +30,7 @@ class Guesses:
         self._known: dict[tuple[int, ...], list[int]] = {}
 
     def learn(self, responses: Iterable[Sequence[int]]) -> None:
-        """Count what followed what in these responses."""
+        """Count which tokens followed which contexts in these responses."""
         self._known.clear()
         for ids, times in Counter(map(tuple, responses)).items():
             for at, token in enumerate(ids):
@@ -39,7 +39,7 @@ class Guesses:
                     self._seen[key][token] += times
 
     def after(self, ids: Sequence[int]) -> list[int]:
-        """The tokens that probably follow `ids`, the end of the response not among them; often none."""
+        """The tokens that probably follow `ids`, without the end of the response; often none."""
         key = tuple(ids[-LAST:])
         guess = self._known.get(key)
         if guess is None:

@@ -1,9 +1,9 @@
 """Sample many rollouts in lockstep, keeping each rollout's key-value cache across its turns.
 
 An append-only context is read once: a turn costs the new tokens and the sampled ones, whatever the length of the
-transcript. A context that is made anew each turn is read from where it begins to differ from the last one.
+transcript. A context that is rebuilt every turn is read from the first token that differs from the last one.
 
-Turns are played in blocks, one block after the other, so that what attention reads again for every token stays
+Turns are played in blocks, one after the other, so that the keys and values that attention reads for every token stay
 in the processor's cache.
 """
 
@@ -19,9 +19,10 @@ from turncredit.policy.engines.guesses import Guesses
 from turncredit.policy.engines.ragged import Block, Ragged
 from turncredit.policy.sampling import Request, Response, draw
 
-#: Keys and values of one block: on a CPU what stays in its cache, on a GPU what its memory has to hold twice.
+#: Bytes of keys and values of one block: on a CPU they should fit its cache, on a GPU its memory has to hold them
+#: twice.
 BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 8 * 2**30}
-#: The fewest turns of a block: with less work in a pass, the price of starting its operations shows.
+#: The fewest turns of a block: with less work per pass, the cost of launching operations shows.
 BLOCK_TURNS = 32
 #: Attention's padded tokens times positions in one reading pass: long prompts are read by a few turns at a time.
 PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
@@ -29,7 +30,7 @@ PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
 
 @dataclass(slots=True)
 class _Turn:
-    """A request, the tokens that have to be read for it (from position `start` on), and what has been drawn."""
+    """A request, the tokens to be read for it (from position `start` on), and the tokens drawn so far."""
 
     request: Request
     chunk: list[int]
@@ -118,7 +119,7 @@ class Lockstep:
         block.close([turn.start for turn in turns], [len(self._cached[turn.request.slot]) for turn in turns])
 
     def _keep(self, turn: _Turn, tail: list[int], ids: list[int], logprobs: list[float]) -> None:
-        """Add what was drawn after the tokens of `tail`, up to the first draw that makes the next of them wrong."""
+        """Append the tokens drawn after those of `tail`, up to the first draw that contradicts the next of them."""
         kept = 1
         while kept < len(tail) and tail[kept] == ids[kept - 1]:
             kept += 1
@@ -129,7 +130,7 @@ class Lockstep:
         return turn.ids[-1] == self.eos_id or len(turn.ids) == max_new
 
     def _read(self, block: Block, turns: list[_Turn]) -> torch.Tensor:
-        """Logits (B, V) after each turn's new tokens. Turns that reset to what another one reads take its cache."""
+        """Logits (B, V) after each turn's new tokens. Turns that reset to another's context copy its cache."""
         first: dict[tuple[int, ...], int] = {}
         reader = [
             first.setdefault(tuple(turn.request.ids), at) if turn.request.reset else at for at, turn in enumerate(turns)
@@ -172,9 +173,9 @@ class Lockstep:
         return block.read(seats, chunks, start, every)
 
     def _new_tokens(self, request: Request) -> list[int]:
-        """What has to be read: the request's tokens after the last sampled one, which the model has not read yet.
+        """The tokens to read: the last sampled one, which the model has not read yet, and the request's.
 
-        A request that resets goes on where it begins to differ from what is cached; the last token is always read.
+        A request that resets continues at the first token that differs from the cache; the last token is always read.
         """
         pending, cached = self._pending[request.slot], self._cached[request.slot]
         if not request.reset:
@@ -185,7 +186,7 @@ class Lockstep:
 
 
 def _shared(one: list[int], two: list[int]) -> int:
-    """How many first tokens are the same, by bisection: comparing slices costs less than a loop over tokens."""
+    """The length of the common prefix, by bisection: comparing slices costs less than a loop over tokens."""
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2

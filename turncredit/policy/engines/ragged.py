@@ -1,8 +1,8 @@
 """A Qwen2-architecture model over many key-value caches of unequal length.
 
-Every pass reads some new tokens for some rows, a different number for each. Whatever works on single tokens (norms,
-projections, the vocabulary) sees the tokens of all rows laid end to end, without padding; attention alone pads, and
-reads the caches of neighbouring rows in place.
+Every pass reads new tokens for some of the rows, a different number for each. Operations on single tokens (norms,
+projections, the vocabulary) see the tokens of all rows concatenated, without padding; only attention pads, and it reads
+the caches of adjacent rows in place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from turncredit.policy.weights import read_config, read_weights
 
 SUPPORTED = ("qwen2",)
 
-#: A pass over fewer than one in so many of a block's seats copies their caches together; above that, attention over
-#: the seats that read nothing is cheaper than the copies.
+#: A pass over less than this fraction (1 in N) of a block's seats copies their caches together; above that, attention
+#: over the idle seats is cheaper than the copies.
 GATHER_BELOW = 2
 
 
@@ -45,7 +45,7 @@ class Layer:
 class Ragged:
     """Weights (of `folder`, or as given), and a cache for each of `rows` rows.
 
-    Which of its positions count is the caller's to know.
+    The caller keeps track of which positions are valid.
     """
 
     def __init__(self, folder: str, *, rows: int, dtype: str, weights: Mapping[str, torch.Tensor] | None = None):
@@ -113,7 +113,7 @@ class Ragged:
     def _paired(self, projection: torch.Tensor) -> torch.Tensor:
         """The rows of a query or key projection reordered so that the two numbers that rotate together are neighbours.
 
-        The same reordering of queries and keys leaves their products alone, and a rotation is then one complex product.
+        Reordering queries and keys alike does not change their products, and makes a rotation one complex product.
         """
         halves = projection.view(-1, 2, self._dim // 2, *projection.shape[1:])
         return halves.transpose(1, 2).reshape(projection.shape)
@@ -162,7 +162,7 @@ class Ragged:
         return _rotated(query, turn[asking]), _rotated(kv[:, : self._kv], turn), kv[:, self._kv :]
 
     def finish(self, layer: Layer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
-        """The layer's output (T, width) from its input and what attention mixed (T, heads * dim)."""
+        """The layer's output (T, width) from its input and the output of attention (T, heads * dim)."""
         hidden = torch.addmm(hidden, mixed, layer.out.t())
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_mlp, self._eps)
         gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
@@ -182,9 +182,9 @@ class Ragged:
 
 
 class Block:
-    """The caches of some rows brought side by side for one turn, and passes of the model over them.
+    """The caches of some rows, adjacent in memory for one turn, and passes of the model over them.
 
-    What is read enters the block's copy of the caches; `close` takes it back to the rows.
+    Tokens are read into the block's copy of the caches; `close` copies them back to the rows.
     """
 
     def __init__(self, model: Ragged, rows: Sequence[int], room: int):
@@ -207,7 +207,7 @@ class Block:
             values[target, :, :positions] = values[source, :, :positions]
 
     def close(self, start: Sequence[int], stop: Sequence[int]) -> None:
-        """Take the positions from `start[i]` up to `stop[i]` of every seat back to its row."""
+        """Copy the positions from `start[i]` up to `stop[i]` of every seat back to its row."""
         count = np.asarray(stop) - np.asarray(start)
         first = count.cumsum() - count
         seats = self._model.put(np.repeat(np.arange(self._size), count))
@@ -240,7 +240,7 @@ class Block:
         if every:
             query, key, value = model.project(layer, hidden, turn)
             mixed = self._attend(query, *self._enter(caches, key, value, shape), shape)
-        else:  # nobody reads more of the last layer than each seat's last token, but its keys and values
+        else:  # of the last layer only each seat's last token is needed, besides keys and values
             last = model.put(count.cumsum() - 1)
             query, key, value = model.project_for(layer, hidden, turn, last)
             asking = self._shape(seats, np.ones_like(count), start + count - 1)
@@ -285,7 +285,7 @@ class Block:
     def _attend(self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, shape: _Shape) -> torch.Tensor:
         """Attention outputs (T, heads * dim) of the queries (T, heads, dim).
 
-        Grouped-query attention as one batched product: the heads that share a key stand beside each other.
+        Grouped-query attention as one batched product: the heads that share a key are adjacent.
         """
         size, longest, used = shape.size, shape.longest, shape.used
         heads, dim = query.shape[1:]
@@ -310,18 +310,18 @@ def _rotated(x: torch.Tensor, turn: torch.Tensor) -> torch.Tensor:
 
 
 def _gathered(cache: torch.Tensor, rows: torch.Tensor, buffer: torch.Tensor) -> torch.Tensor:
-    """The `rows` of a cache, in the memory of `buffer`: memory that is fresh each time costs more than the copy."""
+    """The `rows` of a cache, in the memory of `buffer`: allocating memory each time costs more than the copy."""
     shape = (len(rows), *cache.shape[1:])
     return torch.index_select(cache, 0, rows, out=buffer[: math.prod(shape)].view(shape))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """Where the tokens of one pass belong. T tokens, `size` seats in attention, each padded to `longest` tokens."""
+    """The layout of one pass: T tokens, `size` seats in attention, each padded to `longest` tokens."""
 
-    only: torch.Tensor | None  # the seats whose caches attention reads, where that is not all of them
-    take: torch.Tensor  # (size * longest,) which token stands at each padded place
-    back: torch.Tensor  # (T,) at which padded place each token stands
+    only: torch.Tensor | None  # the seats whose caches attention reads, if not all of them
+    take: torch.Tensor  # (size * longest,) the token at each padded position
+    back: torch.Tensor  # (T,) the padded position of each token
     seats: torch.Tensor  # (T,)
     positions: torch.Tensor  # (T,)
     hide: torch.Tensor  # (size * longest, ...) of the last positions used; all tokens see the ones before

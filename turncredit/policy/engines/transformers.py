@@ -1,4 +1,4 @@
-"""Sample with any causal language model that transformers loads: the whole context is read again each turn."""
+"""Sample with any causal language model that transformers loads: the whole context is read again every turn."""
 
 from __future__ import annotations
 

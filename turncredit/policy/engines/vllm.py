@@ -1,7 +1,8 @@
-"""Sample with vLLM: whole contexts as token ids, what they share with earlier turns taken from its prefix cache.
+"""Sample with vLLM: whole contexts as token ids; its prefix cache saves reading the part shared with earlier turns.
 
 vLLM is not in the core environment (envs_conda/gpu-rollout.yaml has it). It draws its own random numbers, seeded from
-the rollout's: the same seed repeats a run on the same build and batch, but not token for token on another engine.
+the rollout's: the same seed reproduces a run on the same build with the same batches, but other engines give other
+tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from turncredit.policy.weights import base_folder, read_config
 
 
 class Vllm:
-    """One vLLM engine in this process; an adapter is served as an adapter, its base stays as it is."""
+    """One vLLM engine in this process; an adapter is served as an adapter, without merging it into its base."""
 
     def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
         try:
@@ -40,7 +41,7 @@ class Vllm:
             enable_lora=adapted,
             max_lora_rank=_rank(folder) if adapted else 16,
             skip_tokenizer_init=True,
-            # Of the distribution that is sampled from, temperature applied.
+            # Log-probabilities of the distribution that is sampled from, temperature applied.
             logprobs_mode="processed_logprobs",
             enforce_eager=not _has_gpu(),
         )
