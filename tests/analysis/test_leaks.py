@@ -104,12 +104,12 @@ def found_by(
 @pytest.mark.parametrize(
     ("reads", "says"),
     [
-        ("length", "reads the outcome off the length: AUC"),
-        ("turn's number", "reads the outcome off the length: AUC"),
-        ("last turn", "reads the outcome off the last turn: AUC 1.00 in full"),
-        ("either", "reads the outcome off the end, by length or last turn: AUC"),
-        ("what happens", "reads the outcome off what happens: AUC"),
-        ("nothing", "hardly tells the outcome"),
+        ("length", "infers the outcome from the length: AUC"),
+        ("turn's number", "infers the outcome from the length: AUC"),
+        ("last turn", "infers the outcome from the last turn: AUC 1.00 in full"),
+        ("either", "infers the outcome from the end (length or last turn): AUC"),
+        ("what happens", "infers the outcome from the events: AUC"),
+        ("nothing", "hardly predicts the outcome"),
     ],
 )
 def test_what_a_model_reads_is_told_apart(reads, says):
@@ -137,7 +137,7 @@ def test_each_view_closes_its_own_door():
 def test_length_alone_is_the_line_beside_it():
     found = found_by(planted("nothing"), *told())
     assert found["length_only", "outcome_auc"].value > 0.9
-    assert "length alone tells .9" in measures.verdict(found)
+    assert "length alone: AUC .9" in measures.verdict(found)
 
 
 def test_a_causal_value_owes_nothing_to_the_end_and_a_reader_of_it_does():
@@ -147,7 +147,7 @@ def test_a_causal_value_owes_nothing_to_the_end_and_a_reader_of_it_does():
         assert causal[view, "hindsight"].high == pytest.approx(0.0, abs=1e-6)
     reader = found_by(planted("last turn"), *told())
     assert reader["half", "hindsight"].low > 0.3
-    assert "its early turns know the end: AUC 1.00, ." in measures.verdict(reader)
+    assert "values of early turns depend on the end: AUC 1.00, ." in measures.verdict(reader)
     assert "know the end" not in measures.verdict(causal)
 
 
@@ -169,7 +169,7 @@ def test_credit_is_compared_with_itself_and_with_the_truth():
     )
     found = found_by(planted("what happens"), rollouts, won_R, branches)
     assert found["full", "rank_with_truth"].high < -0.3
-    assert "(backwards)" in measures.verdict(found)
+    assert "(reversed)" in measures.verdict(found)
     assert found["masked_last", "rank_with_full"].value > 0.75
     assert ("full", "rank_with_full") not in found
 
@@ -200,9 +200,9 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
         model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
         train.train(model, [learned], seed=0, round=2)
         says[equal_length] = measures.verdict(found_by(model, unseen, won))
-    assert says[False].startswith("reads the outcome off the length: AUC 1.00 in full")
-    assert "its early turns know the end" in says[False]
-    assert "its early turns know the end" not in says[True]
+    assert says[False].startswith("infers the outcome from the length: AUC 1.00 in full")
+    assert "values of early turns depend on the end" in says[False]
+    assert "values of early turns depend on the end" not in says[True]
 
 
 @pytest.mark.slow
@@ -330,4 +330,4 @@ def test_a_verdict_from_one_task_group_claims_nothing():
     assert said == "AUC .97 in full, in a single task group: too few for more"
     full = Measured(0.9, 0.8, 0.95)
     said = measures.verdict({("full", "outcome_auc"): full, ("full", "rank_with_truth"): Measured(0.2, np.nan, np.nan)})
-    assert said.endswith("credit against the truth +0.20")
+    assert said.endswith("rank correlation of credit with the truth +0.20")

@@ -6,7 +6,7 @@
 4. Projected credits sum to the return.
 5. Training is the same for the same seed, and the same whether or not it passed through the disk.
 6. turn_value finds a decisive turn that it was never told about; with shuffled outcomes it finds nothing.
-7. A bidirectional TurnRD reads the outcome off a rollout's length or its last turn; the options that remove these
+7. A bidirectional TurnRD infers the outcome from a rollout's length or its last turn; the options that remove these
    shortcuts do remove them.
 """
 

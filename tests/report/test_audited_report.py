@@ -152,7 +152,7 @@ def test_learned_methods_have_a_line_that_says_whether_they_leak(summary, page):
     assert {leak.method: leak.clear for leak in summary.leaks} == {"turn_value": True, "has_turnrd": False}
     assert summary.leaks_of == "round 3, rollouts of flat_grpo"
     html = (page / "index.html").read_text()
-    assert "reads the outcome off the length: AUC .99 in full" in html
+    assert "infers the outcome from the length: AUC .99 in full" in html
 
 
 def test_methods_are_grouped_and_the_largest_effect_comes_first(summary):

@@ -258,7 +258,7 @@ def test_an_evaluation_in_another_runs_folder_is_refused(tmp_path):
         folder / "runs/oracle_progress/seed0/round01/evals.parquet",
         folder / "runs/flat_grpo/seed0/round01/evals.parquet",
     )
-    with pytest.raises(UserError, match="column 'method' says 'oracle_progress'"):
+    with pytest.raises(UserError, match="column 'method' is 'oracle_progress'"):
         collect(folder)
 
 

@@ -1,1 +1,1 @@
-"""What the artifacts say about credit: fidelity to ground truth, gradients, leaks, invariants."""
+"""Analyses of credit: fidelity to ground truth, gradients, leaks, invariants."""

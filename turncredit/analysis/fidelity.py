@@ -25,7 +25,7 @@ RESAMPLES = 2000
 FLAT = "flat_grpo"
 #: subsets for which the rank correlation is given as well
 CORRELATED = ("outcome", "family")
-#: a subset (bool, N), and its turns where the rank correlation is wanted
+#: a subset (bool, N), and its turns for which the rank correlation is computed
 Part = tuple[np.ndarray, Scored | None]
 
 
@@ -33,7 +33,7 @@ Part = tuple[np.ndarray, Scored | None]
 class Row:
     """One number: a measure of a method's credit on a subset of the scored turns, with its interval and its ceiling.
 
-    `value`, `low` and `high` are NaN where there is nothing to tell: no pair of turns, or fewer than two groups for an
+    `value`, `low` and `high` are NaN where they are undefined: no pair of turns, or fewer than two groups for an
     interval. `ceiling` is None for measures that have none.
     """
 
@@ -132,7 +132,7 @@ def _rows(
 
 
 def _counts(x_N: np.ndarray, scored: Scored, known: int) -> dict[str, int]:
-    """What was scored and what was not."""
+    """Counts of what was scored and what was left out."""
     found = fidelity_measures.spearman_R(x_N, scored)
     rollouts = int((found.count_R > 0).sum())
     short = int(((found.count_R > 0) & (found.count_R < FEWEST)).sum())
@@ -160,7 +160,7 @@ def as_json(fidelity: Fidelity) -> dict[str, dict[str, Any]]:
     """What `turncredit fidelity --json` writes: for each method the counts, and each measure with its interval.
 
     `ceiling` is the rank correlation's; the other ceilings are under `ceilings`. Measures by subset are under
-    `subsets`. What could not be told is null.
+    `subsets`. Undefined values are null.
     """
     out: dict[str, dict[str, Any]] = {method: dict(counts) for method, counts in fidelity.counts.items()}
     for row in fidelity.rows:

@@ -1,8 +1,8 @@
 """How well a method's credit agrees with the true advantage: each measure as sums over task groups.
 
 Notation: credit x_t, estimated true advantage a_t with standard error s_t, on the scored turns t = 1..N. All measures
-that a constant within the rollout could feed (who won, which task it was) are taken within rollouts: a *pooled* rank
-correlation rewards a method for knowing the outcome, which is no credit assignment.
+that a constant within the rollout could inflate (who won, which task it was) are taken within rollouts: a *pooled* rank
+correlation rewards a method for knowing the outcome, which is not credit assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rank_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
 def pooled_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Spearman's correlation over all turns of all rollouts together: misleading, for comparison only.
 
-    Ranks are those of the whole table in every resample.
+    Every resample uses the ranks of the whole table.
     """
     one_N = np.zeros(len(scored), dtype=np.int64)
     u_N, v_N = (ranks(y_N, one_N) / len(scored) - 0.5 for y_N in (x_N, scored.truth_N))
@@ -70,8 +70,8 @@ def clear_N(scored: Scored) -> np.ndarray:
 def regression_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Inside successful rollouts: how often a regression has less credit than another turn of the same rollout.
 
-    A regression is a turn with a < -max(s, 5% of the range of returns). Pairs of a regression and a turn that is none,
-    within one rollout; ties count half. Credit that is constant in a rollout scores 0.5.
+    A regression is a turn with a < -max(s, 5% of the range of returns). Pairs of a regression and another turn within
+    one rollout; ties count half. Credit that is constant in a rollout scores 0.5.
     """
     return _auc(x_N, scored, scored.truth_N < -clear_N(scored), scored.success_N, wanted=-1)
 
@@ -82,7 +82,7 @@ def useful_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
 
 
 def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.ndarray, *, wanted: int) -> Statistic:
-    """Mann and Whitney's U within rollouts over the number of pairs, both summed over rollouts.
+    """The Mann-Whitney U within rollouts over the number of pairs, both summed over rollouts.
 
     `wanted` 1: a positive should have more credit than the others; -1: less.
     """
@@ -98,7 +98,7 @@ def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.n
     return Statistic(sums, ratio, int(n_R[pairs_R > 0].sum()))
 
 
-#: What the ceiling is known for as well.
+#: Further measures with a ceiling.
 HEADLINE = {
     "rank_correlation": rank_correlation,
     "sign_agreement": sign_agreement,
@@ -111,7 +111,7 @@ def within(x_N: np.ndarray, scored: Scored) -> np.ndarray:
     """Deviations from the rollout's mean over its scored turns."""
     sum_R, count_R = sums_by(scored.rollout_N, scored.rollouts, x_N, np.ones(len(scored))).T
     off_N = x_N - (sum_R / np.maximum(count_R, 1))[scored.rollout_N]
-    # What is constant up to rounding is constant: it must not be blown up by a division by its own spread.
+    # Values that are constant up to rounding count as constant: dividing by their spread would amplify rounding noise.
     flat_R = np.bincount(scored.rollout_N, np.abs(off_N), scored.rollouts) <= 1e-9 * np.bincount(
         scored.rollout_N, np.abs(x_N), scored.rollouts
     )
@@ -119,7 +119,7 @@ def within(x_N: np.ndarray, scored: Scored) -> np.ndarray:
 
 
 def calibration(x_N: np.ndarray, scored: Scored) -> Statistic:
-    """By how much the true advantage rises with one standard deviation of credit, both within rollouts.
+    """The increase of the true advantage per standard deviation of credit, both within rollouts.
 
     The slope of a on x times the standard deviation of x, all as deviations from the rollout's mean. Noise in a makes
     the slope less certain, not smaller: it is noise of the dependent variable. Constant credit has slope 0.
@@ -135,7 +135,7 @@ def calibration(x_N: np.ndarray, scored: Scored) -> Statistic:
 
 
 def true_spread(scored: Scored) -> float:
-    """Standard deviation of the true advantage within rollouts: the variance of a less that of its noise, or 0.
+    """Standard deviation of the true advantage within rollouts: the variance of a minus that of its noise, at least 0.
 
     Within a rollout of n scored turns the noise has the variance mean(s^2) (n - 1) / n. A credit proportional to the
     truth has this calibration.
@@ -148,9 +148,9 @@ def true_spread(scored: Scored) -> float:
 def error(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Mean squared error of the credit over that of no credit at all, at the credit's best scale b >= 0.
 
-    min over b of sum (A - b x)^2 / sum A^2, with A the true advantage: 0 for the truth, 1 for a credit that tells
-    nothing (and for one that points the wrong way). Both sums over A are freed from the noise of a, by sum s^2 and
-    sum s^2 x^2. A method may have any scale: the update divides by the batch's RMS.
+    min over b of sum (A - b x)^2 / sum A^2, with A the true advantage: 0 for the truth, 1 for a credit without
+    information (and for one with the wrong sign). Both sums over A are corrected for the noise of a, by sum s^2 and sum
+    s^2 x^2. A method may have any scale: the update divides by the batch's RMS.
     """
     s2_N = scored.se_N**2
     parts = (scored.truth_N * x_N, x_N**2, scored.truth_N**2, s2_N, s2_N * x_N**2)
@@ -176,8 +176,8 @@ def error_against(x_N: np.ndarray, flat_N: np.ndarray, scored: Scored) -> Statis
 def bias(x_N: np.ndarray, scored: Scored, part_N: np.ndarray) -> Statistic:
     """Mean standardised credit minus mean standardised truth over the turns in `part_N` (bool, N).
 
-    Credit is standardised over all scored turns, truth by the spread that is left of a without its noise. Above zero,
-    the method gives these turns more than they deserve. A constant credit is 0 everywhere.
+    Credit is standardised over all scored turns, truth by the spread of a after removing its noise. Above zero, the
+    method gives these turns more than they deserve. A constant credit is 0 everywhere.
     """
     x_N = x_N - x_N.mean()
     if np.abs(x_N).max() <= 1e-9 * np.abs(x_N + x_N.mean()).max():
@@ -198,10 +198,10 @@ def bias(x_N: np.ndarray, scored: Scored, part_N: np.ndarray) -> Statistic:
 
 
 def reliability(x_N: np.ndarray, scored: Scored, bins: int = 5) -> list[tuple[str, Statistic, Statistic]]:
-    """For turns with like credit: the mean standardised credit, and the mean true advantage.
+    """For turns with similar credit: the mean standardised credit, and the mean true advantage.
 
-    `bins` parts of like size by credit, fewer where many turns have the same. Returns (name, credit, truth) from the
-    least credited part on.
+    `bins` parts of similar size by credit, fewer if many turns have the same credit. Returns (name, credit, truth),
+    lowest credit first.
     """
     spread = x_N.std()
     z_N = (x_N - x_N.mean()) / spread if spread > 1e-9 * max(np.abs(x_N).max(), 1e-300) else np.zeros_like(x_N)

@@ -2,18 +2,18 @@
 
 The gradient of the update's loss at the policy that sampled the rollouts (every ratio is 1) is linear in the
 advantages: g_i = sum over the turns t of rollout i of c_t J_t, where J_t is the gradient of the log-probability of the
-turn's response and c_t its advantage times its weight in the loss. So one rollout needs no more backward passes than
-the rank of its matrix of coefficients (turns x methods), however many methods there are.
+turn's response and c_t its advantage times its weight in the loss. One rollout therefore needs only as many backward
+passes as the rank of its matrix of coefficients (turns x methods), however many methods there are.
 
     signal   |E g|^2, as the mean of <g_i, g_j> over pairs of rollouts from different groups. Over all splits of the
-             groups into halves it is the mean inner product of the two halves' gradients: free of bias, for rollouts of
-             one group share their baseline, but groups share nothing. It may come out below zero.
+             groups into halves it is the mean inner product of the two halves' gradients: unbiased, since rollouts of
+             one group share their baseline, but groups share nothing. It may be negative.
     noise    the variance of a minibatch's gradient, summed over parameters: (E |g_i|^2 - signal) / rollouts in it.
     snr      signal / noise of one minibatch.
     cosine   of the mean gradient with flat GRPO's and with the oracle's, from pairs of different groups likewise.
 
-Intervals are Student's t with the delete-one-group jackknife: closed form, and at worst too wide (Efron and Stein
-1981), where a bootstrap of so weak a signal would be far too wide.
+Intervals are Student's t with the delete-one-group jackknife: closed form, and conservative at worst (Efron and Stein
+1981), while a bootstrap of so weak a signal would be far too wide.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from turncredit.training.losses import token_weights
 from turncredit.training.sequences import TokenSequence, batches, stack, token_logprobs
 from turncredit.training.update import rollout_numbers, sequences_of, training_set
 
-#: Gradients of more parameters than this are projected to so many dimensions.
+#: Gradients of more parameters than this are projected to this many dimensions.
 DIMENSIONS = 16_384
 REFERENCES = {"cosine_flat": "flat_grpo", "cosine_oracle": "oracle_progress"}
 LEVEL = 0.95
@@ -47,7 +47,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Coefficients:
-    """What a method's loss makes of the rollouts.
+    """The coefficients of the rollouts in a method's loss.
 
     turn_N      the factor of each turn's gradient, so that the minibatch's gradient is the mean of its rollouts'
     live_R      the rollouts that its update would learn from
@@ -86,8 +86,9 @@ def gradients(
 ) -> tuple[pa.Table, dict[str, float]]:
     """A `gradients` table: signal, noise and cosines of each method's gradient at `policy`, which sampled `turns`.
 
-    `credits` holds each method's credits table, `losses` what its own update makes of them (aggregation, scale of the
-    advantages, dead groups, minibatch). No KL penalty: it is the same for all, and has no credit.
+    `credits` holds each method's credits table, `losses` the settings of its own update (aggregation, scale of the
+    advantages, dead groups, minibatch). There is no KL penalty: it is the same for all methods and independent of
+    credit.
     """
     rollout_N = np.array(rollout_numbers(turns))
     sequences = sequences_of(turns, rollout_N.tolist())
@@ -189,7 +190,7 @@ def rollout_gradients(
     """(rollout, gradients (M, D)) of each rollout with a coefficient that is not zero.
 
     Backward passes go through an orthonormal basis of the methods' coefficients over the rollout's turns (the left
-    singular vectors), and each method's gradient is put together from them.
+    singular vectors), and each method's gradient is composed from them.
     """
     parameters = list(models.trained_parameters(model).values())
     project = Projection(sum(parameter.numel() for parameter in parameters), device())
@@ -222,7 +223,7 @@ class Projection:
 
     A count sketch (Charikar, Chen and Farach-Colton 2002): each parameter is added, with a random sign, to a random one
     of the D numbers. Inner products keep their expectation; their error is about sqrt(2 / D) |a| |b|, 1% here. Up to D
-    parameters nothing is projected. Sign and place depend on nothing but the number of parameters.
+    parameters nothing is projected. Sign and index depend only on the number of parameters.
     """
 
     def __init__(self, parameters: int, where: torch.device) -> None:
@@ -244,8 +245,8 @@ class Projection:
 def measures(sums: Mapping[str, GroupSums], method: str) -> dict[str, tuple[float, float, float]]:
     """`signal`, `noise`, `snr` and the cosines of a method, each (value, low, high); NaN where there is none.
 
-    A cosine is NaN where one of the two signals is not above zero, its interval already where that happens without one
-    of the groups; both are cut at -1 and 1.
+    A cosine is NaN where one of the two signals is not above zero; its interval is NaN as soon as that happens when one
+    of the groups is left out. Both are clipped to -1 and 1.
     """
     mine = sums[method]
     signal_J, noise_J = _signal(mine, mine), _noise(mine)

@@ -1,17 +1,20 @@
-"""What must hold of every round, checked on the artifacts themselves: pure reading, nothing is trained or played.
+"""Properties that must hold in every round, checked on the artifacts themselves: read-only, nothing is trained or
+played.
 
-schemas       every artifact is a whole table of the schema and version that this code reads
-made_from     every artifact was made from the files that lie beside it now (their content's hashes, in its metadata)
+schemas       every artifact is a complete table with the schema and version that this code reads
+made_from     every artifact was made from its input files as they are now (the hashes in its metadata)
 keys          keys are unique, and turns run 0, 1, 2, ... in each rollout
-success       success and score are one number a rollout, `done` is its last turn's; no evaluated rollout counts twice
+success       success and score are constant within a rollout, only its last turn is `done`; no evaluated rollout occurs
+              twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
 same_keys     credits, values, labels and hidden states are those of these turns, in their order
 finite        advantages are finite; values are too, or all unknown
-reproduced    a method's advantages come out again from the turns and side tables
+reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
 conservation  a rollout's projected credits (TurnRD) sum to its return
-blind_labels  what a judge was shown comes out again with success, score, rewards, progress and distance changed
-logprobs      stored log-probabilities of a sample are the policy's (`turncredit.analysis.logprobs`, which has torch)
+blind_labels  a judge's input does not change with success, score, rewards, progress and distance
+logprobs      stored log-probabilities are the policy's, for a sample of rollouts (`turncredit.analysis.logprobs`, which
+              has torch)
 first_ratio   the update's first step, before anything was learned, saw no ratio above 1
 steps         the update took as many steps as its rollouts and settings say, whatever the credit was
 
@@ -45,13 +48,13 @@ from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
 from turncredit.turns import Turns
 
-#: the largest deviations that are rounding: of a credit made again, and of a sum of projected credits (HAS: 2e-6)
+#: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
 SAME, CONSERVED = 1e-9, 1e-5
-#: by the policy's dtype: of a log-probability made again, relative where it is beyond 1
+#: by the policy's dtype: of a recomputed log-probability, relative if it is beyond 1
 LOGPROB = {"float32": 1e-4, "bfloat16": 0.25}
-#: rollouts of a round whose judge's questions are made again
+#: rollouts of a round whose judge's input is recomputed
 LABELLED = 16
-#: columns of turns that tell how a rollout went, which a judge must not see
+#: columns of turns that reveal the outcome of a rollout, which a judge must not see
 OUTCOME = ("success", "score", "reward", "progress_before", "progress", "distance_before", "distance", "done")
 
 
@@ -65,7 +68,7 @@ class StepSettings(BaseModel):
 
 
 class CheckSettings(BaseModel):
-    """What of the configuration the checks read.
+    """The part of the configuration that the checks read.
 
     methods       what decides each method's credit, by name (built-in methods need no entry)
     judge         the judge whose labels are checked
@@ -138,7 +141,7 @@ class Round:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The turns, with all that a method may read of them (SCPO's order reads how long prompts are)."""
+        """The turns, with all columns that a method may read (SCPO's order reads the length of prompts)."""
         return tables.read(self.files.turns, "turns")
 
     @cached_property
@@ -155,7 +158,7 @@ class Round:
         return resolve(self.settings.methods.get(name, name), name)
 
     def with_side(self, name: str) -> Turns | None:
-        """The turns with the side tables that the method reads; None where one is not there."""
+        """The turns with the side tables that the method reads; None if one is missing."""
         labels = labels_name(self.settings.judge, ask_of(self.method(name)))
         reader = self.method(name).reader
         reader_file = f"{IMPLICIT}{name}" if reader == "implicit" else reader
@@ -170,20 +173,20 @@ class Round:
 
     @property
     def credit_seed(self) -> int:
-        """What the stage `credit` seeds its methods with."""
+        """The seed that the stage `credit` gives its methods."""
         return derive_seed(self.files.seed, "credit", self.files.round)
 
 
 def check(settings: CheckSettings, files: RoundFiles) -> list[dict]:
-    """One row of the table `invariants` for each check that had something to look at.
+    """One row of the table `invariants` for each check that had something to check.
 
-    A table that can't be read makes the checks that need it fail with the reason; nothing is raised for it.
+    If a table cannot be read, the checks that need it fail with the reason; nothing is raised.
     """
     at = Round(settings, files)
     found: dict[str, Finding | None] = {}
     for name, look in CHECKS.items():
         if name in NEED_TURNS and not found["keys"].holds:  # type: ignore[union-attr]
-            continue  # said once, by `keys`
+            continue  # reported once, by `keys`
         try:
             found[name] = look(at)
         except UserError as error:
@@ -219,7 +222,7 @@ def schemas(at: Round) -> Finding:
 
 
 def made_from(at: Round) -> Finding | None:
-    """The inputs that an artifact's metadata name still have the content they had."""
+    """The inputs named in an artifact's metadata still have the same content."""
     files, broken, checked = at.files, [], 0
     beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()]}
     beside |= {"credits": [*files.credits.values()]}
@@ -228,7 +231,7 @@ def made_from(at: Round) -> Finding | None:
     for _, path in files.all():
         made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
         for name, content in made.items():
-            known = hashes.get(re.sub(r"_\d+$", "", name))  # of an input of several files each has a number
+            known = hashes.get(re.sub(r"_\d+$", "", name))  # each of an input's several files has a number
             if known:
                 checked += 1
                 if content not in known:
@@ -242,7 +245,7 @@ def keys(at: Round) -> Finding:
 
 
 def success(at: Round) -> Finding:
-    """One success and one score a rollout, `done` on no turn but the last; no evaluated rollout twice."""
+    """One success and one score per rollout, `done` on no turn but the last; no evaluated rollout twice."""
     turns = at.turns
     broken = []
     won_N = turns.truths("success", "the check of success")
@@ -330,12 +333,12 @@ def reproduced(at: Round) -> Finding | None:
         row = int(error_N.argmax())
         worst = max(worst, float(error_N[row]))
         if error_N[row] > SAME:
-            broken.append(f"{path}: row {row} has the advantage {stored[row]:.6g}; made again it is {again[row]:.6g}")
+            broken.append(f"{path}: row {row} has the advantage {stored[row]:.6g}; recomputed it is {again[row]:.6g}")
     return _first_of(broken, checked, worst) if checked or broken else None
 
 
 def alpha_one(at: Round) -> Finding:
-    """With its turn term switched off a method is the method without it; also of two that any turns allow."""
+    """Without its turn term, a method is its base estimator; also checked for two methods that any turns allow."""
     worst, broken, checked = 0.0, [], 0
     for name in dict.fromkeys([*at.files.credits, "has_progressive", "random_credit"]):
         method = at.method(name)
@@ -376,7 +379,7 @@ def conservation(at: Round) -> Finding | None:
 def first_ratio(at: Round) -> Finding | None:
     """The update starts from the policy that sampled: on its first minibatch no token is more likely than it was.
 
-    Not checked with dropout in the adapters, which changes what a policy in training says.
+    Not checked with dropout in the adapters, which changes a policy's log-probabilities in training.
     """
     if at.files.updates is None or at.settings.dropout:
         return None
@@ -388,7 +391,7 @@ def first_ratio(at: Round) -> Finding | None:
     if excess is None:  # a first minibatch without any advantage, which was not computed
         return None
     excess -= 1.0
-    # A ratio is the exponential of a difference of log-probabilities, and these can be ten times 1 and more.
+    # A ratio is the exponential of a difference of log-probabilities, which can be 10 and more.
     allowed = float(np.expm1(10 * LOGPROB[at.settings.dtype]))
     line = f"{at.files.updates}: on the first minibatch a token was {1 + excess:.5f} times as likely as when sampled"
     return Finding(excess <= allowed, excess, "" if excess <= allowed else line, 1)
@@ -444,7 +447,7 @@ def _sampled_rows(turns: Turns, count: int, files: RoundFiles) -> np.ndarray:
 
 
 def _changed_outcomes(sample: pa.Table) -> pa.Table:
-    """The turns with every column that tells the outcome changed to something else."""
+    """The turns with every column that reveals the outcome changed to something else."""
     for name in OUTCOME:
         if name in sample.column_names:
             column = sample.column(name)
@@ -466,7 +469,7 @@ def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Fi
 
 
 def _off(method: Method) -> Method | None:
-    """The method with its turn term's weight at nothing; None where it has no turn term with a weight."""
+    """The method with its turn term's weight at its neutral value; None if it has no turn term with a weight."""
     if method.turn_term is None:
         return None
     for name, nothing in (("alpha", 1.0), ("lam", 0.0), ("omega", 0.0)):

@@ -1,9 +1,9 @@
-"""What the table `leaks` measures, and the sentence it comes to for each learned credit model. Free of torch.
+"""The measures of the table `leaks`, and a one-sentence verdict for each learned credit model. Free of torch.
 
-A credit model may know how a rollout ended without knowing which turn mattered: where the environment stops at success,
-a rollout's length says it, and so may its last turn. The credit of the other turns is then made of that knowledge, and
-fits the return perfectly while it points anywhere. `turncredit.analysis.leak_tests` shows each model the same rollouts
-in several views, each with one of these doors closed; here is how a view is scored.
+A credit model may know how a rollout ended without knowing which turn mattered: in an environment that stops at
+success, a rollout's length reveals it, and so may its last turn. The credit of the other turns may then be arbitrary
+although it fits the return perfectly. `turncredit.analysis.leak_tests` shows each model the same rollouts in several
+views, each with one of these shortcuts removed; this module scores a view.
 
 Suffixes: `_R` rollouts, `_M` those that a view shows, `_G` groups, `_B` bootstrap samples.
 """
@@ -21,32 +21,32 @@ from turncredit.stats.ranks import Ranked, auc, mean_correlation, weighted_auc
 #: view -> what the model is shown
 VIEWS = {
     "full": "the rollouts as they are",
-    "padded": "all as long as the longest: after a rollout's end its last turn is repeated",
-    "masked_last": "the last turn's state is another rollout's at the same position, where that one went on",
-    "blind": "both: the last turn and all that would follow are turns of other rollouts that went on",
+    "padded": "all padded to the longest: after a rollout's end its last turn is repeated",
+    "masked_last": "the last turn's state is replaced by that of another rollout that went on, at the same position",
+    "blind": "both: the last turn and everything after it are turns of other rollouts that went on",
     "without_last": "the last turn is left out",
     "half": "the first half of each rollout",
-    "equal_length": "the first m turns of the rollouts that go on after them: nobody's end, all of one length",
+    "equal_length": "the first m turns of the rollouts that continue after them: no end visible, all of one length",
     "length_only": "no model: the success rate of the other groups' rollouts of the same length",
 }
 #: measure -> what it says
 MEASURES = {
-    "outcome_auc": "the chance that the model's prediction for a success is above its prediction for a failure",
+    "outcome_auc": "the probability that the model's prediction for a success is above its prediction for a failure",
     "outcome_auc_full": "the same rollouts, shown in full",
-    "outcome_drop": "what the view takes away: the difference of these two",
-    "kept_auc": "the same chance for the mean of V over the rollout's own turns that the view shows",
+    "outcome_drop": "the loss from the view: the difference of these two",
+    "kept_auc": "the same probability for the mean of V over the rollout's own turns that the view shows",
     "kept_auc_full": "these turns' V where the model sees the whole rollout",
-    "hindsight": "what these turns' V owe to the rest of the rollout: the difference of these two",
+    "hindsight": "how much these turns' V depend on the rest of the rollout: the difference of these two",
     "rank_with_full": "the credit in this view against the credit in full: Spearman within rollouts",
     "rank_with_truth": "the credit in this view against the true advantage: Spearman within rollouts",
 }
-#: A smaller difference of two AUCs is not spoken of, however sure it is.
+#: A smaller difference of two AUCs is not reported, however certain it is.
 MARGIN = 0.1
 RESAMPLES = 1000
 
 
 class Measured(NamedTuple):
-    """A value with its bootstrap interval over task groups; NaN where nothing could be measured."""
+    """A value with its bootstrap interval over task groups; NaN if it could not be measured."""
 
     value: float
     low: float
@@ -69,7 +69,7 @@ class Samples(NamedTuple):
 
 
 def outcome_auc(score_M: np.ndarray, won_M: np.ndarray, group_M: np.ndarray, draws: Resamples) -> Samples:
-    """The chance that a success's score is above a failure's, over all rollouts together."""
+    """The probability that a success's score is above a failure's, over all rollouts together."""
     groups = len(np.unique(group_M))
     return Samples(auc(score_M, won_M), weighted_auc(score_M, won_M, draws.weights(group_M)), groups)
 
@@ -90,8 +90,8 @@ def correlation(found: Ranked, group_R: np.ndarray, draws: Resamples) -> Measure
 def length_scores(length_R: np.ndarray, won_R: np.ndarray, group_R: np.ndarray) -> np.ndarray:
     """For each rollout (R) the success rate of the other groups' rollouts of its length.
 
-    One success in two is added to each rate, so that a length that occurs in no other group says .5 (and not the
-    overall rate without the rollout's own group, which is lower for the successful ones).
+    One success in two is added to each rate, so that a length that occurs in no other group gets .5 (and not the
+    overall rate without the rollout's own group, which is lower for successful rollouts).
     """
     lengths, length_code_R = np.unique(length_R, return_inverse=True)
     groups = int(group_R.max()) + 1
@@ -115,7 +115,7 @@ def verdicts(rows: Iterable[Mapping]) -> dict[str, str]:
 
 
 def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
-    """What the measures of one method, by (view, measure), come to. A difference counts from `MARGIN` on."""
+    """The verdict on one method from its measures, by (view, measure). Differences count from `MARGIN` on."""
     full = found.get(("full", "outcome_auc"), NOTHING)
     length = found.get(("length_only", "outcome_auc"), NOTHING)
     if ("full", "outcome_auc") not in found:
@@ -128,27 +128,27 @@ def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
 
 
 def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
-    """Where the prediction's knowledge of the outcome comes from."""
+    """The source of the prediction's knowledge of the outcome."""
     seen = abs(full.value - 0.5) >= MARGIN and (full.low > 0.5 or full.high < 0.5)
     if not seen:
-        return f"hardly tells the outcome (AUC {_two(full.value)} [{_two(full.low)}, {_two(full.high)}])"
+        return f"hardly predicts the outcome (AUC {_two(full.value)} [{_two(full.low)}, {_two(full.high)}])"
     if full.value < 0.5:
         return f"predicts the outcome with the wrong sign (AUC {_two(full.value)})"
-    doors = {
-        "padded": ("reads the outcome off the length", "padded to equal length"),
-        "masked_last": ("reads the outcome off the last turn", "with the last turn hidden"),
-        "blind": ("reads the outcome off the end, by length or last turn", "with both hidden"),
+    shortcuts = {
+        "padded": ("infers the outcome from the length", "padded to equal length"),
+        "masked_last": ("infers the outcome from the last turn", "with the last turn hidden"),
+        "blind": ("infers the outcome from the end (length or last turn)", "with both hidden"),
     }
-    closed = [view for view in doors if clear(found.get((view, "outcome_drop"), NOTHING))]
+    closed = [view for view in shortcuts if clear(found.get((view, "outcome_drop"), NOTHING))]
     shown = [view for view in closed if view != "blind"] or closed
     if not shown:
         blind = found.get(("blind", "outcome_auc"), NOTHING)
         return (
-            f"reads the outcome off what happens: AUC {_two(full.value)} in full, "
+            f"infers the outcome from the events: AUC {_two(full.value)} in full, "
             f"{_two(blind.value)} with length and last turn hidden"
         )
-    said = " and ".join(doors[view][0] if number == 0 else _off(doors[view][0]) for number, view in enumerate(shown))
-    left = ", ".join(f"{_two(found[view, 'outcome_auc'].value)} {doors[view][1]}" for view in shown)
+    said = " and ".join([shortcuts[shown[0]][0], *(_source(shortcuts[view][0]) for view in shown[1:])])
+    left = ", ".join(f"{_two(found[view, 'outcome_auc'].value)} {shortcuts[view][1]}" for view in shown)
     return f"{said}: AUC {_two(full.value)} in full, {left}"
 
 
@@ -157,7 +157,7 @@ def _hindsight(found: Mapping[tuple[str, str], Measured]) -> list[str]:
     if not clear(difference):
         return []
     knowing, blind = (found["half", name].value for name in ("kept_auc_full", "kept_auc"))
-    return [f"its early turns know the end: AUC {_two(knowing)}, {_two(blind)} where the end is not shown"]
+    return [f"values of early turns depend on the end: AUC {_two(knowing)}, {_two(blind)} without it"]
 
 
 def _against_truth(found: Mapping[tuple[str, str], Measured]) -> list[str]:
@@ -165,25 +165,25 @@ def _against_truth(found: Mapping[tuple[str, str], Measured]) -> list[str]:
     if np.isnan(rank.value):
         return []
     between = "" if np.isnan(rank.low) else f" [{rank.low:+.2f}, {rank.high:+.2f}]"
-    backwards = " (backwards)" if rank.high < 0 else ""
-    return [f"credit against the truth {rank.value:+.2f}{between}{backwards}"]
+    reversed_ = " (reversed)" if rank.high < 0 else ""
+    return [f"rank correlation of credit with the truth {rank.value:+.2f}{between}{reversed_}"]
 
 
 def _length(length: Measured) -> list[str]:
-    return [] if np.isnan(length.value) else [f"length alone tells {_two(length.value)}"]
+    return [] if np.isnan(length.value) else [f"length alone: AUC {_two(length.value)}"]
 
 
 def clear(difference: Measured) -> bool:
-    """Whether a difference of two AUCs is spoken of: at least `MARGIN`, and its interval above zero."""
+    """Whether a difference of two AUCs is reported: at least `MARGIN`, and its interval above zero."""
     return difference.value >= MARGIN and difference.low > 0
 
 
-def _off(words: str) -> str:
-    return words.removeprefix("reads the outcome ")
+def _source(words: str) -> str:
+    return words.removeprefix("infers the outcome ")
 
 
 def _two(value: float) -> str:
-    """`.93`, `1.00`: two digits without the zero before the point."""
+    """`.93`, `1.00`: two decimals, without a leading zero."""
     return f"{value:.2f}".removeprefix("0")
 
 
@@ -192,5 +192,5 @@ def _number(value: float | None) -> float:
 
 
 def text(rows: Sequence[Mapping]) -> str:
-    """The verdicts of a `leaks` table, one line a method."""
+    """The verdicts of a `leaks` table, one line per method."""
     return "\n".join(f"{method}: {line}" for method, line in verdicts(rows).items())

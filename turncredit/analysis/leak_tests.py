@@ -5,7 +5,7 @@ which their length, their last turn or both are hidden. We measure how well its 
 failures, how its values of the remaining turns depend on the rest of the rollout, and how the method's credit changes.
 
 The prediction is R^ = sum_t w_t V_t for a model with attention and the mean of V over the turns shown for the others.
-The views are our own choice. Filler repeats the last turn (`padded`: it can still be read, the length can't) or is
+The views are ours. Filler repeats the last turn (`padded`: it can still be read, the length can't) or is
 turns of other rollouts (`blind`): filler that a model can tell from a turn marks the end, as zeros and masks do.
 """
 
@@ -53,7 +53,7 @@ class View:
 
 
 class Audited(NamedTuple):
-    """The round's turns: their table (sorted by rollout and turn), the outcome of each rollout, the true advantage."""
+    """A round's turns: their table (sorted by rollout and turn), the outcome of each rollout, the true advantage."""
 
     view: Turns
     table: pa.Table
@@ -82,8 +82,8 @@ def leaks(
 ) -> list[dict]:
     """The rows of a `leaks` table: the learned methods' models on one round's turns.
 
-    `branches` are the turns' true advantages, where they are known. Raises UserError for a model that reads other
-    hidden states than it was given.
+    `branches` are the turns' true advantages, if known. Raises UserError if the hidden states are not those that a
+    model reads.
     """
     rows: list[dict] = []
     for number, (method, model, hiddens, side) in enumerate(learned):
@@ -135,7 +135,7 @@ def measure(
 
 
 def views(rollouts: Rollouts, won_R: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, View]]:
-    """Every view of the rollouts by name, the full one first. Views that leave no rollout are left out."""
+    """Every view of the rollouts by name, the full one first. Views without any rollout are left out."""
     everyone = np.arange(len(rollouts))
     present = rollouts.present.numpy()
     length_R = present.sum(1)
@@ -185,7 +185,7 @@ def outputs(model: CreditModel, shown: Rollouts) -> tuple[np.ndarray, np.ndarray
 def rescored(shown: View, method: Method, audited: Audited, value_RT: np.ndarray, *, seed: int) -> np.ndarray:
     """The method's advantage (N) on the values of a view; NaN for turns that the view leaves out.
 
-    Where a view cuts rollouts, the whole return goes to the last turn that is left, as in training.
+    If a view cuts rollouts, the whole return goes to the last remaining turn, as in training.
     """
     view, table = audited.view, audited.table
     value_N = value_RT[view.rollout_N, view.turn_N]
@@ -226,7 +226,7 @@ def _in_view(
         full = outcome_auc(full_R[at], won_M, group_M, draws)
         found["outcome_auc_full"] = measured(full, draws)
         found["outcome_drop"] = measured(full - here, draws)
-        # A rollout of one turn has none left where its last is hidden.
+        # A rollout of one turn has none left if its last is hidden.
         some = at[own_RT[at].any(1)]
         kept, knowing = (
             outcome_auc(_mean(part[some], own_RT[some]), audited.won_R[some], view.group_R[some], draws)
@@ -252,8 +252,8 @@ def _mean(value_MT: np.ndarray, own_MT: np.ndarray) -> np.ndarray:
 def _donors(length_R: np.ndarray, turns: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """For each rollout and position (R, T): the (rollout, position) of the turn that replaces it.
 
-    One at the same position that was not its rollout's last. Where all ended there (at the horizon), at the nearest
-    position before with such a turn: those that reach the horizon must not be told by it.
+    A turn at the same position that was not its rollout's last. If all rollouts ended there (at the horizon), at the
+    nearest earlier position with such a turn: rollouts that reach the horizon must not be recognisable by it.
     """
     donor, place = (np.zeros((len(length_R), turns), dtype=np.int64) for _ in range(2))
     went_on = length_R > np.arange(1, turns + 1)[:, None]

@@ -24,7 +24,7 @@ TOKENS = ("context_reset", "prompt_ids", "response_ids", "response_logprobs", "t
 
 
 def check_all(settings: CheckSettings, files: RoundFiles) -> list[dict]:
-    """The rows of a round: the checks that only read, and the log-probabilities where the policy is still there."""
+    """The rows of a round: the checks that only read, and the log-probabilities if the policy still exists."""
     rows = check(settings, files)
     if files.policy is not None and all(found["holds"] for found in rows if found["name"] in {"schemas", "keys"}):
         try:
@@ -39,8 +39,8 @@ def check_all(settings: CheckSettings, files: RoundFiles) -> list[dict]:
 def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
     """Stored log-probabilities of some rollouts against the policy's, computed as the update computes them.
 
-    The deviation is |stored - recomputed|, divided by |recomputed| where that is above 1. `LOGPROB` is what rounding
-    may make of it; a policy in bfloat16 that another engine sampled is off by more than one in float32.
+    The deviation is |stored - recomputed|, divided by |recomputed| where that is above 1. `LOGPROB` is the tolerance
+    for rounding; it is larger for bfloat16 than for float32.
     """
     assert files.policy is not None
     sample = _sample(files)

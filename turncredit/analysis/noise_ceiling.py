@@ -1,23 +1,24 @@
 """The noise ceiling: what the true advantage itself would score against its own noisy estimate.
 
-The estimate a of a turn's true advantage A comes from finitely many continuations, a = A + e with e ~ N(0, s^2). So not
-even A agrees fully with a, and a method's score means little without the score that A would have had. It is simulated:
+The estimate a of a turn's true advantage A comes from finitely many continuations, a = A + e with e ~ N(0, s^2). Even A
+does not agree fully with a, so a method's score is hard to interpret without the score that A would get. That score is
+simulated:
 
 1. The distribution of A over turns is estimated from (a, s) by maximum likelihood as a mixture of normals around one
    mode with different spreads, one of them 0 (empirical Bayes; Stephens 2017, "False discovery rates: a new deal",
-   eq. 2-8, with the mode estimated and no penalty on the weight at spread 0). A point at the mode, because many turns
-   change nothing, and ties among them matter to a rank correlation.
-2. A truth A' is drawn for every turn from what its own a leaves possible (the posterior), so that turns of a rollout
-   differ as much as they seem to; then a new estimate a' = A' + e'.
-3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval says where the
+   eq. 2-8, with the mode estimated and no penalty on the weight at spread 0). There is a point mass at the mode because
+   many turns change nothing, and ties among them matter to a rank correlation.
+2. A truth A' is drawn for every turn from the posterior given its own a, so that turns of a rollout differ as much as
+   they seem to; then a new estimate a' = A' + e'.
+3. A' is scored as a method would be, against a'. The mean over many draws is the ceiling. Its interval shows where the
    score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
 
-Where the branches say what either half of a turn's continuations gave, the ceiling of the rank correlation comes from
-how the halves agree instead (`split_half`), without a model.
+If the branches record both halves of a turn's continuations, the ceiling of the rank correlation is computed from their
+agreement instead (`split_half`), without a model.
 
-A column that copies a itself, noise and all, scores 1: it is above the ceiling because it knows the noise. The ceiling
-is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has numbers):
-differences that small can't be told from none, so some are drawn where the truth has hardly any.
+A column that copies a itself, including its noise, scores 1: it is above the ceiling because it knows the noise. The
+ceiling is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has
+numbers): differences that small cannot be told from zero, so some are drawn where the truth has hardly any.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from turncredit.analysis.fidelity_measures import HEADLINE
 from turncredit.analysis.scored_turns import Scored
 from turncredit.stats.bootstrap import Resamples
 
-#: turns that the prior is fitted to at most, steps of the fit, and what it may still gain at its end (mean log-lik.)
+#: the most turns that the prior is fitted to, the most steps of the fit, and the gain at which it stops (mean log-lik.)
 FIT_TURNS, FIT_STEPS, FIT_GAIN = 20_000, 2000, 1e-8
 #: the same while its mode is searched
 MODE_TURNS, MODE_STEPS = 2000, 200
@@ -63,8 +64,8 @@ def fit_prior(truth_N: np.ndarray, se_N: np.ndarray, seed: int) -> Prior:
     """The distribution of the true advantage, by maximum likelihood. `se_N` must be above zero.
 
     Spreads: 0, and from half the smallest error (its 5% quantile) to twice the largest estimate in steps of sqrt(2).
-    Stephens starts at a tenth of it: such spreads can't be told from 0, and the fit would share between them what
-    belongs to 0. The mode is searched between the quartiles of the estimates. Of large tables a random part is used.
+    Stephens starts at a tenth of it: such spreads cannot be told from 0, and the fit would distribute the weight of 0
+    over them. The mode is searched between the quartiles of the estimates. For large tables a random subset is used.
     """
     rng = np.random.default_rng(seed)
     low, high = np.quantile(truth_N, [0.25, 0.75])
@@ -106,7 +107,7 @@ def _fit(truth_N: np.ndarray, se_N: np.ndarray, mode: float, steps: int) -> tupl
 
 
 class Posterior:
-    """What a leaves possible for A: a mixture of normals for each turn."""
+    """The posterior of A given a: a mixture of normals for each turn."""
 
     def __init__(self, prior: Prior, truth_N: np.ndarray, se_N: np.ndarray) -> None:
         variance_NK = prior.spread_K**2 + se_N[:, None] ** 2
@@ -131,8 +132,8 @@ class Posterior:
 def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     """New errors (N,) of the estimates.
 
-    Where the value after a turn's action is the very estimate that the next turn's value before it is (the branches say
-    both, and they are equal), the two turns share its error with opposite signs, as they do in the table.
+    If the value after a turn's action is the same estimate as the value before the next turn (both are in the branches,
+    and equal), the two turns share its error with opposite signs, as they do in the table.
     """
     if scored.v_N is None or scored.q_N is None:
         return scored.se_N * rng.standard_normal(len(scored))
@@ -145,7 +146,8 @@ def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     before_N[follows + 1] = after_N[follows]
     error_N = scored.q_N[:, 1] * after_N - scored.v_N[:, 1] * before_N
     apart_N = np.hypot(scored.q_N[:, 1], scored.v_N[:, 1])
-    # The branches' own error of the difference decides: common random numbers make it smaller than two errors apart.
+    # The branches' own error of the difference is used: common random numbers make it smaller than that of two
+    # independent errors.
     return np.divide(error_N * scored.se_N, apart_N, out=np.zeros(len(scored)), where=apart_N > 0)
 
 
@@ -188,8 +190,8 @@ def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ce
 def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
     """The ceiling of the rank correlation from how well one half of the continuations ranks the other's turns.
 
-    Halves that correlate by r make a whole of reliability 2r / (1 + r) (Spearman 1910, Brown 1910), and the truth
-    correlates with the whole by the root of that. Nothing is assumed about the distribution of the truth or of the
+    If the halves correlate by r, the whole has the reliability 2r / (1 + r) (Spearman 1910, Brown 1910), and the truth
+    correlates with the whole by its square root. Nothing is assumed about the distribution of the truth or of the
     errors, only that the halves' errors are independent.
     """
     first_N, second_N = scored.halves_N2.T  # type: ignore[union-attr]

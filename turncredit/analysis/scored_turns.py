@@ -1,7 +1,7 @@
-"""Turns with a known true advantage and every method's credit: three kinds of tables joined by key.
+"""Turns with a known true advantage, and every method's credit for them: three kinds of tables joined by key.
 
-The tables may come from anywhere. Nothing is asked of them but the keys and the columns that are named here, and what
-is wrong with one is said in one line that names its file.
+The tables may come from anywhere. They only need the keys and the columns named here; a mistake in one is reported in
+one line that names its file.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Scored:
         return len(self.truth_N)
 
     def ranks(self, x_N: np.ndarray) -> np.ndarray:
-        """`ranks` of a column within its rollouts; several measures of the same column share them."""
-        if id(x_N) not in self._ranks:  # the column is kept beside its ranks, so that its id stays its own
+        """`ranks` of a column within its rollouts, cached because several measures use them."""
+        if id(x_N) not in self._ranks:  # the column is kept alive next to its ranks, so that its id stays unique
             self._ranks[id(x_N)] = x_N, ranks(x_N, self.rollout_N)
         return self._ranks[id(x_N)][1]
 
     def take(self, keep_N: np.ndarray) -> Scored:
-        """Only some of the turns; groups and rollouts keep their numbers, and their number."""
+        """A subset of the turns; groups and rollouts keep their numbers and their count."""
         if keep_N.all():
             return self
         columns = ("group_N", "rollout_N", "turn_N", "length_N", "success_N", "truth_N", "se_N")
@@ -86,13 +86,14 @@ def load(
 ) -> tuple[Scored, dict[str, np.ndarray]]:
     """The scored turns, and each method's advantage on them (N,), NaN where the method has no row for a turn.
 
-    turns      keys, `success` or `reward` (a positive return is then a success); `family` and `valid` are used if there
+    turns      keys, `success` or `reward` (a positive return is then a success); `family` and `valid` are used if
+               present
     credits    keys, `advantage`, and `method` where one file has several; else the file's name is the method's
     branches   keys, `advantage_true`, `advantage_true_se`; where both of `advantage_first_half` and
                `advantage_second_half` are there and zero, the error counts as none
     labels     keys, `role` (a judge's), for the bias by role
 
-    Scored are the turns that `turns` and `branches` both have. Raises UserError for missing columns, nulls, values
+    The turns in both `turns` and `branches` are scored. Raises UserError for missing columns, nulls, values
     that are not finite, duplicate keys, a method found twice, and where a method has no turn in common with them.
     """
     turn_table = _read(turns, (*KEYS,), ("success", "reward", "family", "valid"))
@@ -129,8 +130,8 @@ def load(
 def _read(
     path: str | Path, needed: Sequence[str], optional: Sequence[str], may_be_null: Sequence[str] = ()
 ) -> pa.Table:
-    """The columns `needed`, and those of `optional` that are there, without nulls."""
-    tables.metadata(path)  # says what is wrong with a file that can't be read
+    """The columns `needed`, and those of `optional` that exist, without nulls."""
+    tables.metadata(path)  # reports what is wrong with a file that cannot be read
     have = pq.read_schema(path).names
     for name in needed:
         if name not in have:
@@ -174,13 +175,13 @@ def _refuse_duplicates(table: pa.Table, code: np.ndarray, where: str, of: str = 
 
 
 def _find(sorted_codes: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The place of each wanted code in `sorted_codes`, -1 where it is not there."""
+    """The index of each wanted code in `sorted_codes`, -1 if absent."""
     place = np.minimum(np.searchsorted(sorted_codes, wanted), len(sorted_codes) - 1)
     return np.where(sorted_codes[place] == wanted, place, -1)
 
 
 def _aligned(x: np.ndarray, code: np.ndarray, wanted_N: np.ndarray, missing: float) -> np.ndarray:
-    """Values of a table brought to the scored turns, `missing` where it has no row."""
+    """Values of a table aligned to the scored turns, `missing` where it has no row."""
     order = np.argsort(code, kind="stable")
     place_N = _find(code[order], wanted_N)
     out_N = x[order[place_N]]
@@ -213,8 +214,8 @@ def _scored(
     state = {}
     if set(_HALVES) <= set(truth.column_names):
         halves_N2 = np.stack([_numbers(truth, name, where[1])[branch_N] for name in _HALVES], axis=1)
-        # No copy saw the turn change anything. The error in the table is a prior's, for what was never seen (half a
-        # change among so many); as noise it would part turns that come out equal, at zero, however often one looks.
+        # In no copy did the turn change anything. The error in the table comes from a prior (half an observed change);
+        # used as noise, it would separate turns that are equal, at zero, however many copies there are.
         se_N = np.where((halves_N2 == 0).all(axis=1), 0.0, se_N)
         state["halves_N2"] = halves_N2
     labels = {}

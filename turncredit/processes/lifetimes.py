@@ -1,4 +1,4 @@
-"""Process lifetimes: a process that ends with its parent, and nothing left behind by its children.
+"""Process lifetimes: processes that end with their parent, and no orphans left behind.
 
     python -m turncredit.processes.lifetimes COMMAND ...      runs a command that ends with its parent
 
@@ -19,13 +19,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 def end_with_parent(number: int = signal.SIGTERM, *, parent: int | None = None) -> None:
     """Have the kernel send this process the signal `number` when its parent dies, even if that is killed outright.
 
-    `parent` is the parent's process number, where it is known; if that process has ended already, so does this one
-    (exit status 1). The kernel means the parent's *thread* that started this process: start it from one that stays.
+    `parent` is the parent's process id, if known; if that process has ended already, so does this one (exit status 1).
+    The kernel watches the parent's *thread* that started this process: start it from a long-lived thread.
     """
     parent = parent or os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the line above
+        if os.getppid() != parent:  # the parent died before the call above
             sys.exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Forked processes that share one piece of work: what they find comes back in the order in which they find it."""
+"""Forked processes that share one piece of work; their results arrive in the order in which they are found."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
-    """What `work(0)` to `work(processes - 1)` yield, each played in a process of its own, as soon as it is there.
+    """Yield what `work(0)` to `work(processes - 1)` yield, each run in its own process, as soon as it arrives.
 
-    The processes are forked, so `work` may use whatever this process holds; only what it yields travels. A process
-    takes one thread, and a GPU of its own where there are any: nothing here may have touched CUDA before. They end with
-    this process, however that ends, and when the caller stops listening.
+    The processes are forked, so `work` may use everything in this process; only what it yields is sent. Each process
+    uses one thread, and its own GPU if there are any: this process must not have initialised CUDA before. They end with
+    this process, however it ends, and when the caller stops iterating.
 
-    Raises what the first process that fails failed with: its UserError, or a RuntimeError with its message (the
-    traceback goes to standard error). The others are ended.
+    Raises the error of the first process that fails: its UserError, or a RuntimeError with its message (the traceback
+    goes to standard error). The others are ended.
     """
     context = multiprocessing.get_context("fork")
     running: dict[Connection, multiprocessing.process.BaseProcess] = {}
@@ -33,7 +33,7 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
             here, there = context.Pipe(duplex=False)
             process = context.Process(target=_run, args=(work, number, there), daemon=True)
             process.start()
-            there.close()  # the end of the process is then the end of the pipe
+            there.close()  # the pipe then closes when the process ends
             running[here] = process
         while running:
             for here in cast(list[Connection], wait(list(running))):
@@ -63,7 +63,7 @@ def _next(here: Connection, running: dict) -> tuple[str, Any]:
 
 
 def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> None:
-    """In the forked process: say what is found, then how it ended."""
+    """In the forked process: send results, then how it ended."""
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, signal.SIG_DFL)
     end_with_parent()

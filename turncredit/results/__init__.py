@@ -1,1 +1,1 @@
-"""Everything in a results folder as tables: SQL views, an experiment's results, MLflow."""
+"""A results folder as tables: SQL views, an experiment's results, MLflow."""

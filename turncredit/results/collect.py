@@ -1,4 +1,4 @@
-"""What a results folder holds: evaluations, training success, metrics, and what is still missing."""
+"""Collect an experiment's results: evaluations, training success, metrics, and what is still missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from turncredit.layout import SFT, Layout, Located, refuse_old
 from turncredit.results import views
 from turncredit.results.experiments import read_config
 
-#: What is measured of the rounds' turns, by view.
+#: The measures of the rounds' turns, by view.
 ANALYSES = ("fidelity", "gradients", "leaks", "invariants")
 
 
@@ -24,8 +24,8 @@ class Results:
     """One experiment's results. Frames: `evals` (schema "evals"), `training` (one row per method, seed and round:
     rollouts, successes, turns, invalid, path), `metrics` (`views.METRICS_SCHEMA`), `runs` (one row per method and seed:
     evaluated and wanted rounds, `finished`, `configured`). `analysis` has the tables "fidelity", "gradients", "leaks"
-    and "invariants" with the keys of their files, as far as they exist; `pages` the credit pages' indexes; `labels` how
-    many files of role labels there are."""
+    and "invariants" with the keys of their files, if they exist; `pages` the credit pages' indexes; `labels` the number
+    of files of role labels."""
 
     experiment: Experiment
     folder: Path
@@ -87,10 +87,10 @@ def _evals(layout: Layout) -> pd.DataFrame:
     parts = []
     for found in layout.find("evals"):
         frame = tables.read(found.path, "evals").to_pandas()
-        # The folder says which run this is; the columns must not disagree with it.
+        # The folder determines which run this is; the columns must agree with it.
         for name, value in found.keys.items():
             if len(frame) and set(frame[name]) != {value}:
-                raise UserError(f"{found.path}: its column '{name}' says {frame[name].iloc[0]!r}; was the file moved?")
+                raise UserError(f"{found.path}: its column '{name}' is {frame[name].iloc[0]!r}; was the file moved?")
         parts.append(frame)
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
@@ -119,9 +119,9 @@ def _runs(experiment: Experiment, evals: pd.DataFrame) -> pd.DataFrame:
 
 
 def _training(folder: Path) -> pd.DataFrame:
-    """Training rollouts of each run and round: how many, how many succeeded, turns and invalid turns.
+    """Training rollouts of each run and round: numbers of rollouts, successes, turns and invalid turns.
 
-    Runs that sample alike share the SFT policy's rollouts of round 1.
+    Runs with the same sampling settings share the SFT policy's rollouts of round 1.
     """
     query = """
         SELECT method, seed, round, rollouts, successes, turns, invalid, path

@@ -11,16 +11,17 @@ from turncredit.config import Experiment, from_mapping
 from turncredit.errors import UserError
 from turncredit.layout import IMPLICIT, SFT, Layout, artifact, of_sft, refuse_old, sampled_by
 
-#: Who pays for what is no run's: shared by all runs; ground truth and what is measured against it, which no run needs.
+#: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
+#: needs.
 SHARED, AUDIT = "shared", "audit"
-#: Stages that only an audit needs, whoever's turns they look at.
+#: Stages that only an audit needs, whichever turns they are about.
 AUDIT_STAGES = frozenset({"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"})
 
 
 def experiment_folders(results: str | Path) -> list[Path]:
     """The experiments' folders: `results` itself if it is one, otherwise the ones directly below it.
 
-    Raises UserError where the folder does not exist, holds no experiment, or one of another version's layout.
+    Raises UserError if the folder does not exist, or contains no experiment or one with another version's layout.
     """
     results = Path(results)
     if not results.is_dir():
@@ -43,7 +44,7 @@ def experiment_of(path: str | Path) -> Path | None:
 def read_config(folder: str | Path) -> Experiment:
     """The resolved configuration that an experiment's folder was made with.
 
-    Raises UserError where there is none, and for results of another version's layout.
+    Raises UserError if there is none, and for results with another version's layout.
     """
     refuse_old(folder)
     path = Path(Layout(folder).path("config"))
@@ -71,8 +72,8 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
     """The rounds of all runs on disk, sorted.
 
     From round 2 on a run samples turns of its own. A run of the configuration has begun its first round once its method
-    has credited the SFT policy's turns, any other once that round is updated or evaluated: methods that are only
-    compared credit these turns, too.
+    has credited the SFT policy's turns, any other once that round is updated or evaluated, because methods that are
+    only compared credit these turns, too.
     """
     begun = {
         (str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
@@ -95,9 +96,9 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
 
 
 def paid_by(stage: str, keys: Mapping[str, str | int], rounds: Collection[RunRound]) -> str:
-    """What needs the output of a job of `stage`: the method of its run, `shared`, or `audit`.
+    """Who needs the output of a job of `stage`: the method of its run, `shared`, or `audit`.
 
-    A method's credit belongs to its run where the run learned from those turns, and to the audit elsewhere.
+    A method's credit belongs to its run if the run learned from those turns, and to the audit otherwise.
     """
     if stage in AUDIT_STAGES:
         return AUDIT

@@ -1,4 +1,4 @@
-"""Configurations without what looks like a secret, for everything that is meant to be shown to others."""
+"""Remove secrets from configurations, for everything that is shown to others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _WORDS = {"secret", "token", "password", "passwd", "apikey", "credential", "cred
 def redacted(data: Mapping[str, Any]) -> dict[str, Any]:
     """`data` without the values of secret keys, and without users and passwords in addresses.
 
-    A key is judged by its words: `api_key` and `hub_token` are secrets, `tokens_per_pass` is not.
+    A key is recognised by its words: `api_key` and `hub_token` are secrets, `tokens_per_pass` is not.
     """
     return {key: HIDDEN if names_a_secret(key) else _value(value) for key, value in data.items()}
 
 
 def names_a_secret(key: str) -> bool:
-    """Whether a key's words say that its value is a secret."""
+    """Whether a key's words indicate that its value is a secret."""
     words = set(re.split(r"[^a-z]+", key.lower()))
     return bool(words & _WORDS or re.search(r"(api|access|private)_?key", key.lower()))
 

@@ -1,4 +1,4 @@
-"""`turncredit sql`: run a query over the views and print the answer, or write it."""
+"""`turncredit sql`: run a query over the views and print or write the result."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SHOWN_ROWS = 40
 
 
 def answer(query: str, results: Path) -> pa.Table:
-    """The query's answer as an Arrow table. Raises UserError with DuckDB's own message on one line."""
-    # All files of a kind mostly have the same columns; to find out whether they do costs more than most queries.
+    """The query's result as an Arrow table. Raises UserError with DuckDB's own message on one line."""
+    # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not _asks_for_all_columns(query):
         with suppress(duckdb.Error):
             return _answer(query, results, alike=True)
@@ -40,14 +40,14 @@ def _answer(query: str, results: Path, *, alike: bool) -> pa.Table:
 
 
 def _asks_for_all_columns(query: str) -> bool:
-    """Whether the query may want columns that it does not name, which other files than the first may have."""
+    """Whether the query may need columns that it does not name and that only files other than the first have."""
     text = re.sub(r"count\s*\(\s*\*\s*\)", "", query.lower())
     whole = re.search(r"\*|columns\s*\(|\(\s*(from|describe|summarize)\b|\bnatural\b", text)
     return bool(whole) or not re.match(r"\s*(select|with)\b", text)
 
 
 def _one_line(message: str) -> str:
-    """DuckDB's message without the copy of the query that it ends with; a missing table's nearest view instead."""
+    """DuckDB's message without the copy of the query at its end; for a missing table, the nearest view."""
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
     if found := re.search(r"Table with name (\w+) does not exist!", text):
         return f"there is no view '{found[1]}'{nearest(found[1], views.VIEWS)}; the views are {', '.join(views.VIEWS)}"
@@ -57,7 +57,7 @@ def _one_line(message: str) -> str:
 
 
 def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
-    """Answer `query` and print it in `format`, or write it to `out` (.parquet or .csv)."""
+    """Run `query` and print the result in `format`, or write it to `out` (.parquet or .csv)."""
     if out is not None and out.suffix not in (".parquet", ".csv"):
         raise UserError(
             f"{out}: the answer can be written to a .parquet or a .csv file{nearest(out.suffix, ['.parquet', '.csv'])}"

@@ -1,9 +1,9 @@
-"""MLflow: what the stages measured, as nested runs, imported from their JSON files.
+"""MLflow: the stages' metrics as nested runs, imported from their JSON files.
 
-The stages themselves never talk to MLflow: they leave JSON, and `track` copies what is new. So a tracking server that
-is away costs nothing but a later `turncredit track`, and jobs that run in parallel never race for a database. In MLflow
-an experiment is our experiment, a run is (method, seed), and its nested runs are the rounds; what all methods share is
-a run called `shared`. Artifacts are linked by their paths, not copied.
+The stages themselves never talk to MLflow: they write JSON, and `track` copies what is new. If a tracking server is
+down, a later `turncredit track` catches up, and parallel jobs never compete for a database. In MLflow an experiment is
+our experiment, a run is (method, seed), and its nested runs are the rounds; what all methods share is a run called
+`shared`. Artifacts are linked by their paths, not copied.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from turncredit.results.views import read_metrics, stage_numbers
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-#: Stages that look at results and are none themselves; tracking them would add something at every call.
+#: Stages that only read results; tracking them would add something at every call.
 NOT_TRACKED = {"report", "track"}
 KEY = "turncredit.key"
 #: Artifacts of a round that are linked.
@@ -38,8 +38,8 @@ _ARTIFACTS = ("turns", "credits", "updates", "evals", "policy")
 
 @dataclass(frozen=True)
 class Entry:
-    """One metrics file: the run it belongs to (`parent`), its own key below it, the `name` that its numbers get, and
-    the keys of what the job made."""
+    """One metrics file: the run it belongs to (`parent`), its own key below it, the `name` of its numbers, and the keys
+    of the job's outputs."""
 
     parent: str
     key: str
@@ -49,17 +49,17 @@ class Entry:
 
     @property
     def round(self) -> int | None:
-        """The round that the job worked on; None where it is about no single one."""
+        """The round of the job; None if it is not about a single round."""
         return int(self.keys["round"]) if "round" in self.keys else None
 
 
 def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
-    """Copy the metrics below `results` (results/<experiment>) to MLflow; what was copied before is left alone.
+    """Copy the metrics below `results` (results/<experiment>) to MLflow, except those that were copied before.
 
     The store is `tracking.uri`, or else the environment's MLFLOW_TRACKING_URI, or else `mlflow.db` in `results`.
-    Several processes may call this at once: a file lock lets one at a time in, so that the database is made once.
+    Several processes may call this at once: a file lock admits one at a time, so that the database is created once.
     Returns `imported` and `known`, the numbers of metrics files copied now and before. With `tracking.enabled` false
-    nothing happens. Raises UserError where the store cannot be reached or used.
+    nothing happens. Raises UserError if the store cannot be reached or used.
     """
     results = Path(results)
     if not experiment.tracking.enabled:
@@ -113,7 +113,7 @@ def _locked(uri: str, results: Path) -> Iterator[None]:
 def _quick_commits() -> Iterator[None]:
     """SQLite without a disk flush for every commit: hundreds of small ones otherwise take most of the time.
 
-    The database is a copy of the metrics files, made again by deleting it; only a power cut could damage it.
+    The database is a copy of the metrics files and can be rebuilt after deleting it; only a power cut could damage it.
     """
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
@@ -146,7 +146,7 @@ def entries(experiment: Experiment, results: Path) -> list[Entry]:
             found.append(Entry(SHARED, of_round, path.stem, keys, path))
             continue
         parent = f"{payer}/seed{keys['seed']}"
-        # What is about the whole run (its invariants) is in the run itself.
+        # Metrics of the whole run (its invariants) are in the run itself.
         of_round = _round(payer, keys) if "round" in keys else parent
         name = stage if "method" in keys else path.stem
         found.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
@@ -169,10 +169,10 @@ class Measured:
 
 
 def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[str, float]:
-    """Make the runs that are missing and log the metrics files that are new or have changed.
+    """Create missing runs and log the metrics files that are new or have changed.
 
-    The marks that files are done go last: what a killed process logged is logged again, which MLflow takes for the same
-    row, since time, round and value are the same.
+    The tags that mark files as done are written last: metrics that a killed process logged are logged again, and MLflow
+    treats them as the same row, since time, round and value are the same.
     """
     mlflow_id = _experiment_id(client, experiment.experiment, results)
     runs = _existing(client, mlflow_id)
@@ -199,7 +199,7 @@ def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[s
 
 
 def _read(entry: Entry, tags: Mapping[str, str]) -> Measured | None:
-    """The metrics file of `entry`, or None where the run's `tags` say that it was copied as it is now."""
+    """The metrics file of `entry`, or None if the run's `tags` show that it was copied in its present state."""
     digest = hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16]
     mark = (f"imported.{entry.path.stem}", digest)
     if tags.get(mark[0]) == digest:
@@ -240,7 +240,7 @@ def _new_run(
     first: Measured,
     runs: Mapping[str, Mapping[str, str]],
 ) -> dict[str, str]:
-    """Create the run called `key`: with the whole configuration if it is a parent, below its parent otherwise."""
+    """Create the run called `key`: with the whole configuration if it is a parent, otherwise nested in its parent."""
     from mlflow.entities import Param
 
     parent = first.entry.parent
@@ -277,7 +277,7 @@ def _finish(client: MlflowClient, run_id: str, tags: Mapping[str, str], measured
 
 
 def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    """`items` in parts of at most `size`, which is what MLflow takes in one call."""
+    """`items` in parts of at most `size`, the most that MLflow accepts in one call."""
     for at in range(0, len(items), size):
         yield list(items[at : at + size])
 
@@ -297,7 +297,7 @@ def _links(entry: Entry, experiment: Experiment, results: Path) -> dict[str, str
 
 
 def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
-    """The configuration as the run sees it (with its method's own sections), flat, secrets left out."""
+    """The run's configuration (with its method's own sections), flattened, without secrets."""
     data = experiment.model_dump(mode="json")
     del data["tracking"]
     if parent != SHARED:

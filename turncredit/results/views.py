@@ -1,8 +1,8 @@
 """DuckDB views over a results folder: one view per kind of table, across all experiments, policies, methods and rounds.
 
-Every view begins with `experiment` and the keys of its files (`turncredit.layout`), so a query is the same for one run
-and for a whole sweep. Views are made only for the tables that a query names. Tables about turns join on `turn_id`, one
-number: seven columns of text took four times as long and three times the memory over ten million turns
+Every view begins with `experiment` and the keys of its files (`turncredit.layout`), so the same query works for one run
+and for a whole sweep. Views are created only for the tables that a query names. Tables about turns join on `turn_id`,
+a single number: a join on seven text columns took four times as long and three times the memory over ten million turns
 (benchmarks/sql).
 """
 
@@ -27,11 +27,11 @@ TABLES: dict[str, tuple[str, ...]] = {}
 for _kind in ARTIFACTS.values():
     if _kind.schema is not None:
         TABLES[_kind.schema] = (*TABLES.get(_kind.schema, ()), _kind.name)
-#: The credit that each run learned from: the part of `credits` whose turns are the run's own.
+#: The credit from which each run learned: the part of `credits` whose turns are the run's own.
 RUN_CREDITS = "run_credits"
-#: All views; `runs` and `metrics` are tables made for the query.
+#: All views; `runs` and `metrics` are tables built for the query.
 VIEWS = (*TABLES, RUN_CREDITS, "judge_cache", "runs", "metrics")
-#: What a query may take before it goes on in temporary files: audits run beside other work.
+#: The memory that a query may use before it spills to temporary files: audits run next to other jobs.
 MEMORY = "2GB"
 
 _KEY_TYPES = {"seed": "BIGINT", "round": "INTEGER"}
@@ -66,7 +66,7 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     """
     folders = [folder.resolve() for folder in experiment_folders(results)]
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir()})
-    # It would go to stdout, between the lines of a CSV, where a query takes longer than two seconds.
+    # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
     for view, names in TABLES.items():
@@ -113,7 +113,7 @@ def _create_view(
 
 
 def _create_cache_view(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], *, alike: bool) -> None:
-    """The judge's cache: one for all experiments, so it has no keys."""
+    """The judge's cache. There is one for all experiments, so it has no keys."""
     paths = sorted({path for folder in folders for path in (folder.parent / JUDGE_CACHE).glob("*.parquet")})
     schema = tables.schema("judge_cache")
     text = _select(paths, {}, alike) if paths else _no_rows({field.name: _sql_type(field.type) for field in schema})
@@ -121,7 +121,7 @@ def _create_cache_view(connection: duckdb.DuckDBPyConnection, folders: Sequence[
 
 
 def _keys_of(name: str) -> list[str]:
-    """An artifact's keys in the order in which views have them."""
+    """An artifact's keys in the order of the views' columns."""
     return [key for key in KEYS if key in ARTIFACTS[name].keys]
 
 
@@ -132,7 +132,7 @@ def _by_turn(name: str) -> bool:
 def _key_columns(name: str, folder: Path) -> dict[str, str]:
     """The columns that begin a view, as SQL: the experiment, the file's keys, and `turn_id` in tables about turns.
 
-    The file's keys decide where the table has a column of the same name.
+    The file's keys take precedence over a column of the same name in the table.
     """
     pattern = ARTIFACTS[name].pattern
     relative = f"substr(filename, {len(str(folder)) + 2})"
@@ -142,7 +142,7 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
         text = f"regexp_extract({relative}, {_quote(f'^{regex(pattern)}$')}, {numbered[key]})"
         columns[key] = f"CAST({text} AS {_KEY_TYPES[key]})" if key in _KEY_TYPES else text
     if _by_turn(name):
-        # Who sampled the turns is the same for a whole file, so it is hashed apart.
+        # The keys of the policy are the same for a whole file, so they are hashed separately.
         sampled = f"hash({', '.join(columns[key] for key in ('experiment', 'policy', 'seed', 'round'))})"
         columns["turn_id"] = f"hash({sampled}, {', '.join(f'own.{key}' for key in tables.KEYS)})"
     return columns
@@ -160,7 +160,7 @@ def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool) -> str:
 
 
 def _empty(name: str) -> str:
-    """The view of an artifact that has no file yet: its columns, no row."""
+    """The view of an artifact without any file yet: its columns, and no rows."""
     types = {"experiment": "VARCHAR", **{key: _KEY_TYPES.get(key, "VARCHAR") for key in _keys_of(name)}}
     if _by_turn(name):
         types["turn_id"] = "UBIGINT"
@@ -199,7 +199,7 @@ def runs_table(folders: Sequence[Path]) -> pa.Table:
 def metrics_table(folders: Sequence[Path]) -> pa.Table:
     """All numbers of all jobs' metrics below the experiments, one row each.
 
-    Raises UserError for a file that is not what a stage writes.
+    Raises UserError for a file that a stage did not write.
     """
     rows = []
     for folder in folders:
@@ -213,7 +213,7 @@ def metrics_table(folders: Sequence[Path]) -> pa.Table:
 
 
 def read_metrics(path: Path) -> dict:
-    """What a stage wrote of itself: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
+    """A stage's metrics file: `stage`, `wall_s`, `cpu_s`, `peak_mb` and its own `metrics`.
 
     Raises UserError for a file that is not a JSON object with these keys.
     """
@@ -228,7 +228,7 @@ def read_metrics(path: Path) -> dict:
 
 
 def stage_numbers(data: dict) -> dict[str, float]:
-    """The numbers in a stage's metrics, its own ones and what was measured of its process, by name."""
+    """The numbers in a stage's metrics by name: its own ones and those of its process."""
     both = {**{key: value for key, value in data.items() if key not in ("metrics", "started")}, **data["metrics"]}
     return {
         name: float(value)

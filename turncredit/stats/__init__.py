@@ -1,1 +1,1 @@
-"""Statistics that everything above may use: ranks, bootstrap over groups, intervals over seeds and games."""
+"""Statistics: ranks, bootstrap over groups, intervals over seeds and games."""

@@ -1,8 +1,8 @@
 """Statistics as functions of sums over task groups, and their bootstrap intervals.
 
-Rollouts of a group share a task and their advantages are relative to each other, so the group is what is sampled
-independently and what is drawn again. A statistic that is a function of sums over groups costs one matrix product for
-all resamples together, whatever the number of turns.
+Rollouts of a group share a task and their advantages are relative to each other, so groups are the independent units,
+and groups are resampled. A statistic that is a function of sums over groups costs one matrix product for all resamples
+together, whatever the number of turns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 LEVEL = 0.95
-#: Groups beyond this many are drawn in blocks of groups: sums of independent parts are independent parts themselves.
+#: More groups than this are resampled in blocks: sums over blocks of independent groups are independent, too.
 BLOCKS = 1024
 
 
@@ -24,8 +24,8 @@ class Statistic:
     """A number that is a function of sums over groups.
 
     sums_GK (G, K)   K sums over each group's turns or rollouts
-    of               from sums (..., K) to values (...); NaN where there is nothing to tell
-    turns            how many turns it rests on
+    of               from sums (..., K) to values (...); NaN where undefined
+    turns            the number of turns behind it
     """
 
     sums_GK: np.ndarray
@@ -39,13 +39,13 @@ class Statistic:
 
     @property
     def groups(self) -> int:
-        """How many groups have a part in it."""
+        """The number of groups that contribute."""
         return int(np.any(self.sums_GK != 0, axis=1).sum())
 
 
 @dataclass(frozen=True)
 class Resamples:
-    """How often each group is drawn, the same draws for every statistic, so that differences are paired.
+    """The resamples: how often each group is drawn. All statistics share them, so that differences are paired.
 
     groups   number of groups (G); count   number of resamples (B)
     """
@@ -70,8 +70,8 @@ class Resamples:
         return np.add.reduceat(sums_GK, starts, axis=0)
 
     def weights(self, group_M: np.ndarray) -> np.ndarray:
-        """How often each resample draws each of M rows (B, M), by the row's group in 0..G-1: for statistics that are no
-        function of sums over groups."""
+        """How often each resample draws each of M rows (B, M), by the row's group in 0..G-1: for statistics that are
+        not functions of sums over groups."""
         if self.groups <= BLOCKS:
             return self.weight_BJ[:, group_M]
         starts = np.linspace(0, self.groups, BLOCKS + 1).astype(int)[:-1]
@@ -92,9 +92,9 @@ class Resamples:
     def interval(self, value_B: np.ndarray, groups: int, level: float = LEVEL) -> tuple[float, float]:
         """The expanded percentile interval of resampled values (Hesterberg 2015, section 4.4); NaN below two groups.
 
-        The percentiles are moved outwards to where Student's t with groups - 1 degrees of freedom and the factor
-        sqrt(G / (G - 1)) put them: plain percentiles of few groups are too narrow. Resamples in which the statistic
-        is not defined are left out.
+        The percentiles are moved outwards, according to Student's t with groups - 1 degrees of freedom and the factor
+        sqrt(G / (G - 1)): plain percentiles of few groups are too narrow. Resamples in which the statistic is not
+        defined are left out.
         """
         value_B = value_B[np.isfinite(value_B)]
         if groups < 2 or not len(value_B):

@@ -8,13 +8,13 @@ The interval of a mean over seeds and games
 Every seed of every method plays the same games, so an outcome (or a difference of two outcomes) `d[s, r, g]` of seed
 s on game g of round r carries four independent parts: the seed's training, the seed's policy in that round, the game,
 and chance. Resampling seeds alone forgets that the games are a sample; resampling rollouts alone forgets that they
-share a seed. `crossed_mean` takes both factors at once, by the analysis of variance of a crossed design without
+share a seed. `crossed_mean` accounts for both factors, by the analysis of variance of a crossed design without
 replication (Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Cameron, Gelbach & Miller 2011, eq. 2.11):
 
     Var(mean) = V_seed + V_game - V_both,    at least max(V_seed, V_game)
 
 `V_seed` is the variance of the seeds' means over S; `V_game` the variance, within a round, of the games' means over
-seeds; `V_both` the variance of what neither explains, which the first two both contain. The rounds are fixed, not
+seeds; `V_both` the variance of the residual, which the first two both contain. The rounds are fixed, not
 sampled: "the mean of the last three rounds" is the quantity itself. The interval is Student's t with Satterthwaite's
 degrees of freedom, so four seeds that disagree widen it as they should. With one seed only `V_game` can be estimated
 and the interval covers the choice of games alone; `Estimate.covers` says so. It is a closed form: no random numbers,
@@ -42,7 +42,7 @@ RAIL_MARGIN = 0.08
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval. `covers` says what the interval accounts for; `p` is two-sided, against zero."""
+    """A mean with its interval. `covers` names what the interval accounts for; `p` is two-sided, against zero."""
 
     value: float
     low: float
@@ -61,7 +61,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the experiment can tell methods apart (None: a rail is missing). `clear`: the intervals say so too."""
+    """Whether the experiment can tell methods apart (None: a bound is missing). `clear`: the intervals confirm it."""
 
     informative: bool | None
     clear: bool
@@ -71,9 +71,9 @@ class Verdict:
 def wilson(
     successes: np.ndarray | int, trials: np.ndarray | int, level: float = LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's score interval of a proportion (Wilson 1927), elementwise. No trials give NaN.
+    """Wilson's score interval of a proportion (Wilson 1927), elementwise. NaN without any trials.
 
-    Raises ValueError where successes are below zero or above trials.
+    Raises ValueError if successes are below zero or above trials.
     """
     successes, trials = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
     if np.any(successes < 0) or np.any(successes > trials):
@@ -83,14 +83,14 @@ def wilson(
         share = successes / trials
         centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
         half = z / (1 + z * z / trials) * np.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
-    # At the ends the exact bound is the proportion itself; rounding must not put it on the wrong side.
+    # At 0 and 1 the exact bound is the proportion itself; rounding must not move it to the wrong side.
     low = np.where(successes == 0, np.where(trials > 0, 0.0, np.nan), np.clip(centre - half, 0, 1))
     high = np.where(successes == trials, np.where(trials > 0, 1.0, np.nan), np.clip(centre + half, 0, 1))
     return low, high
 
 
 def check_once_per_rollout(evals: pd.DataFrame, where: str = "evals") -> None:
-    """Raise UserError where a rollout occurs twice, for instance in a table with one row per turn."""
+    """Raise UserError if a rollout occurs twice, for instance in a table with one row per turn."""
     twice = evals.duplicated(ROLLOUT_KEY)
     if twice.any():
         first = evals.loc[twice.idxmax(), ROLLOUT_KEY].to_dict()
@@ -99,11 +99,12 @@ def check_once_per_rollout(evals: pd.DataFrame, where: str = "evals") -> None:
 
 
 def rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Success with Wilson bounds and costs for each combination of `by`; one row each, in sorted order.
+    """Success with Wilson bounds, and costs, for each combination of `by`; one row each, in sorted order.
 
     Columns beside `by`: `rollouts`, `successes`, `success`, `low`, `high`, `turns_to_success` (mean turns of the
-    successful rollouts), `turns_per_success` (all turns over all successes, what a success costs), `invalid_rate`
-    (invalid turns over all turns), `tokens_per_rollout`, `score`. A rate whose denominator is zero is NaN.
+    successful rollouts), `turns_per_success` (all turns divided by all successes: the cost of a success),
+    `invalid_rate` (invalid turns over all turns), `tokens_per_rollout`, `score`. A rate whose denominator is zero is
+    NaN.
     """
     check_once_per_rollout(evals)
     frame = evals.assign(won=evals["success"].astype(int), won_turns=evals["turns"].where(evals["success"], 0))
@@ -136,7 +137,7 @@ def rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def last_rounds(rounds: Iterable[int]) -> list[int]:
-    """The last three of the rounds: the final figure of a run is their mean, never the best of them."""
+    """The last three rounds: the final figure of a run is their mean, never the best of them."""
     return sorted(set(rounds))[-3:]
 
 
@@ -150,9 +151,9 @@ def cells(evals: pd.DataFrame) -> pd.DataFrame:
 def paired_cells(left: pd.DataFrame, right: pd.DataFrame, *, shared: bool = False) -> pd.DataFrame:
     """Differences left - right of the same seed, round, game and repeat; columns as `cells`.
 
-    `shared`: `right` has one policy for all seeds (the SFT policy), which each seed of `left` is compared with.
-    Raises UserError where the two have no game in common, or where one lacks a game that the other has in a common
-    round: a difference over other games would be no paired difference.
+    `shared`: `right` has one policy for all seeds (the SFT policy), with which each seed of `left` is compared.
+    Raises UserError if the two have no game in common, or if one lacks a game that the other has in a common round: a
+    difference over different games would not be paired.
     """
     for frame in (left, right):
         check_once_per_rollout(frame)
@@ -185,8 +186,8 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     """The mean over seeds, rounds and games of `frame` (from `cells` or `paired_cells`), with its interval.
 
     Every round weighs the same, every game the same within its round. All seeds must have the same games (UserError
-    otherwise). The module's docstring has the formula. Where all values are equal there is no variance to go by; the
-    bound is then Wilson's for an event never seen in that many games.
+    otherwise). The module's docstring has the formula. If all values are equal, the variance cannot be estimated; the
+    bound is then Wilson's for an event that never occurred in that many games.
     """
     x_SC, round_C, task_C = _matrix(frame, "value")
     mean, half, p, covers = _interval(x_SC, round_C, task_C, level)
@@ -197,10 +198,10 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
 def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
     """The share of a gap that a method closes: mean(gain) / mean(gap), by Fieller's (1954) method.
 
-    `gain` and `gap` are paired cells against the same baseline, of the method and of what marks the gap's far side;
-    their games must be the same. The interval holds every share r for which the mean of gain - r gap cannot be told
-    from zero, so the two errors and their correlation count (a ratio of means has no standard error worth the name).
-    None where the gap itself is not clearly above zero: there is no share of nothing.
+    `gain` and `gap` are paired cells against the same baseline, of the method and of the upper bound; their games must
+    be the same. The interval holds every share r for which the mean of gain - r gap cannot be told from zero, so it
+    accounts for both errors and their correlation (a ratio of means has no useful standard error). None if the gap
+    itself is not clearly above zero.
     """
     if crossed_mean(gap, level).low <= 0:
         return None
@@ -221,7 +222,7 @@ def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Es
 
 
 def _edge(excluded: Callable[[float], bool], start: float, side: int) -> float:
-    """Where `excluded` becomes true on one side of `start`, to three digits; NaN where it does not within 1,000."""
+    """Where `excluded` becomes true on one side of `start`, to three digits; NaN if that is beyond 1,000."""
     inside, step = start, 0.1
     while not excluded(start + side * step):
         inside, step = start + side * step, 2 * step
@@ -235,7 +236,7 @@ def _edge(excluded: Callable[[float], bool], start: float, side: int) -> float:
 
 
 def _matrix(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`column` as seeds x cells, with each cell's round and game. UserError where a seed lacks a game."""
+    """`column` as seeds x cells, with each cell's round and game. UserError if a seed lacks a game."""
     values_SC = frame.pivot(index="seed", columns=["round", "task_id"], values=column)
     if values_SC.isna().to_numpy().any():
         seed, (round_, task) = next((s, c) for s, row in values_SC.isna().iterrows() for c, gap in row.items() if gap)
@@ -274,13 +275,13 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
     seeds = len(x_SC)
     _, place_C, counts = np.unique(round_C, return_inverse=True, return_counts=True)
     weight_C = _round_weights(round_C)
-    # Deviations from the seed's mean in the round: the part that differs between games of one round.
+    # Deviations from the seed's mean in the round: the part that varies between games of one round.
     sums = np.zeros((seeds, len(counts)))
     np.add.at(sums.T, place_C, x_SC.T)
     within_SC = x_SC - (sums / counts)[:, place_C]
     # n / (n - 1) per round, since the round's mean was estimated from the same games.
     spread_C = np.sqrt(counts / np.maximum(counts - 1, 1))[place_C]
-    # A game that occurs in several rounds (eval.fresh: false) is one game: its weighted deviations add up first.
+    # A game that occurs in several rounds (eval.fresh: false) is one game: its weighted deviations are summed first.
     games, game_C = np.unique(task_C, return_inverse=True)
     psi_SG = np.zeros((seeds, len(games)))
     np.add.at(psi_SG.T, game_C, (within_SC * weight_C * spread_C).T)
@@ -299,7 +300,7 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's (1979) step-down adjustment of p-values: as many comparisons as entries, NaN left as it is."""
+    """Holm's (1979) step-down adjustment of p-values: one comparison per entry; NaN stays NaN."""
     finite = sorted((p, name) for name, p in p_values.items() if not np.isnan(p))
     out = dict(p_values)
     largest = 0.0
@@ -312,9 +313,9 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
     """Whether the experiment can tell methods apart, from the paired differences of the two bounds to flat GRPO.
 
-    `upper` is oracle_progress - flat_grpo, `lower` random_credit - flat_grpo, None where not run or unfinished.
-    Informative: oracle at least 8 points above flat and random below flat, by the point estimates; `clear` says whether
-    both intervals exclude zero as well.
+    `upper` is oracle_progress - flat_grpo, `lower` random_credit - flat_grpo, None if not run or unfinished.
+    Informative: oracle at least 8 points above flat and random below flat, by the point estimates; `clear`: both
+    intervals exclude zero as well.
     """
     missing = [name for name, rail in ((UPPER, upper), (LOWER, lower)) if rail is None]
     parts = []
@@ -330,7 +331,7 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
     high_failed = upper if upper is not None and upper.value < RAIL_MARGIN else None
     low_failed = lower if lower is not None and lower.value >= 0 else None
     if high_failed or low_failed:
-        # Where an interval still reaches the side that is asked for, the experiment may only be too small.
+        # If an interval still reaches the required side, the experiment may merely be too small.
         still_open = (high_failed is None or high_failed.high >= RAIL_MARGIN) and (
             low_failed is None or low_failed.low < 0
         )

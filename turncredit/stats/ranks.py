@@ -1,6 +1,6 @@
-"""Rank statistics that the whole audit shares: Spearman's correlation within cells, and the area under the ROC curve.
+"""The rank statistics of all audits: Spearman's correlation within cells, and the area under the ROC curve.
 
-One implementation, so that a page, a terminal and a table never disagree about the same turns. A cell is mostly a
+There is one implementation, so that pages, terminal output and tables agree about the same turns. A cell is usually a
 rollout; R cells are numbered from 0, and `cell_N` is sorted.
 """
 
@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from turncredit.stats.bootstrap import Statistic, ratio, sums_by
 
-#: Rollouts with fewer scored turns say nothing about an order.
+#: Rollouts with fewer scored turns are not informative about an order.
 FEWEST = 3
 
 
@@ -21,9 +21,9 @@ class Ranked(NamedTuple):
     """Spearman's correlation of x and y in each of R cells.
 
     rho_R       the correlation; 0 where x or y is the same on all turns
-    count_R     how many turns the cell has
+    count_R     number of turns of the cell
     scored_R    whether it counts: at least 3 turns, and y differs between them
-    told_R      whether x differs between them, which a credit that orders nothing does not
+    told_R      whether x differs between them, as opposed to a constant credit
     """
 
     rho_R: np.ndarray
@@ -33,17 +33,18 @@ class Ranked(NamedTuple):
 
 
 def settled(x_N: np.ndarray) -> np.ndarray:
-    """A column over its largest size, to 12 places: what differs by rounding alone is equal, and next to nothing is 0.
+    """A column divided by its largest magnitude, to 12 decimals: values that differ only by rounding become equal, or
+    0.
 
-    Differences of shares of continuations (.3 - .2 and .2 - .1) and projected credits tie by their meaning, not their
-    last bits.
+    Ties among differences of shares of continuations (.3 - .2 and .2 - .1) and among projected credits are then decided
+    by their meaning and not by their last bits.
     """
     largest = np.abs(x_N).max(initial=0)
     return np.round(x_N / largest, 12) if largest > 0 else x_N
 
 
 def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
-    """Rank of each value within its cell, from 0; what is equal (`settled`) shares its mean rank."""
+    """Rank of each value within its cell, from 0; equal values (`settled`) share their mean rank."""
     if not len(x_N):
         return np.zeros(0)
     x_N = settled(x_N)
@@ -78,8 +79,8 @@ def of_ranks(x_N: np.ndarray, y_N: np.ndarray, cell_N: np.ndarray, cells: int) -
 def mean_correlation(found: Ranked, group_R: np.ndarray, groups: int) -> Statistic:
     """Mean of the scored cells' correlations with the weight n - 1, n the cell's turns; `group_R` in 0..groups-1.
 
-    Where credit knows nothing, Spearman's correlation of n turns has the variance 1 / (n - 1): the weights are the
-    inverse variances, so that rollouts of three turns, whose correlation is nearly all chance, count least.
+    If credit is uninformative, Spearman's correlation of n turns has the variance 1 / (n - 1). The weights are the
+    inverse variances, so that rollouts of three turns, whose correlation is mostly chance, count least.
     """
     weight_R = np.where(found.scored_R, found.count_R - 1, 0)
     sums_GK = sums_by(group_R, groups, weight_R * found.rho_R, weight_R)
@@ -87,7 +88,7 @@ def mean_correlation(found: Ranked, group_R: np.ndarray, groups: int) -> Statist
 
 
 def auc(score_M: np.ndarray, positive_M: np.ndarray) -> float:
-    """The chance that a positive's score is above another's, ties half (the area under the ROC curve).
+    """The probability that a positive's score is above a negative's, ties counting half (area under the ROC curve).
 
     NaN where all or none are positive.
     """
@@ -95,9 +96,9 @@ def auc(score_M: np.ndarray, positive_M: np.ndarray) -> float:
 
 
 def weighted_auc(score_M: np.ndarray, positive_M: np.ndarray, weight_BM: np.ndarray) -> np.ndarray:
-    """`auc` for each of B weightings of the M scores (B): such as how often a resample draws each.
+    """`auc` for each of B weightings of the M scores (B), such as the counts of a resample.
 
-    Its pairs cross groups, so unlike the audit's other statistics it is no function of sums over groups.
+    Its pairs cross groups, so unlike the audit's other statistics it is not a function of sums over groups.
     """
     if positive_M.all() or not positive_M.any():
         return np.full(len(weight_BM), np.nan)

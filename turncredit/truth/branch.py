@@ -1,9 +1,9 @@
 """Ground truth for the credit of a turn.
 
-The policy that played a rollout goes on many times from the state before each of its turns. The mean return from there
-is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the true
-advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and how
-many continuations each state gets.
+The policy that played a rollout is sampled many more times from the state before each of its turns. The mean return
+from there is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the
+true advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and
+how many continuations each state gets.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def branch(
 ) -> tuple[pa.Table, dict[str, float]]:
     """A `branches` table for about `settings.turns` turns of the rollouts `turns`, whole rollouts each.
 
-    The player's policy must be the one that sampled them; it goes on at their temperature. Which turns are chosen and
-    all random numbers depend on the seed, the round and the turns.
+    The player's policy must be the one that sampled them; continuations use the same temperature. Which turns are
+    chosen and all random numbers depend on the seed, the round and the turns.
 
-    Raises UserError for rollouts of several policies, of unknown games, or whose states can't be restored.
+    Raises UserError for rollouts of several policies, of unknown games, or whose states cannot be restored.
     """
     temperature = only_value(turns, "temperature", where, "branching")
     policy_id = only_value(turns, "policy_id", where, "branching")
@@ -82,11 +82,11 @@ def branch(
 
 
 def choose(view: Turns, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Rollouts (K), as numbers of `view`, that have about `count` turns together: whole ones until there are enough.
+    """Numbers (K) of rollouts of `view` that together have about `count` turns: whole rollouts until there are enough.
 
     Whole rollouts, because credit is compared within a rollout and because neighbouring turns share a state. Successes
-    and failures alternate, the families within each take turns, at random within a family but from a group that has
-    none yet where there is one. All turns of a rollout stand for all positions.
+    and failures alternate, and so do the task families within each; within a family the choice is random, but prefers
+    groups that have none yet. With whole rollouts, all positions are represented.
     """
     row_R = view.order_N[view.first_R]
     rows = view.table.select(_PER_ROLLOUT).take(pa.array(row_R)).to_pydict()
@@ -148,12 +148,12 @@ def true_values(
     """Values of the states before all turns of `rollouts`, one rollout after the other (S).
 
     `play` continues from a start's checkpoint to the end. Copy 7 of one state and copy 7 of the next draw the same
-    numbers in the same turns (a continuation begins with the numbers of its own turn), so that luck cancels in
+    numbers in the same turns (a continuation begins with the numbers of its own turn), so that chance cancels in
     differences.
     """
     states = [(rollout, checkpoint) for rollout in rollouts for checkpoint in rollout.checkpoints]
     follows_S = np.array([checkpoint.turn < len(rollout.turns) - 1 for rollout, checkpoint in states])
-    # Long continuations first, so that no slot is busy alone at the end; and contexts of like length together.
+    # Long continuations first, so that none runs alone at the end; and contexts of similar length together.
     order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
 
     def draw(first_S2: np.ndarray, count_S2: np.ndarray) -> Iterator[Continuation]:
@@ -186,7 +186,8 @@ def _start(rollout: Branched, checkpoint: Checkpoint, seed: int) -> Start:
 
 
 def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
-    """Columns for each turn from the values of the states before them: V, Q and Q - V, with standard errors.
+    """Columns for each turn, computed from the values of the states before the turns: V, Q and Q - V, with standard
+    errors.
 
     Q(s_t, a_t) = r_t + V(s_{t+1}); after a rollout's last turn it is the reward, exactly. The error of Q - V is below
     that of independent V and Q, because their copies share random numbers. Errors of neighbouring turns are not
@@ -219,7 +220,7 @@ def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.nda
 def _reference(
     games: Games, rollouts: Sequence[Branched], settings: BranchConfig, seed: int, low: float, high: float
 ) -> dict[str, np.ndarray]:
-    """The same under the noisy expert; nothing if the environment has none, or if it is switched off."""
+    """The same under the noisy expert; empty if the environment has no expert, or if it is switched off."""
     if not settings.reference_continuations or not has_reference(games):
         return {}
     parts: dict[str, list[np.ndarray]] = {}
@@ -274,7 +275,7 @@ def stratum(turn: dict[str, Any], length: int) -> str:
 
 
 def _distance_change(turn: dict[str, Any]) -> float | None:
-    """By how much the turn brought the goal nearer; None where that is not known or the goal can't be reached."""
+    """How much nearer the turn brought the goal; None if that is unknown or the goal cannot be reached."""
     before, after = (turn.get(name) for name in _DISTANCES)
     return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
 
@@ -294,6 +295,6 @@ def _summary(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], setti
         "turns_played": float(columns["turns_played"].sum()),
         "advantage_se": float(np.sqrt(np.mean(error_S**2))),
         "within_target": float(np.mean(error_S <= settings.target_se)),
-        # Of the variance of the estimates, what is not their own error.
+        # The variance of the estimates beyond their own errors.
         "signal": max(0.0, 1.0 - float(np.mean(error_S**2) / max(float(np.var(advantage_S)), 1e-12))),
     }

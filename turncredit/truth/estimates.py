@@ -1,13 +1,13 @@
 """Values of states from sampled continuations: how many each state gets, the estimate, its standard error.
 
-Three things make the differences between neighbouring states precise and honest (docs/branching.md).
+Three things make the differences between neighbouring states precise and unbiased (docs/branching.md).
 
 1. The copies of all states of a rollout share their random numbers: copy 7 of a state and copy 7 of the next one differ
-   by the turn between them and not by luck, so that much of the variance of their difference goes.
-2. Copies come in two halves with numbers of their own, and each half's count is decided by what the other half's first
-   copies showed. Stopping where the first eight returns happen to be all 0 would pull small values down; here no
-   half's mean is chosen by its own luck, and `value`, the mean of both, is unbiased.
-3. Variances are smoothed: that all returns so far agree is not certainty.
+   by the turn between them and not by chance, which removes much of the variance of their difference.
+2. Copies come in two halves with separate random numbers, and each half's count is decided by the other half's first
+   copies. Stopping when the first eight returns happen to be all 0 would bias small values downwards; here no half's
+   count depends on its own returns, and `value`, the mean of both, is unbiased.
+3. Variances are smoothed: a few equal returns do not make the value certain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 
 class Continuation(NamedTuple):
-    """What one continuation came to: from which state, of which half (0 or 1), which copy, its return and its turns."""
+    """The result of one continuation: its state, half (0 or 1), number of the copy, return and number of turns."""
 
     state: int
     half: int
@@ -32,7 +32,7 @@ class Values(NamedTuple):
     """Estimates for S states, those of a rollout one after the other.
 
     value_S, error_S     estimate and standard error
-    half_S2              the two halves' means: two estimates whose errors are hardly correlated
+    half_S2              the two halves' means: two estimates whose errors are nearly uncorrelated
     step_error_S         standard error of value_{s+1} - value_s, or of value_s where a rollout's last turn follows
     count_S, turns_S     continuations from each state, and the turns they took
     """
@@ -53,7 +53,7 @@ def smoothed_variance(x: np.ndarray, also: np.ndarray, weight: np.ndarray) -> np
     """Variance along the last axis, NaN left out, after values `also` were added as `weight` observations each.
 
     With half an observation at either end of a range of two values it is p(1 - p) at the posterior mean p of a
-    proportion under Jeffreys' prior: eight losses out of eight have the variance 0.052 and not 0.
+    proportion under Jeffreys' prior: eight failures out of eight have the variance 0.052 and not 0.
     """
     total = np.isfinite(x).sum(axis=-1) + weight.sum()
     mean = (np.nansum(x, axis=-1) + weight @ also) / total
@@ -67,7 +67,8 @@ def return_variance(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def step_variance(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """`smoothed_variance` of differences of two such returns: half an observation of none, a quarter of either end.
+    """`smoothed_variance` of differences of two such returns: half an observation of no difference, a quarter at either
+    end.
 
     For returns of two values: Jeffreys' prior on how often the two differ.
     """
@@ -76,7 +77,7 @@ def step_variance(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def mean_and_error(returns: Iterable[float], low: float, high: float) -> tuple[float, float]:
-    """Mean of a number of returns that was fixed beforehand, and its standard error (`return_variance`)."""
+    """Mean of a fixed number of returns, and its standard error (`return_variance`)."""
     seen = np.array(list(returns), dtype=float)
     return float(seen.mean()), float(np.sqrt(return_variance(seen, low, high) / len(seen)))
 
@@ -95,8 +96,8 @@ def planned(
 
     Two halves of n copies leave the difference of two states, whose variance over copies is v, with the error
     sqrt(v / 2n). n is the smallest that brings it under `target`, with the *other* half's `variance_S2` for v; a state
-    gets what the more demanding of its two turns needs (`follows_S`: the next state is of the same rollout). Where
-    those beyond `least` take more turns than `budget` (`cost_S` each), the target is raised until they fit.
+    gets what the more demanding of its two turns needs (`follows_S`: the next state is of the same rollout). If those
+    beyond `least` take more turns than `budget` (`cost_S` each), the target is raised until they fit.
     """
     slack = 1.0
     while True:
@@ -166,7 +167,7 @@ def _step_variances(x: np.ndarray, follows_S: np.ndarray, low: float, high: floa
 
 
 def _step_errors(spread_S: np.ndarray, step_S: np.ndarray, count_S2: np.ndarray, follows_S: np.ndarray) -> np.ndarray:
-    """Standard error of the difference of two states' values, with copies paired as far as both states have them.
+    """Standard error of the difference of two states' values, with copies paired where both states have them.
 
     In each half, with n and m copies: step / max(n, m), and what the state with fewer copies adds alone.
     """

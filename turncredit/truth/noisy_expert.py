@@ -1,7 +1,7 @@
-"""Values under a reference policy: the environment's expert, which acts at random in a share of its turns.
+"""Values under a reference policy: the environment's expert, which acts randomly in a fraction of its turns.
 
-QVal (arXiv 2606.32034) scores credit against the Q of such a policy; what matters for learning is the acting policy's
-own. Having both shows how far they differ. No language model is needed.
+QVal (arXiv 2606.32034) scores credit against the Q of such a policy; for learning, the acting policy's own Q matters.
+Computing both shows how far they differ. No language model is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from turncredit.truth.estimates import mean_and_error
 
 
 def has_reference(games: Games) -> bool:
-    """Whether the environment has an expert and a way to act at random."""
+    """Whether the environment has an expert and can choose random actions."""
     return games.env.expert is not None and games.env.acts_at_random
 
 
@@ -36,7 +36,7 @@ def reference_values(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Value and standard error (T), (T) before each turn of one rollout, from `count` continuations each.
 
-    The expert has seen the rollout's turns up to there (`actions` T, `checkpoints` T) and goes on with what it
+    The expert has seen the rollout's turns up to there (`actions` T, `checkpoints` T) and continues with what it
     remembers.
     """
     value_T, error_T = np.zeros(len(checkpoints)), np.zeros(len(checkpoints))
@@ -55,7 +55,7 @@ def _play_on(
     noise: float,
     rng: np.random.Generator,
 ) -> float:
-    """The return of one continuation from the last of `checkpoints`, with what was seen at all of them in memory."""
+    """The return of one continuation from the last of `checkpoints`, with the observations at all of them in memory."""
     env = games.open(dict(task))
     expert = games.expert(env, rng, skip=False)
     expert.observe(checkpoints[0].observation)

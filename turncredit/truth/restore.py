@@ -1,7 +1,7 @@
-"""Recorded rollouts brought back to life: the environment's state and the agent before each of their turns.
+"""Restore recorded rollouts: the environment's state and the agent before each of their turns.
 
-The recorded actions are played once from the start, and from every state restored on the way to the rollout's end;
-what comes out is compared with what was recorded.
+The recorded actions are played once from the start, and then from every restored state to the rollout's end; the
+results are compared with the recorded ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 class Restored(NamedTuple):
-    """A rollout's checkpoints, one before each turn, and whether what was recorded came out again from each."""
+    """A rollout's checkpoints, one before each turn, and whether the recorded turns were reproduced from each."""
 
     checkpoints: list[Checkpoint]
     replayed: list[bool]
@@ -42,12 +42,12 @@ def restore(
 
     `goal` is the task's, and `admissible` lists what an environment allows now, for agents that show it.
 
-    `replayed[t]` says that observations, prompts and actions up to turn t came out as recorded, and observations,
-    rewards and end again when the rest was played from the restored state. The model's context holds the recorded
-    tokens in any case.
+    `replayed[t]` means that observations, prompts and actions up to turn t were reproduced, and so were observations,
+    rewards and end when the rest was played from the restored state. The model's context holds the recorded tokens in
+    any case.
 
-    Raises UserError, naming `where`, for a rollout that has no end, or that ends elsewhere when it is replayed:
-    its states can't be had.
+    Raises UserError, naming `where`, for a rollout that has no end, or that ends elsewhere when it is replayed: its
+    states cannot be restored.
     """
     env = open_env()
     seen = env.reset()
@@ -82,7 +82,7 @@ def restore(
 
 
 def _plays_on(env: Any, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the recorded actions, played from the restored state, bring back what was recorded."""
+    """Whether the recorded actions, played from the restored state, reproduce the recording."""
     env.restore(state)
     for number, turn in enumerate(turns, start=1):
         step = env.step(turn["action"])
