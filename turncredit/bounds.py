@@ -1,4 +1,4 @@
-"""The methods that belong to every comparison: a baseline, and a lower and an upper bound on what credit can do.
+"""The methods that belong in every comparison: a baseline, and a lower and an upper bound on what credit can do.
 
 An experiment that can't tell these three apart can't tell methods apart (`turncredit.credit.rails`).
 """

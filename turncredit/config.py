@@ -283,7 +283,7 @@ class TrackingConfig(_Closed):
 
 
 class ResourceConfig(_Closed):
-    """What one job of a stage asks of the scheduler."""
+    """The resources that one job of a stage requests."""
 
     mem_mb: int = Field(2000, ge=100)
     runtime: int = Field(60, ge=1, description="minutes")
@@ -291,7 +291,7 @@ class ResourceConfig(_Closed):
     threads: int = Field(1, ge=1)
 
 
-#: What `resources` may name: the stages, and `rounds`, a job of several of them (granularity round and run).
+#: The valid keys of `resources`: the stages, and `rounds`, a job of several of them (granularity round and run).
 Stage = Literal[
     "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "implicit_model", "logprobs", "credit_model",
     "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants",
@@ -371,7 +371,7 @@ class Experiment(_Closed):
 
     @model_validator(mode="after")
     def _audit_of_a_run(self) -> Experiment:
-        """The audit with its run and rounds named, whatever the configuration left to be filled in."""
+        """The audit with its run and rounds filled in."""
         runs = [name for name in self.methods if name != "sft"]
         audit = self.audit
         if not audit.rounds or (audit.run is None and not runs):
@@ -392,7 +392,7 @@ class Experiment(_Closed):
         return self.model_copy(update={"audit": audit.model_copy(update={"run": run, "rounds": tuple(rounds)})})
 
     def blocks(self) -> list[range]:
-        """The rounds that one job does, block by block; each round by itself with granularity `stage`."""
+        """The rounds of each job, as blocks; with granularity `stage` each round is a block."""
         size = {"stage": 1, "round": self.rounds_per_job, "run": self.rounds}[self.granularity]
         return [range(first, min(first + size, self.rounds + 1)) for first in range(1, self.rounds + 1, size)]
 
@@ -413,15 +413,15 @@ class Experiment(_Closed):
         return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
 
     def resource(self, stage: str) -> ResourceConfig:
-        """What a job of `stage` asks for."""
+        """The resources of a job of `stage`."""
         return self.resources.get(cast(Stage, stage), ResourceConfig())
 
     def runs(self) -> list[tuple[str, int]]:
-        """Every (method, seed); `sft` among the methods means its evaluation, which is always made, and no run."""
+        """Every (method, seed); `sft` among the methods means its evaluation, which always exists, and no run."""
         return [(method, seed) for method in self.methods if method != "sft" for seed in self.seeds]
 
     def definition(self, method: str) -> dict[str, Any] | str:
-        """What decides the credit of `method`, for `turncredit.credit.resolve`: its entry, or a built-in's name."""
+        """The definition of `method` for `turncredit.credit.resolve`: its entry, or a built-in's name."""
         entry = self.define.get(method)
         return entry.model_dump(include={"base", "credit", "params"}) if entry else method
 
@@ -431,7 +431,7 @@ class Experiment(_Closed):
     def section_for(self, method: str, section: Literal["update"]) -> UpdateConfig: ...
 
     def section_for(self, method: str, section: _Section) -> RolloutConfig | UpdateConfig:
-        """`rollout` or `update` as `method` runs it: the experiment's, with the method's own overrides."""
+        """`rollout` or `update` for `method`: the experiment's, with the method's own overrides."""
         base: RolloutConfig | UpdateConfig = getattr(self, section)
         entry = self.define.get(method)
         changes = getattr(entry, section) if entry else {}

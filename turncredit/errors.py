@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """Something the user can mend. The command line prints the message alone and exits with 2."""
+    """A mistake that the user can fix. The command line prints only the message and exits with 2."""
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` with the choice closest to `word`, or an empty string where none is close."""
+    """` (did you mean 'x'?)` with the choice closest to `word`, or an empty string if none is close."""
     found = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f" (did you mean '{found[0]}'?)" if found else ""

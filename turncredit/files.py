@@ -1,6 +1,6 @@
-"""Files and folders that are there whole or not at all: written under a temporary name, then renamed.
+"""Files and folders that are complete or absent: written under a temporary name, then renamed.
 
-The temporary name is `.NAME.HEX.part` beside the final one; a stage removes what a killed job left under such names.
+The temporary name is `.NAME.HEX.part`, in the same folder; a stage removes what a killed job left under such names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 def new_file(path: str | Path) -> Iterator[Path]:
     """A temporary path next to `path`: the file there replaces it if the block succeeds, and is removed otherwise.
 
-    The folder of `path` is made where it does not exist.
+    The folder of `path` is created if it does not exist.
     """
     path = Path(path)
     part = _temporary(path, "part")
@@ -51,18 +51,18 @@ def new_folder(path: str | Path) -> Iterator[Path]:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write `data` to `path`, whole or not at all."""
+    """Write `data` to `path`, completely or not at all."""
     with new_file(path) as part:
         part.write_bytes(data)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` as UTF-8 to `path`, whole or not at all."""
+    """Write `text` as UTF-8 to `path`, completely or not at all."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, data: Any, *, indent: int | None = 1) -> None:
-    """Write `data` as JSON to `path`, whole or not at all. What JSON does not know is written as its `str`."""
+    """Write `data` as JSON to `path`, whole or not at all. Other values become their `str`."""
     write_text(path, json.dumps(data, indent=indent, default=str) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Progress of a long stage: a heartbeat that the caller of the stage may listen to."""
+"""Progress of a long stage, for live display."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _last = 0.0
 
 
 def progress(done: int, total: int) -> None:
-    """Say that `done` of `total` parts are done, at most twice a second, to the file `TURNCREDIT_PROGRESS` names."""
+    """Report that `done` of `total` parts are done, at most twice a second, to the file in `TURNCREDIT_PROGRESS`."""
     global _last  # noqa: PLW0603 (one process, one heartbeat)
     path = os.environ.get("TURNCREDIT_PROGRESS")
     now = time.monotonic()

@@ -1,7 +1,7 @@
 """The layout of results: from each artifact to its path, and from each path to its artifact.
 
 Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
-SQL and MLflow all ask here.
+SQL and MLflow all use it.
 
     rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and everything computed
                                                   from them: labels, hidden states, credit, ground truth
@@ -35,7 +35,7 @@ SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 #: The reader of a second pass that is a method's implicit reward model: this, then the method's name.
 IMPLICIT = "implicit-"
-#: What a key may be, as regular expressions.
+#: The valid values of each key, as regular expressions.
 KEYS: dict[str, str] = {
     "policy": rf"{SFT}-{SAMPLING}|{_NAME}",
     "method": _NAME,
@@ -66,7 +66,7 @@ class Artifact:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that tell two artifacts of this kind apart."""
+        """The keys that identify an artifact of this kind."""
         return tuple(dict.fromkeys(re.findall(r"{(\w+)}", self.pattern)))
 
 
@@ -149,7 +149,7 @@ Keys = Mapping[str, str | int | None]
 
 @dataclass(frozen=True)
 class Located:
-    """An artifact's file: which kind it is, and its keys (`seed` and `round` as numbers)."""
+    """An artifact's file: its kind and its keys (`seed` and `round` as numbers)."""
 
     artifact: str
     keys: dict[str, str | int]
@@ -191,7 +191,7 @@ def regex(pattern: str) -> str:
 
 
 def shell_pattern(pattern: str, **values: Sequence[str | int]) -> str:
-    """A pattern as the shell reads it: `{3,4}` where a key has several values, `*` where none is given for it."""
+    """A pattern as the shell reads it: `{3,4}` if a key has several values, `*` if none is given."""
 
     def one(match: re.Match[str]) -> str:
         texts = [written(match[1], value) for value in values.get(match[1], ())]
@@ -268,7 +268,7 @@ class Layout:
                 yield Located(name, keys, path)
 
     def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
-        """(stage, keys, file) of what jobs measured, sorted by stage and path."""
+        """(stage, keys, file) of jobs' metrics, sorted by stage and path."""
         for stage, pattern in METRICS.items():
             for relative, path in self._files(pattern):
                 keys = keys_in(pattern, relative)
@@ -284,7 +284,7 @@ class Layout:
 def sampling_name(rollout: RolloutConfig) -> str:
     """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
 
-    `slots` decides how samples are batched, and so their last bits: it is named where it is not the default.
+    `slots` decides how samples are batched, and so their last bits: it is part of the name if it is not the default.
     """
     slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
     return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"

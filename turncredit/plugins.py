@@ -17,11 +17,11 @@ from turncredit.errors import UserError, nearest
 
 
 def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
-    """What is called `name`: from `built_in` (name -> `module:attribute`), else from the entry points of `group`.
+    """The plug-in called `name`: from `built_in` (name -> `module:attribute`), else from the entry points of `group`.
 
-    The built-in table makes a plain checkout work, where nothing is installed; no package can replace one of its names.
-    Raises UserError for an unknown name, with the nearest, for a package that can't be imported, and for a name that
-    several packages bring.
+    The built-in table makes a checkout work without installation; no package can replace one of its names.
+    Raises UserError for an unknown name, with the nearest, for a package that cannot be imported, and for a name that
+    several packages provide.
     """
     if name in built_in:
         module, _, attribute = built_in[name].partition(":")
@@ -35,7 +35,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
         raise UserError(f"{kind} '{name}' is in several installed packages: {packages}; uninstall all but one")
     try:
         return points[0].load()
-    except Exception as error:  # anything may go wrong in a package of somebody else's
+    except Exception as error:  # third-party code may raise anything
         raise UserError(f"{kind} '{name}': {described(points[0])} cannot be imported: {_short(error)}") from error
 
 
@@ -53,7 +53,7 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; {kind} of your own is the path of a Python file")
-    # Under one name wherever it is imported, so that what it makes can be sent from process to process.
+    # Under the same name in all processes, so that its objects can be pickled between them.
     name = f"turncredit_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -64,7 +64,7 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pydantic look their own module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # anything may go wrong in a file of the user's; all of it is theirs to mend
+    except Exception as error:  # a user's code may raise anything
         del sys.modules[name]
         raise UserError(f"{path}: cannot be imported: {_short(error)}") from error
     return module

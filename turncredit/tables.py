@@ -1,7 +1,7 @@
 """Arrow schemas of every artifact, and the only two ways an artifact is written and read.
 
-A table is written under a temporary name, validated against its schema, then renamed: a reader sees a whole
-table or none. The file's metadata say which schema version it follows and what it was made from.
+A table is written under a temporary name, validated against its schema, then renamed: a reader sees a complete table or
+none. The file's metadata state its schema version and what it was made from.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # no token is stored twice. `progress*` and `distance*` describe the state before and after the action.
     # `failed` and `error_reply`: what the environment counts as a failed action (envs/failures.py).
     # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
-    # What the agent writes of its own (`AgentSpec.turn_columns`) follows.
+    # The agent's own columns (`AgentSpec.turn_columns`) follow.
     "turns": (
         2,
         pa.schema(
@@ -81,9 +81,9 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
-    # One row per turn: what a method made of it. Components are further float columns.
+    # One row per turn: a method's advantage for it. Components are further float columns.
     "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
-    # One row per turn: what a judge said. `role` is null where no label could be had; `reason` then says why.
+    # One row per turn: a judge's label. `role` is null if no label could be obtained; `reason` then explains why.
     "labels": (
         1,
         pa.schema(
@@ -97,8 +97,8 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         True,
     ),
-    # One row per question that a language-model judge was asked, whoever asked it: `key` is the hash of model, ask,
-    # prompt version, prompt and decoding parameters.
+    # One row per question to an LLM judge, from any job: `key` is the hash of model, ask, prompt version, prompt and
+    # decoding parameters.
     "judge_cache": (
         1,
         pa.schema(
@@ -110,12 +110,12 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         ),
         False,
     ),
-    # One row per turn: what the policy's hidden state was after it had read the observation.
+    # One row per turn: the policy's hidden state at one of its points (after the observation, or after the action).
     "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
     # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled.
     "logprobs": (1, pa.schema([*_key_fields, *_fields(tokens=_i32, logprob=_f64, sampled=_f64, policy_id=_s)]), False),
-    # One row per turn: what a learned credit model made of the hidden states. Its outputs are further columns.
+    # One row per turn: the outputs of a learned credit model. Further outputs are further columns.
     "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),
     # One row per turn of a demonstration, as text; `imitate` is false where the action was noise.
     "demos": (
@@ -188,7 +188,7 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         True,
     ),
     # One row per method, measure and subset of the branched turns: how well a method's credit agrees with the ground
-    # truth (analysis/fidelity.py), and what the truth itself would reach, given its errors. Null: nothing can be said.
+    # truth (analysis/fidelity.py), and the score of the truth itself, given its errors. Null: undefined.
     "fidelity": (
         1,
         pa.schema(
@@ -208,13 +208,13 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         True,
     ),
     # One row per measure of a learned credit model in one view of its inputs: does it know how a rollout ended from its
-    # length or its last turn (analysis/leak_tests.py)? Null where the view or the rollouts leave nothing to measure.
+    # length or its last turn (analysis/leak_tests.py)? Null if nothing could be measured.
     "leaks": (
         1,
         pa.schema([*_fields(method=_s, view=_s, measure=_s), *_optional(value=_f64, low=_f64, high=_f64)]),
         True,
     ),
-    # One row per invariant and round: whether it holds, in how many things it was checked, and the worst deviation.
+    # One row per invariant and round: whether it holds, the number of items checked, and the largest deviation.
     "invariants": (
         1,
         pa.schema(
@@ -274,7 +274,7 @@ def provenance(
     hashes: Mapping[str, str] | None = None,
     seed: int | None = None,
 ) -> dict[str, Any]:
-    """What a file's metadata say of its making; nothing in it depends on the time or the machine.
+    """A table's provenance, for its metadata; it does not depend on the time or the machine.
 
     `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
     files and folders it read (their content hashes are kept), `hashes` the same where they are known.
@@ -301,7 +301,8 @@ def schema(name: str) -> pa.Schema:
 def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     """`table` with its columns cast to the schema of `name` and in its order; further columns follow.
 
-    Raises TableError, naming `where`, for a missing column, a value that can't be cast or a null that may not be.
+    Raises TableError, naming `where`, for a missing column, a value that cannot be cast, or a null in a required
+    column.
     """
     wanted, extra = schema(name), SCHEMAS[name][2]
     columns, fields = [], []
@@ -330,7 +331,7 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
 
 
 def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> pa.Table:
-    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns it as it was written.
+    """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written.
 
     `made_by` is from `provenance`.
     """
@@ -347,7 +348,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
 
 
 def metadata(path: str | Path) -> dict[str, Any]:
-    """What the file's metadata say of its schema and its making; empty for a table made by others."""
+    """The schema and provenance in a file's metadata; empty for a table made by another program."""
     raw = _open(Path(path)).schema_arrow.metadata or {}
     return json.loads(raw.get(META, b"{}"))
 

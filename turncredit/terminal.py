@@ -1,4 +1,4 @@
-"""Tables in the terminal: coloured on a terminal, plain and uncut in a file or a pipe."""
+"""Tables in the terminal: coloured on a terminal, plain and not truncated in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-#: Columns of text when the output is no terminal: more than any table has, so that nothing is cut or folded.
+#: Width in characters if the output is not a terminal: more than any table has, so that nothing is truncated or
+#: wrapped.
 PLAIN_WIDTH = 10_000
 
 
@@ -22,7 +23,7 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def plain_table(columns: Sequence[str], numeric: Sequence[bool], title: str | None = None) -> Table:
-    """An empty table with a rule under its header; numbers are set to the right."""
+    """An empty table with a rule under its header; numbers are right-aligned."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, title_style="bold")
     for name, is_number in zip(columns, numeric, strict=True):
         table.add_column(name, justify="right" if is_number else "left", overflow="fold")

@@ -1,8 +1,8 @@
 """`Turns`: any table of turns as sorted NumPy columns, checked once, with statistics over rollouts and groups.
 
-Everything that reads turns by rollout or by group (credit, update, audit) starts here, so that the same mistakes
-in a table are found in the same words, and so that a result never depends on the order of the input's rows: all
-sums run over the sorted view, and `restore` brings a column back to the input's order.
+Everything that reads turns by rollout or by group (credit, update, audit) starts here, so that mistakes in a table are
+always reported in the same way, and so that a result never depends on the order of the input's rows: all sums run over
+the sorted view, and `restore` returns a column in the input's order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
     """Count, mean and standard deviation of `x_M` in each cell, where `cell_M` holds numbers 0..cells-1.
 
     Deviations are taken from a cell's first value before anything is summed, so a cell of equal values has exactly
-    that value as its mean and exactly 0 as its deviation: a group without contrast can't leak rounding noise
-    through a division by a tiny deviation.
+    that value as its mean and exactly 0 as its deviation: a group of equal returns cannot turn rounding noise into
+    credit through a division by a tiny deviation.
     """
     count_C = np.bincount(cell_M, minlength=cells)
     first_C = np.zeros(cells)
@@ -63,7 +63,7 @@ class Turns:
     Shapes: `_N` turns, `_R` rollouts, `_G` groups, all in sorted order.
 
     table      the input as given (Arrow)
-    order_N    the input row that stands at each sorted place
+    order_N    the input row at each sorted position
     group_N, rollout_N, turn_N     group number, rollout number and turn of each row
     group_R, first_R, length_R     group number, first row and number of turns of each rollout
     first_G, size_G                first rollout and number of rollouts of each group
@@ -133,15 +133,15 @@ class Turns:
         return name in self.table.column_names
 
     def column(self, name: str, method: str) -> np.ndarray:
-        """The column `name` in sorted order; `method` is named where it is missing or has nulls.
+        """The column `name` in sorted order; an error names `method` if it is missing or has nulls.
 
-        Text comes as an object array; `codes` and `texts` are the quicker ways to work with it.
+        Text is returned as an object array; `codes` and `texts` are faster.
         """
         self._require(name, method)
         return _to_numpy(self.table.column(name))[self.order_N]
 
     def numbers(self, name: str, method: str) -> np.ndarray:
-        """The column as float64 in sorted order. Raises UserError for what is not a finite number."""
+        """The column as float64 in sorted order. Raises UserError for values that are not finite numbers."""
         self._require(name, method)
         x_N = _to_numpy(_cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
         bad = np.flatnonzero(~np.isfinite(x_N))
@@ -153,23 +153,23 @@ class Turns:
         return x_N
 
     def truths(self, name: str, method: str) -> np.ndarray:
-        """The column as booleans in sorted order. Raises UserError for what is not true or false."""
+        """The column as booleans in sorted order. Raises UserError for values that are not true or false."""
         self._require(name, method)
         return _to_numpy(_cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
     def codes(self, name: str, method: str) -> np.ndarray:
-        """Whole numbers 0..n-1 that are equal where the column's values are equal, in sorted order."""
+        """Integer codes 0..n-1 in sorted order, equal where the column's values are equal."""
         self._require(name, method)
         return self._factorised(name)[0]
 
     def texts(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
-        """A text column as codes in sorted order, and the distinct texts they stand for: each text is held once."""
+        """A text column as codes in sorted order, and the distinct texts, each stored once."""
         self._require(name, method)
         codes, values = self._factorised(name)
         return codes, _cast(pa.chunked_array([values]), pa.string(), self.where, name).chunk(0)
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
-        """A column in sorted order brought back to the input's row order."""
+        """A column in sorted order, returned to the input's row order."""
         out = np.empty_like(x_N)
         out[self.order_N] = x_N
         return out
@@ -214,7 +214,7 @@ class Turns:
         return cell_stats(x_R, self.group_R, self.groups, ddof)
 
     def row_stats_G(self, x_N: np.ndarray, ddof: int = 1) -> CellStats:
-        """Statistics over the turns of each group: a rollout counts as often as it has turns."""
+        """Statistics over the turns of each group: a rollout counts once per turn."""
         return cell_stats(x_N, self.group_N, self.groups, ddof)
 
     def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:
@@ -270,7 +270,7 @@ class Turns:
         return turn_N
 
     def _place_rollouts(self, group_N: np.ndarray, rollout_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sorted place of each rollout number, and the group of each place."""
+        """The sorted position of each rollout number, and the group at each position."""
         group_of = np.zeros(len(self._rollout_ids), dtype=np.int64)
         group_of[rollout_N] = group_N
         wrong = np.flatnonzero(group_of[rollout_N] != group_N)
@@ -303,7 +303,7 @@ class Turns:
 
 
 class SideTable:
-    """A table with the same keys (labels, values, ...), its rows brought to the order of a `Turns`.
+    """A table with the same keys (labels, values, ...), its rows in the order of a `Turns`.
 
     Rows for turns that the `Turns` does not have are left out; a turn without a row is an error.
     """
@@ -345,14 +345,14 @@ class SideTable:
         return x_N
 
     def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str | None]]:
-        """A text column as codes in the order of the turns, and the distinct texts (None for null) they stand for."""
+        """A text column as codes in the order of the turns, and the distinct texts (None for null)."""
         self._require(name, method, nulls=True)
         column = _cast(self.table.column(name), pa.string(), self.name, name)
         codes, values = factorise(column)
         return codes[self.row_N], values.to_pylist()
 
     def all_null(self, name: str) -> bool:
-        """Whether the column is there and holds nothing at all."""
+        """Whether the column exists and is entirely null."""
         return self.has(name) and self.table.column(name).null_count == self.table.num_rows
 
     def _require(self, name: str, method: str, *, nulls: bool) -> None:
@@ -399,9 +399,10 @@ class SideTable:
 
 
 def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
-    """The one value of a column that must not differ between the turns of a table, such as `temperature`.
+    """The value of a column that must be constant in a table of turns, such as `temperature`.
 
-    `what` needs it, in the error's words: `branching`, `an update`. Raises UserError where there are several, or none.
+    `what` needs it, for the error message: `branching`, `an update`. Raises UserError if there are several values, or
+    none.
     """
     found = pc.unique(table.column(name)).to_pylist()
     if not found:
@@ -416,7 +417,7 @@ def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
 
 
 def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """Codes and the sorted distinct values they stand for; the order does not depend on that of the rows."""
+    """Codes, and the sorted distinct values; independent of the order of the rows."""
     encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
     chunks = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks if len(chunk)]
     values = next((chunk.dictionary for chunk in encoded.chunks), pa.array([], column.type))
@@ -428,7 +429,7 @@ def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
 
 
 def _factorise_runs(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """`factorise` for ids, which mostly come in runs: each run is looked up once."""
+    """`factorise` for ids, which usually come in runs of equal values: each run is looked up once."""
     whole = pa.concat_arrays(column.chunks)
     starts_N = np.ones(len(whole), dtype=bool)
     if len(whole) > 1:

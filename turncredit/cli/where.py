@@ -67,7 +67,7 @@ def where(
 
 
 def stage_keys(stage: str) -> list[str]:
-    """The keys that tell two jobs of a stage apart."""
+    """The keys that identify a job of a stage."""
     return list(dict.fromkeys(re.findall(r"{(\w+)}", METRICS[stage])))
 
 
@@ -128,7 +128,7 @@ def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mappin
 
 
 def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
-    """The keys of the labels: the configured judge's, asked what the method reads."""
+    """The keys of the labels: the configured judge's, for the question whose labels the method reads."""
     if method and "labels" in plan.method(method).needs:
         return plan.labels_at(turns, method).keys
     return {"judge": judge_name(plan.experiment.judge)}
@@ -137,7 +137,7 @@ def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
 def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Plan, str, At]:
     """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
 
-    The configuration is the one in the experiment's folder, where it has one and no other is given.
+    The configuration is the one in the experiment's folder, if there is one and no other is given.
     """
     folder = None if configfiles else experiment_of(path)
     if folder:

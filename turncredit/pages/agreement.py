@@ -1,4 +1,4 @@
-"""How far methods agree with ground truth, and with each other, within one rollout."""
+"""Agreement of methods with ground truth, and with each other, within one rollout."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from turncredit.stats.ranks import mean_correlation
 
 @dataclass(frozen=True)
 class Agreement:
-    """One method on one rollout: rank correlation (NaN where there is none), and `right` of `clear` signs.
+    """One method on one rollout: rank correlation (NaN if undefined), and `right` of `clear` signs.
 
-    `ranked` says whether there is an order to find: enough branched turns, which do not all have the same A*.
+    `ranked`: there is an order to find, that is, enough branched turns that do not all have the same A*.
     """
 
     rank: float
@@ -26,7 +26,7 @@ class Agreement:
 def agreement(book: Book, method: str, rollout: int) -> Agreement:
     """Spearman's correlation with A* over the rollout's branched turns, and the signs that agree where A*'s is known.
 
-    A credit of 0 agrees with neither sign. One that is the same on all turns has no rank to show here.
+    A credit of 0 agrees with neither sign. A constant credit has no rank correlation here.
     """
     if book.truth is None:
         return Agreement(float("nan"), 0, 0, False)

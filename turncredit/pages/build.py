@@ -26,16 +26,16 @@ from turncredit.pages.data import Book
 from turncredit.pages.method_details import PROBES, gate_words, model_strips, walk
 from turncredit.stats.ranks import FEWEST
 
-#: how many methods are shown at first: the audited run's, those that follow A* best, and the one that does least
+#: the number of methods shown at first: the audited run's, those that follow A* best, and the one that follows it least
 SHOWN = 6
 
 
 @dataclass(frozen=True)
 class Pages:
-    """What all pages of a round share.
+    """The data shared by all pages of a round.
 
     order   the methods' order: by mean rank correlation with A*, then as given
-    off     numbers of the methods whose column is hidden at first
+    off     indices of the methods whose columns are hidden at first
     made    methods by name, for their summaries and for SCPO's parameters
     files   rollout -> file name; group -> file name; (failed, successful) -> file name
     """
@@ -73,7 +73,7 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
 def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
     """Write a page of `rollout`, or of it next to its sibling `against`, to the file `out`.
 
-    Of two that ended differently the failure stands on the left, whichever was named first.
+    If only one succeeded, the failure is on the left, whichever was named first.
     """
     if against is not None and book.success_R[rollout] and not book.success_R[against]:
         rollout, against = against, rollout
@@ -93,7 +93,7 @@ def gather(
     shown: Sequence[str] | None = None,
     alone: bool = False,
 ) -> Pages:
-    """The order of the methods, which are shown at first, and the files' names (none for a page that stands alone)."""
+    """The order of the methods, which are shown at first, and the files' names (none for a single page)."""
     ranks = mean_ranks(book)
     order = sorted(book.credits, key=lambda name: -np.nan_to_num(ranks[name], nan=-2.0))
     if shown is None:
@@ -216,7 +216,7 @@ def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
 
 
 def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
-    """The list of the round's pages, those on which methods are furthest apart first."""
+    """The list of the round's pages, those on which methods disagree most first."""
     book = pages.book
     branched_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     rows = []
@@ -327,13 +327,13 @@ def _side(pages: Pages, rollout: int) -> dict[str, Any]:
 
 
 def _fates(pages: Pages, left: int, right: int) -> list[Markup]:
-    """What mattered most in each of the two, where that is known."""
+    """The turns that mattered most in each of the two, if known."""
     out = []
     for side, rollout in (("a", left), ("b", right)):
         sentences = context.verdict(pages.book, rollout)
         if sentences and context.marks(pages.book, rollout):
             which = "the failure" if not pages.book.success_R[rollout] else "the success"
-            # The sentence links to a turn of a page of its own; here turns carry the letter of their side.
+            # The sentence links to a turn on the rollout's own page; here the turns' ids have the letter of their side.
             text = str(sentences[0]).replace('href="#t', f'href="#{side}')
             out.append(Markup("In {}: ").format(which) + Markup(text))
     return out
@@ -407,7 +407,7 @@ def _group_name(book: Book, group: int) -> str:
 
 
 def _short(book: Book, rollout: int) -> str:
-    """A sibling's name without the part that it shares with its group's name."""
+    """A sibling's name without the prefix that it shares with its group's name."""
     group, name = book.ids_R[rollout]
     return name.removeprefix(group) or name
 
@@ -428,7 +428,7 @@ def _slug(name: str) -> str:
 
 
 def _file(stem: str, used: set[str]) -> str:
-    """`stem.html`, or with a number where that is taken."""
+    """`stem.html`, or with a number if that is taken."""
     name, number = stem, 2
     while name.lower() in used or name == "index":
         name, number = f"{stem}-{number}", number + 1

@@ -1,4 +1,4 @@
-"""Chooses the rollouts that get a page, and the pairs to compare: the instructive ones."""
+"""Choose the rollouts that get a page, and the pairs to compare: the most instructive ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from turncredit.stats.ranks import FEWEST
 
 
 def choose(book: Book, pages: int) -> list[int]:
-    """At most `pages` rollouts, in no particular order but always the same.
+    """At most `pages` rollouts, in an arbitrary but fixed order.
 
-    Two thirds are the most instructive: with ground truth, in groups of mixed outcome, with methods far apart, in this
-    order of importance. The rest are siblings of theirs that ended otherwise, those of failures first, to be laid
-    beside them; where there are too few, the next most instructive.
+    Two thirds are the most instructive: with ground truth, in groups of mixed outcome, with much disagreement between
+    methods, in this order of importance. The rest are siblings of theirs with the other outcome, those of failures
+    first, for comparison; if there are too few, the next most instructive.
     """
     truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     apart_R = disagreement_R(book)

@@ -1,4 +1,4 @@
-"""What the templates show, as plain values: text is made here, markup there."""
+"""The templates' context as plain values: text is made here, markup there."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def true_cell(book: Book, row: int) -> Cell | None:
 
 
 def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) -> list[Turn]:
-    """Every turn of a rollout. `order` is the methods' order; components only where they are asked for."""
+    """Every turn of a rollout. `order` is the methods' order; components only if requested."""
     found = marks(book, rollout)
     seen = None
     out = []
@@ -146,7 +146,7 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
 
 
 def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
-    """A*'s strip, where there is one, then every method's."""
+    """A*'s strip, if there is one, then every method's."""
     rows = book.rows(rollout)
     out = []
     if book.truth is not None:
@@ -154,7 +154,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
             Lane(
                 "A*, the truth",
                 "truth",
-                "how much each turn really mattered, by branching; lines are 1.96 standard errors",
+                "how much each turn mattered, by branching; lines are 1.96 standard errors",
                 draw.strip(
                     book.truth.advantage_N[rows],
                     book.truth.scale,
@@ -185,7 +185,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
 
 
 def rank_text(found: Agreement) -> str:
-    """The rank correlation; ∅ if a method's credit is constant, a dash if there is nothing to rank."""
+    """The rank correlation; ∅ if a method's credit is constant, a dash if there is no order to find."""
     return draw.number(found.rank) if np.isfinite(found.rank) else "∅" if found.ranked else "–"
 
 
@@ -202,7 +202,7 @@ def rank_cell(method: str, found: Agreement) -> Cell:
 
 
 def verdict(book: Book, rollout: int) -> list[Markup]:
-    """A summary to read in ten seconds: which turn mattered most, by how much, and which methods credited it."""
+    """A short summary: which turn mattered most, by how much, and which methods credited it."""
     if book.truth is None:
         return []
     rows = book.branched(rollout)
@@ -251,7 +251,7 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
 
 
 def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
-    """The methods that put this turn at the top (or bottom) of the rollout, and do not put all turns there."""
+    """The methods that rank this turn at the top (or bottom) of the rollout, and not most turns."""
     rows = book.rows(rollout)
     found = []
     for method, credit in book.credits.items():
@@ -315,7 +315,7 @@ def course(book: Book, rollout: int, width: int) -> dict[str, Any] | None:
 
 
 def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None, Turn | None, bool]]:
-    """Turns of two rollouts on common lines: runs of the same actions face each other, the rest stands between."""
+    """The turns of two rollouts on common lines: equal stretches of actions are aligned, the rest is in between."""
     same = SequenceMatcher(None, [t.action for t in left], [t.action for t in right], autojunk=False)
     out: list[tuple[Turn | None, Turn | None, bool]] = []
     for tag, a, a_end, b, b_end in same.get_opcodes():
@@ -327,7 +327,7 @@ def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None,
 
 
 def parting(left: list[Turn], right: list[Turn]) -> Markup:
-    """Where two rollouts of one game part."""
+    """Where two rollouts of one game diverge."""
     alike = 0
     for one, other in zip(left, right, strict=False):
         if (one.action, one.got) != (other.action, other.got):
@@ -381,7 +381,7 @@ def _components(book: Book, row: int, order: list[str]) -> list[dict[str, Any]]:
 
 
 def _facts(book: Book, row: int) -> list[str]:
-    """Reward, progress and the planner's distance, where they say something."""
+    """Reward, progress and the planner's distance, if informative."""
     facts = []
     if reward := book.cell("reward", row):
         facts.append(f"reward {draw.plain(reward, 2)}")
@@ -400,7 +400,7 @@ def _steps(distance: int) -> str:
 
 
 def _more(book: Book, row: int) -> list[str]:
-    """What else is known of a turn: value and continuations of the branching, the reference policy's, the choices."""
+    """Details of a turn: values by branching, by the reference policy and by credit models; admissible actions."""
     out = []
     truth = book.truth
     if truth is not None and truth.there_N[row]:
@@ -457,7 +457,7 @@ def _level(book: Book, value: float) -> str:
 
 
 def _significant(value: float) -> str:
-    """Four significant digits; a dash for what is not there."""
+    """Four significant digits; a dash if missing."""
     return f"{value:.4g}".replace("-", "−") if np.isfinite(value) else "–"
 
 

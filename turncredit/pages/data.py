@@ -1,6 +1,6 @@
-"""The data of credit pages: one table of turns, and all tables about these turns.
+"""The data of credit pages: a table of turns, and all tables about these turns.
 
-Shapes: `_N` turns in sorted order, `_R` rollouts, as in `turncredit.turns`. NaN stands for "there is none".
+Shapes: `_N` turns in sorted order, `_R` rollouts, as in `turncredit.turns`. NaN means "none".
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from turncredit.stats.ranks import Ranked, settled, within
 from turncredit.turns import KEYS, SideTable, Turns
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
-#: asks for 1: there wrong signs average out over hundreds of turns, and the ceiling allows for them. Here a single turn
-#: is held against a method: of turns that change nothing, one in three would be at 1, and one in twenty is at 1.96.
+#: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
+#: is judged on a single turn: of turns that change nothing, one in three would pass at 1, and one in twenty passes at
+#: 1.96.
 CLEAR = 1.96
-#: the share of a method's credits that are paler than full colour
+#: the share of a method's credits that are drawn paler than full colour
 FULL_COLOUR = 0.95
 
 
@@ -40,18 +41,18 @@ class Credit:
 
     @cached_property
     def scale(self) -> float:
-        """The 95th percentile of |advantage|: methods differ in scale, and only within one are sizes compared."""
+        """The 95th percentile of |advantage|: methods differ in scale, so sizes are comparable only within one."""
         return _scale(self.advantage_N)
 
     @cached_property
     def sign_N(self) -> np.ndarray:
-        """-1, 0 or 1; what is 0 but for rounding is 0."""
+        """-1, 0 or 1; 0 for values that are 0 up to rounding."""
         return np.sign(settled(self.advantage_N))
 
 
 @dataclass(frozen=True)
 class Truth:
-    """Ground truth by branching (N each): A* = Q - V with standard errors, and what made it."""
+    """Ground truth by branching (N each): A* = Q - V with standard errors, and its parts."""
 
     advantage_N: np.ndarray
     se_N: np.ndarray
@@ -76,7 +77,7 @@ class Truth:
         return clear_N
 
     def of(self, name: str, row: int) -> float:
-        """A further column of the branches at a turn; NaN where the table has none."""
+        """A further column of the branches at a turn; NaN if the table has none."""
         return float(self.extra[name][row]) if name in self.extra else float("nan")
 
 
@@ -93,9 +94,9 @@ class Outputs:
 class Book:
     """A table of turns with all tables about these turns.
 
-    labels    judge and question -> side table; values: method -> what its credit model said
+    labels    judge and question -> side table; values: method -> outputs of its credit model
     probes    method -> measures of its credit model in this round (stage `values`)
-    sources   where each table was read from, for the page's foot
+    sources   the file of each table, for the page's footer
     """
 
     turns: Turns
@@ -118,7 +119,7 @@ class Book:
 
     @cached_property
     def is_chance(self) -> bool:
-        """Whether returns are 0 or 1 only, so that a value is a chance of success."""
+        """Whether all returns are 0 or 1, so that a value is a probability of success."""
         return bool(np.isin(self.turns.return_R, (0.0, 1.0)).all())
 
     @cached_property
@@ -142,7 +143,7 @@ class Book:
         return np.arange(first, first + int(self.turns.size_G[group]))
 
     def cell(self, name: str, row: int) -> Any:
-        """The value of a column of the turns, None where the table has no such column or no value."""
+        """The value of a column of the turns; None if the table has no such column or no value."""
         if not self.turns.has(name):
             return None
         return self.turns.table.column(name)[int(self.turns.order_N[row])].as_py()
@@ -262,7 +263,7 @@ def _outputs(turns: Turns, table: pa.Table, where: str) -> Outputs:
 
 
 def _metrics(path: str | Path) -> dict[str, float]:
-    """The measures that a stage returned, from its metrics file."""
+    """The metrics that a stage returned, from its metrics file."""
     try:
         return dict(json.loads(Path(path).read_text())["metrics"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Small pictures as SVG text. Colours are classes of the page's style sheet, so that they follow light and dark."""
+"""Small figures as SVG text. Colours are classes of the page's style sheet, so that they follow its theme."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CELL = 26  # side of a square of a heatmap, with its gap (style.css: 25)
 
 
 def number(value: float, decimals: int = 2) -> str:
-    """`value` with its sign; exactly zero is `0`, and what is not there is a dash."""
+    """`value` with its sign; exactly zero is `0`, and a missing value a dash."""
     if not np.isfinite(value):
         return "–"
     if value == 0:
@@ -30,12 +30,12 @@ def plain(value: float, decimals: int = 2) -> str:
 
 
 def decimals_for(scale: float) -> int:
-    """Decimal places with which numbers of this size can be told apart."""
+    """Decimal places needed to tell numbers of this size apart."""
     return 2 if scale >= 0.1 else 3 if scale >= 0.01 else 5
 
 
 def share(value: float, scale: float) -> float:
-    """|value| in units of full colour, cut at 1; 0 for what is not there."""
+    """|value| in units of full colour, at most 1; 0 if missing."""
     return float(min(abs(value) / scale, 1.0)) if np.isfinite(value) else 0.0
 
 
@@ -43,7 +43,7 @@ def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None 
     """Bars up for positive and down for negative numbers, one for each turn; `scale` is a full bar.
 
     With `se_T` a line shows 1.96 standard errors to both sides. A turn without a number has no bar and no zero mark.
-    `width` is the number of turns that the picture has room for.
+    `width` is the number of turns for which the figure has room.
     """
     up, down, none, lines = [], [], [], []
     for turn, x in enumerate(x_T.tolist()):
@@ -73,7 +73,7 @@ def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None 
 
 
 def levels(x_T: np.ndarray, *, top: float, width: int, label: str) -> Markup:
-    """Non-negative numbers (attention) as bars from the floor, `top` being a full one."""
+    """Non-negative numbers (attention) as bars from the bottom; `top` is a full bar."""
     bars = "".join(
         f"M{turn * UNIT + 1} {2 * HALF}v{-max(round(x / top * (2 * HALF - 1), 1), 0.3)}h8V{2 * HALF}z"
         for turn, x in enumerate(x_T.tolist())
@@ -97,7 +97,7 @@ def course(
     width: int,
     label: str,
 ) -> Markup:
-    """How the true value went: for each branched turn a line from V before the action to Q after it.
+    """The course of the true value: for each branched turn a line from V before the action to Q after it.
 
     Bars are 1.96 standard errors. `lines` are learned values V_t (class, numbers), as dots before each turn.
     """
@@ -131,9 +131,9 @@ def course(
 def heatmap(walk: Walk, turn_of: np.ndarray, drawn: dict[bytes, str]) -> Markup:
     """SCPO's similarities: a row for each reference turn, a column for each failed turn, and the credited path.
 
-    Cells are darker the more alike; a dot marks a match (at least theta), a frame a credited one, with its place in
-    the order of credits. `turn_of` (N) gives the turn number of a row. `drawn` holds the names of the cells that the
-    page has already, and gains these: variants of SCPO differ in their walk, not in what is alike.
+    Cells are darker the more similar the turns; a dot marks a match (at least theta), a frame a credited one, with its
+    position in the order of credits. `turn_of` (N) gives the turn number of a row. `drawn` has the names of cells that
+    are already on the page, and these are added: variants of SCPO differ in their walk, not in the similarities.
     """
     cell, left, top = CELL, 34, 24
     m, width = walk.score_mV.shape

@@ -26,7 +26,7 @@ PROBES = {
 
 @dataclass(frozen=True)
 class Step:
-    """One visited turn of the failed rollout: where it was credited (-1: nowhere), how alike, and the credit."""
+    """One visited turn of the failed rollout: the reference's turn (-1: none), the similarity, and the credit."""
 
     row: int
     visit: int
@@ -51,9 +51,9 @@ class Walk:
 
 
 def walk(book: Book, method: str, made: Method, rollout: int) -> Walk | None:
-    """SCPO's walk through a failed rollout, None where it had no reference or nothing to visit.
+    """SCPO's walk through a failed rollout; None if it had no reference or nothing to visit.
 
-    The similarities are computed again with the method's own scorer; places and credits are those of the table.
+    The similarities are recomputed with the method's own scorer; positions and credits are those of the table.
     """
     part = next((part for part in made.shapers if part.name == "scpo"), None)
     components = book.credits[method].components

@@ -28,7 +28,7 @@ BAR = 12  # cells on each side of zero
 
 @dataclass(frozen=True)
 class Tables:
-    """The turns to show, and the files that belong to them: credits, the run's own method first; labels; truth."""
+    """The turns to show, and the files about them: credits, the run's own method first; labels; ground truth."""
 
     turns: Path
     credits: list[Path]
@@ -45,7 +45,7 @@ def run(
     credit_files: Sequence[Path],
     components: bool,
 ) -> None:
-    """Print the list of rollouts, one rollout, or one turn of it. Raises UserError for what cannot be found."""
+    """Print the list of rollouts, one rollout, or one turn of it. Raises UserError if it cannot be found."""
     files = find(what, results)
     turns = _turns(files.turns)
     truth = _truth(files.branches)
@@ -75,7 +75,7 @@ def run(
 
 
 def find(what: str, results: Path) -> Tables:
-    """What `what` names: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
+    """Resolve `what`: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
 
     Raises UserError with the nearest round that exists.
     """
@@ -100,7 +100,7 @@ def _called(layout: Layout, name: str) -> Found | None:
     who, seed, round_ = parts
     policy = who if of_sft(who) else sampled_by(read_config(layout.root), who, round_)
     keys: Found = {"policy": policy, "method": who, "seed": seed, "round": round_}
-    # Round 1's turns are shared: they are those of a method where it has credited them.
+    # Round 1's turns are shared: they belong to every method that has credited them.
     return keys if Path(layout.path("turns" if policy == who else "credits", keys)).exists() else None
 
 
@@ -130,7 +130,7 @@ def _at(path: Path) -> Tables:
 
 
 def _of_round(layout: Layout, keys: Found) -> Tables:
-    """The turns of a round and what is known of them; `keys` are the turns' own and, for a run's round, its method."""
+    """The turns of a round and the files about them; `keys` are the turns' own and, for a run's round, its method."""
     turns = Path(layout.path("turns", keys))
     if not turns.exists():
         raise UserError(f"{turns}: no turns of this round yet; give a Parquet file or another round")
@@ -147,7 +147,7 @@ def _of_round(layout: Layout, keys: Found) -> Tables:
 
 
 def _turns(path: Path) -> pd.DataFrame:
-    """The table's turns with keys as text, in order. Raises UserError where a key is missing."""
+    """The table's turns with keys as text, in order. Raises UserError if a key is missing."""
     table = tables.read(path)
     for key in tables.KEYS:
         if key not in table.column_names:
@@ -157,7 +157,7 @@ def _turns(path: Path) -> pd.DataFrame:
 
 
 def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:
-    """The turns of the rollout called GROUP/ROLLOUT, or ROLLOUT where that is enough. UserError for none or several."""
+    """The turns of the rollout called GROUP/ROLLOUT, or ROLLOUT if that is enough. UserError for none or several."""
     keys = turns[["group_id", "rollout_id"]].drop_duplicates()
     full = keys["group_id"] + "/" + keys["rollout_id"]
     hits = keys[(full == name) | (keys["rollout_id"] == name)]
@@ -183,7 +183,7 @@ class Credit:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of the shown rollout's turns: credits, labels by judge and turn, ground truth by turn."""
+    """Data about the shown rollout's turns: credits, labels by judge and turn, ground truth by turn."""
 
     credits: list[Credit]
     labels: list[tuple[str, dict[int, dict]]]
@@ -191,7 +191,7 @@ class About:
 
 
 def _truth(path: Path | None) -> pd.DataFrame | None:
-    """The ground truth of the round's branched turns; None where there is none."""
+    """The ground truth of the round's branched turns; None if there is none."""
     if path is None:
         return None
     return tables.read(path, "branches").to_pandas().astype({"group_id": str, "rollout_id": str})
@@ -231,7 +231,7 @@ def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
 
 
 def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> None:
-    """One line per rollout; where some turns have ground truth, how many of its turns."""
+    """One line per rollout, with its number of turns with ground truth, if there are any."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
     branched = {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
@@ -251,7 +251,7 @@ def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, wher
 
 
 def _head(screen: Console, rows: pd.DataFrame) -> None:
-    """The rollout's name, goal and outcome, and what was seen first."""
+    """The rollout's name, goal and outcome, and the first observation."""
     last = rows.iloc[-1].to_dict()
     screen.print(Text(f"{last['group_id']}/{last['rollout_id']}", style="bold"))
     facts = [
@@ -264,7 +264,7 @@ def _head(screen: Console, rows: pd.DataFrame) -> None:
 
 
 def _agreement(screen: Console, about: About) -> None:
-    """How each credit orders this rollout's turns, against the ground truth, where three turns or more have it."""
+    """Rank correlation of each credit with the ground truth in this rollout, if at least three turns have it."""
     turns = sorted(about.truth)
     if len(turns) < FEWEST or not about.credits:
         return
@@ -276,13 +276,13 @@ def _agreement(screen: Console, about: About) -> None:
 
 
 def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
-    """Spearman's rank correlation as the fidelity measures have it; 0 where one side says the same of all turns."""
+    """Spearman's rank correlation as in the fidelity measures; 0 if one side is constant."""
     one_T = np.zeros(len(truth), dtype=np.int64)
     return float(within(np.array(credit), np.array(truth), one_T, 1).rho_R[0])
 
 
 def _turn(screen: Console, row: dict, about: About, components: bool) -> None:
-    """One turn: the action and what came of it, its ground truth, then one line for each method."""
+    """One turn: the action and its result, its ground truth, then one line for each method."""
     number = row["turn"]
     line = Text(f"{number:>3}  ", style="dim")
     line.append(f"> {row.get('action', row.get('response_text', ''))}", style="bold")
@@ -333,14 +333,14 @@ def _credit_line(credit: Credit, number: int, width: int) -> Text:
 
 
 def bar(value: float, scale: float) -> str:
-    """`value` as a bar to the left or the right of a zero mark; `scale` fills one side. No bar where it is zero."""
+    """`value` as a bar to the left or the right of a zero mark; `scale` fills one side. No bar for zero."""
     cells = 0 if scale == 0 or pd.isna(value) else min(BAR, round(abs(value) / scale * BAR))
     left, right = (cells, 0) if value < 0 else (0, cells)
     return " " * (BAR - left) + "█" * left + "│" + "█" * right
 
 
 def _facts(row: dict) -> list[str]:
-    """Reward, progress and distance, where the table has them and they say something."""
+    """Reward, progress and distance, if the table has them and they are informative."""
     facts = []
     if row.get("reward"):
         facts.append(f"reward {row['reward']:g}")

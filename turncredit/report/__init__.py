@@ -1,1 +1,1 @@
-"""What a person reads about an experiment: tables, figures and verdicts."""
+"""The report of an experiment: tables, figures and verdicts."""

@@ -1,4 +1,4 @@
-"""What it took: time by stage, processor and accelerator seconds, turns, tokens and the judge's bill, as grids."""
+"""The costs of an experiment: time by stage, CPU and GPU seconds, turns, tokens and the judge's tokens, as grids."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from turncredit.report.grid import Column, Grid, Number
 from turncredit.results.collect import Results
 from turncredit.results.experiments import AUDIT, SHARED
 
-#: The report's own time is left out: a report made twice should not differ.
+#: The report's own time is left out: rebuilding a report should not change it.
 LEFT_OUT = ("report", "track")
 FILES = "**/metrics/*.json"
 _WHO = (
     "The row 'shared' is paid once for all methods: games, demonstrations, the SFT policy, its rollouts and their "
-    "labels, its evaluations. The row 'audit' is the ground truth and what is measured against it: no method needs it."
+    "labels, its evaluations. The row 'audit' is the ground truth and the comparisons with it, which no method needs."
 )
 
 
@@ -47,7 +47,7 @@ def time(results: Results, names: Sequence[str]) -> Grid:
 
 
 def spending(results: Results, names: Sequence[str]) -> Grid:
-    """Time, processor and accelerator seconds, turns and tokens of training, and requests to a judge."""
+    """Time, CPU and GPU seconds, turns and tokens of training, and requests to a judge."""
     metrics = results.metrics[~results.metrics["stage"].isin(LEFT_OUT)]
     gpus: dict[str, int] = {stage: ask.gpu for stage, ask in results.experiment.resources.items() if ask.gpu}
     # column -> heading, meaning, unit, rows, SQL condition, factor by stage
@@ -62,7 +62,7 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
         ),
         "cpu": (
             "CPU time",
-            "processor seconds of all stages",
+            "CPU seconds of all stages",
             "seconds",
             metrics["name"] == "cpu_s",
             "name = 'cpu_s'",
@@ -74,7 +74,7 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
         kept = (metrics["name"] == "wall_s") & metrics["stage"].isin(gpus)
         asked["gpu"] = (
             "GPU time",
-            "seconds of the stages that ask for accelerators, times how many (config: resources)",
+            "seconds of the stages that ask for GPUs, times their number (config: resources)",
             "seconds",
             kept,
             f"name = 'wall_s' AND stage IN ({listed})",
@@ -82,13 +82,13 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
         )
     for key, stage, name, heading, meaning in (
         ("turns", "rollout", "turns", "training turns", "turns played for training"),
-        ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy wrote in training rollouts"),
+        ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy sampled in training rollouts"),
         ("steps", "update", "steps", "optimiser steps", "steps of the policy's optimiser"),
         ("sequences", "update", "sequences", "sequences", "sequences in the update's minibatches"),
         ("learned", "update", "tokens", "tokens updated on", "response tokens in the update's minibatches"),
-        ("labels", "label", "labels", "labels", "turns that a judge labelled, from its cache or not"),
-        ("judge_in", "label", "tokens_in", "judge reads", "tokens that the judge was sent, cached answers left out"),
-        ("judge_out", "label", "tokens_out", "judge writes", "tokens that the judge wrote, cached answers left out"),
+        ("labels", "label", "labels", "labels", "turns that a judge labelled, including cached labels"),
+        ("judge_in", "label", "tokens_in", "judge reads", "input tokens of the judge, without cached answers"),
+        ("judge_out", "label", "tokens_out", "judge writes", "output tokens of the judge, without cached answers"),
     ):
         kept = (metrics["stage"] == stage) & (metrics["name"] == name)
         if metrics[kept]["value"].sum() > 0:
@@ -113,7 +113,7 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
 
 
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
-    """(name, rows, SQL condition) of whoever has rows in `metrics`: shared work, each method, the audit."""
+    """(name, rows, SQL condition) of everything with rows in `metrics`: shared work, each method, the audit."""
     payers = [SHARED, AUDIT, *(name for name in names if name != SFT)]
     kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = '{name}'") for name in payers]
     return [(name, rows, where) for name, rows, where in kept if len(rows)]

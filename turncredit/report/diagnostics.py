@@ -1,4 +1,4 @@
-"""What is known of turns, as grids and words: fidelity, gradient signal, leaks of credit models, invariants."""
+"""Analyses of turns as grids and text: fidelity, gradient signal, leaks of credit models, invariants."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LEAKS = {
 }
 
 
-#: What a measure cannot pass, and so its interval should not.
+#: The range of each measure, to which its interval is clipped.
 BOUNDS = {
     **dict.fromkeys(("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle"), (-1.0, 1.0)),
     **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
@@ -64,9 +64,9 @@ BOUNDS = {
 def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
     """The mean over seeds of a measure with its interval, from each seed's own value, low and high.
 
-    Where the seeds agree within what their own intervals allow (Cochran's Q, p at least .1) they are taken for one
-    larger sample. Where they do not, the spread between them decides, with Student's t on so few: then seeds differ by
-    more than their rollouts. NaN values are left out, as SQL's avg does.
+    If the seeds agree within their own intervals (Cochran's Q, p at least .1) they are treated as one larger sample. If
+    they do not, seeds differ by more than their rollouts, and the spread between seeds determines the interval
+    (Student's t). NaN values are left out, as SQL's avg does.
     """
     rows = rows[rows["value"].notna()]
     count = len(rows)
@@ -96,7 +96,7 @@ def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
 
 
 def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
-    """One measure of a table, pooled over seeds; None where it is not there. `keys`: method, measure, subset, view."""
+    """One measure of a table, pooled over seeds; None if it is missing. `keys`: method, measure, subset, view."""
     frame = results.analysis[table]
     keep = (frame["policy"] == policy) & (frame["round"] == round_)
     for name, wanted in keys.items():
@@ -170,7 +170,7 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
 
 
 def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
-    """The ceiling, which methods that are scored on the same turns share."""
+    """The ceiling, which is shared by methods that are scored on the same turns."""
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
@@ -217,8 +217,8 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
             name=f"gradients_{policy}_{round_:02d}",
             title=f"Gradient signal in round {round_}, rollouts of {sampler(policy)}",
             caption=(
-                "The policy gradient that each method's advantages give on the same rollouts at the policy that "
-                "sampled them: how much of one minibatch's gradient is signal, and where it points."
+                "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
+                "sampled them: how much of one minibatch's gradient is signal, and its direction."
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
             closed=place > 0,
@@ -242,7 +242,7 @@ def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class Leak:
-    """What one credit model's leak test comes to; `clear`: nothing was found against it."""
+    """The verdict of one credit model's leak tests; `clear`: no leak was found."""
 
     method: str
     words: str
@@ -270,7 +270,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
 
 
 def _leaks(found: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
-    """Whether hiding the length or the last turn takes knowledge of the outcome away, by a margin."""
+    """Whether hiding the length or the last turn removes knowledge of the outcome, by a margin."""
     tests = [(view, "outcome_drop") for view in ("padded", "masked_last", "blind")] + [("half", "hindsight")]
     return any(leak_measures.clear(found.get(test, leak_measures.NOTHING)) for test in tests)
 
@@ -286,7 +286,7 @@ def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         grid = Grid(
             name=f"leaks_{policy}_{round_:02d}",
             title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
-            caption="AUC 0.5 knows nothing. A model that reads the length or the last turn falls when they are hidden.",
+            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them.",
             columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
             closed=True,
         )
@@ -311,7 +311,7 @@ class Holds:
 
 
 def holds(results: Results) -> Holds:
-    """The report's first line: do all invariants hold, and where not."""
+    """The report's first line: whether all invariants hold, and which ones fail where."""
     frame = results.analysis.get("invariants")
     lines = [
         f"the methods took unequal optimiser steps: {line}" for line in unequal(results.experiment, _spent(results))
@@ -349,7 +349,7 @@ def _spent(results: Results) -> dict[RunRound, Spent]:
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Invariants with `where`, in words, what they were checked in: turns, by who sampled them, or a run."""
+    """Invariants with a column `where`: a run, or the policy that sampled the turns."""
     keys = frame.reindex(columns=["policy", "method"])
     where = keys["method"].where(keys["policy"].isna(), keys["policy"].map(sampler, na_action="ignore"))
     return frame.rename(columns={"name": "invariant"}).assign(where=where)
@@ -363,12 +363,12 @@ def invariants(results: Results) -> list[Grid]:
     grid = Grid(
         name="invariants",
         title="Invariants",
-        caption="What must hold whatever the method (docs/invariants.md).",
+        caption="Properties that must hold for every method (docs/invariants.md).",
         columns=[
             Column("checked", "rounds checked", "rounds of turns and of runs"),
             Column("failed", "failed", "rounds in which it does not hold"),
-            Column("things", "things checked", "rows, rollouts or files that were looked at"),
-            Column("worst", "largest deviation", "where the invariant has one"),
+            Column("things", "things checked", "rows, rollouts or files that were checked"),
+            Column("worst", "largest deviation", "if the invariant has one"),
         ],
         closed=True,
     )

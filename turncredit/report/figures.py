@@ -1,7 +1,7 @@
-"""The report's pictures: learning curves and paired differences, as SVG that follows the page's light or dark colours.
+"""The report's figures: learning curves and paired differences, as SVG that follows the page's light or dark theme.
 
-Colours are Okabe & Ito's (2008), which the common forms of colour blindness tell apart; each method has a marker and a
-dash pattern of its own as well, so that nothing rests on colour alone.
+Colours are Okabe & Ito's (2008), which are distinguishable with common forms of colour blindness; each method also has
+its own marker and dash pattern, so that nothing depends on colour alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_IN_ONE = 7
 
 @dataclass(frozen=True)
 class Look:
-    """How a method is drawn everywhere."""
+    """The style of a method in all figures."""
 
     colour: str
     marker: str
@@ -93,7 +93,7 @@ _STYLE = {
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """A look for each method. The bounds look the same in every experiment; the others depend on their order."""
+    """A look for each method. The bounds look the same in every experiment; other looks depend on the order."""
     others = [method for method in methods if method not in _RAILS]
     return {
         **{method: _OTHERS[place % len(_OTHERS)] for place, method in enumerate(others)},
@@ -183,7 +183,7 @@ def _baseline(ax: Axes, baseline: Mapping[str, float] | None) -> None:
 def _curve(
     ax: Axes, curves: pd.DataFrame, seeds: pd.DataFrame, method: str, look: Look, start: float | None, *, small: bool
 ) -> tuple[str, float, str] | None:
-    """Draw one method from `start` at round 0 on; its name, last success and colour, or None without any round yet."""
+    """Draw one method from `start` at round 0 on; its name, last success and colour, or None if it has no round yet."""
     rows = curves[curves["method"] == method].sort_values("round")
     if rows.empty:
         return None
@@ -210,7 +210,7 @@ def _curve(
 
 
 def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> None:
-    """Each line's name at its right end, moved apart where they would touch."""
+    """Each line's name at its right end, moved apart where names would touch."""
     gap = top * 0.058
     heights: list[float] = []
     for _, height, _ in (ordered := sorted(ends, key=lambda end: end[1])):
@@ -291,7 +291,7 @@ def fidelity(rows: Sequence[tuple[str, Number]], ceiling: Number | None, *, meth
 
 
 def scatter(points: Sequence[Point], *, label: str, against: str, methods: Sequence[str]) -> Figure:
-    """What was measured in round 1 (x) against the gain after training (y), one named point per method."""
+    """A measure in round 1 (x) against the gain after training (y), one named point per method."""
     style = looks(methods)
     with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=(5.6, 4.6), layout="constrained")
@@ -349,7 +349,7 @@ def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[
 
 
 def page_svg(figure: Figure, name: str, label: str) -> str:
-    """The figure as SVG for the page: page colours, text as text, ids of its own, `label` for screen readers."""
+    """The figure as SVG for the page: page colours, text as text, unique ids, `label` for screen readers."""
     svg = _svg(figure, name)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

@@ -1,6 +1,6 @@
-"""A number with its interval, its sample, the files it comes from and the SQL that gives it; and tables of them.
+"""A number with its interval, its sample, its files and the SQL that computes it; and tables of such numbers.
 
-The SQL runs as it stands in `turncredit sql` on the results folder; a test runs all of it and compares.
+The SQL can be run unchanged by `turncredit sql` on the results folder; a test runs all of it and compares.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Number:
 
     @property
     def text(self) -> str:
-        """The value as people read it."""
+        """The formatted value."""
         if np.isnan(self.value):
             return "none"
         if self.unit == "seconds":
@@ -72,7 +72,7 @@ Cell = Number | str | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column's key, its heading, and what it means."""
+    """A column's key, heading and meaning."""
 
     key: str
     heading: str
@@ -81,9 +81,9 @@ class Column:
 
 @dataclass
 class Grid:
-    """A table of the report: rows by name; a cell is a Number, a text, or None for what is missing.
+    """A table of the report: rows by name; a cell is a Number, a text, or None if missing.
 
-    `closed`: the page shows it folded, under its title. Rows follow one another in the groups of `Summary.order`.
+    `closed`: collapsed on the page. Rows are ordered by the groups of `Summary.order`.
     """
 
     name: str

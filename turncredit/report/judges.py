@@ -1,4 +1,4 @@
-"""What a judge's roles are worth: the true advantage of the turns that it gave each role, by how the rollout ended."""
+"""The value of a judge's roles: the true advantage of the turns with each role, by the rollout's outcome."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def judged(results: Results) -> list[Grid]:
         name="judged",
         title="Roles against the truth",
         caption=(
-            "Mean true advantage A* of the branched turns that a judge gave each role. Role credit is right as far as "
-            "regressions inside successes are below zero and exploration inside failures above it. Intervals by group."
+            "Mean true advantage A* of the branched turns with each role. Role credit is right if "
+            "regressions inside successes are below zero and exploration inside failures is above. Intervals by group."
         ),
         columns=[
             column
@@ -65,7 +65,7 @@ def judged(results: Results) -> list[Grid]:
 
 
 def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
-    """The mean over turns with its interval by group (of each seed and round), and how many turns."""
+    """The mean over turns with its interval by group (of each seed and round), and the number of turns."""
     if rows.empty:
         return {end: None, f"{end}_turns": None}
     files = files_of("branches")
@@ -73,7 +73,7 @@ def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
     mean = float(rows["total"].sum() / turns)
     low = high = None
     if len(rows) > 1:
-        # The ratio of two sums over groups, linearised: each group's total less what the mean makes of its turns.
+        # The ratio of two sums over groups, linearised: each group's total minus the mean times its number of turns.
         rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
         error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
         low, high = mean - 1.96 * error, mean + 1.96 * error

@@ -1,4 +1,4 @@
-"""In which order and in which groups the report's tables name the methods: the largest effect first, bounds apart."""
+"""The order and the groups of methods in the report's tables: the largest effect first, bounds separate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from turncredit.layout import SFT
 from turncredit.results.collect import Results
 from turncredit.stats.intervals import Estimate
 
-#: group -> its heading where a table has several
+#: group -> its heading, if a table has several
 GROUPS = {
     "start": "",
     "methods": "methods",
@@ -23,7 +23,7 @@ _GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "
 
 
 def group_of(experiment: Experiment, name: str) -> str:
-    """The group that the method `name` is shown in: a definition under another name than its base is its variant."""
+    """The group of the method `name`: a definition with another name than its base is a variant of it."""
     if name == SFT:
         return "start"
     entry = experiment.define.get(name)
@@ -44,7 +44,7 @@ def ordered(results: Results, effect: Mapping[str, Estimate], names: list[str]) 
 
 
 def _role(name: str) -> Role:
-    """The role of a method; results may hold one of a package that is no longer installed, which is shown as one."""
+    """The role of a method; one whose package is no longer installed counts as `method`."""
     try:
         return find(name).role
     except UserError:

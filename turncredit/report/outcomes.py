@@ -1,4 +1,4 @@
-"""What the policies reached: final success, differences, learning curves, families, turns and tokens, as grids."""
+"""The policies' results: final success, differences, learning curves, families, turns and tokens, as grids."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def final(
         caption=(
             f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, "
             "over seeds and games together (games alone with one seed). Differences are paired by seed, round and "
-            "game. Sorted by difference; this is a ranking only where Holm's p says so."
+            "game. Sorted by difference; this is a ranking only where Holm's p is small."
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
@@ -64,7 +64,7 @@ def final(
     return grid
 
 
-GAP = f"share of the way from {MIDDLE} to {UPPER}, the upper bound; empty where that gap is not clear"
+GAP = f"share of the gap between {MIDDLE} and {UPPER}, the upper bound, that is closed; empty if that gap is not clear"
 
 
 def _final_row(
@@ -154,7 +154,7 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
     if rows.empty:
         return None
-    # From round 2 on the turns that a run learns from are those that it samples itself.
+    # From round 2 on a run learns from turns that it samples itself.
     where = f"experiment = '{results.folder.name}' AND policy = '{method}' AND seed IN ({listed(seeds)})"
     sql = (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
@@ -206,7 +206,7 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
 def curve_points(results: Results) -> pd.DataFrame:
     """The learning curves: method, round, success, low, high, rollouts, covers; the SFT policy is a point at round 0.
 
-    Intervals are those of the final table, over seeds and games; where only one seed has reached a round, over games.
+    Intervals are those of the final table, over seeds and games; if only one seed has reached a round, over games.
     """
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
     keyed = primary.assign(at=primary["round"].where(primary["method"] != SFT, 0))
@@ -258,17 +258,17 @@ _COSTS: dict[str, tuple[str, str, str, str]] = {
     ),
     "turns_per_success": (
         "turns per success",
-        "all turns over all successes: what one success costs",
+        "all turns divided by all successes: the cost of one success",
         "number",
         "sum(turns) / sum(success::INT)",
     ),
-    "invalid_rate": ("invalid actions", "invalid turns over all turns", "share", "sum(invalid) / sum(turns)"),
-    "tokens_per_rollout": ("tokens per rollout", "tokens that the policy wrote in a rollout", "number", "avg(tokens)"),
+    "invalid_rate": ("invalid actions", "share of invalid turns", "share", "sum(invalid) / sum(turns)"),
+    "tokens_per_rollout": ("tokens per rollout", "tokens that the policy sampled per rollout", "number", "avg(tokens)"),
 }
 
 
 def costs(results: Results, names: Sequence[str]) -> Grid:
-    """What a success costs in turns and tokens."""
+    """The cost of a success in turns and tokens."""
     rounds, mode = final_rounds(results), results.experiment.eval.primary
     grid = Grid(
         name="costs",
@@ -294,7 +294,7 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
 
 
 def modes(results: Results, names: Sequence[str]) -> list[Grid]:
-    """Final success in every evaluation mode, where there is more than one."""
+    """Final success in every evaluation mode, if there are several."""
     wanted = [mode.name for mode in results.experiment.eval.modes]
     if len(wanted) < 2:
         return []

@@ -18,7 +18,7 @@ from turncredit.stats import intervals
 
 @dataclass(frozen=True)
 class Paper:
-    """One published table: where it is from, what may be compared, and its numbers by method and column."""
+    """One published table: its source, what can be compared, and its numbers by method and column."""
 
     source: str
     reports: str
@@ -43,10 +43,10 @@ def published() -> dict[str, Paper]:
 
 
 def papers(results: Results, names: Sequence[str]) -> list[Grid]:
-    """Ours beside the paper's, for the experiments that are a paper's preset; no grid for the others.
+    """Our numbers next to the paper's, for experiments that are a paper's preset; no grid for others.
 
-    A column is over some families of tasks, all of them where it names none. The paper's cells are texts: they have no
-    file and no SQL here.
+    A column covers the task families that it names, or all. The paper's cells are texts: they have no file and no SQL
+    here.
     """
     paper = published().get(results.experiment.experiment)
     if paper is None:
@@ -77,7 +77,7 @@ def papers(results: Results, names: Sequence[str]) -> list[Grid]:
 
 
 def _ours(results: Results, method: str, families: Sequence[str]) -> Number | None:
-    """Our final success on some families' games (all where none is named); None where there is none yet."""
+    """Our final success on some families' games (all if none is named); None if there is none yet."""
     evals = final_evals(results, method)
     if families:
         evals = evals[evals["family"].isin(families)]

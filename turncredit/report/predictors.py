@@ -1,4 +1,4 @@
-"""Does fidelity, or the gradient's signal, in round 1 predict how much a method learns? Points, correlations, words."""
+"""Does fidelity, or the gradient's signal, in round 1 predict how much a method learns? Points and correlations."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "snr": ("gradients", {"measure": "snr"}, "signal to noise of a minibatch's gradient"),
 }
-#: Fewer methods than this have no interval of a rank correlation that says anything.
+#: With fewer methods, the interval of a rank correlation is not informative.
 FEWEST = 5
 EXACT = 7
 
 
 @dataclass(frozen=True)
 class Point:
-    """One method: what was measured in round 1, and its gain in success after training (zero for the baseline)."""
+    """One method: its measure in round 1, and its gain in success after training (zero for the baseline)."""
 
     method: str
     group: str
@@ -42,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One predictor's points and what they come to."""
+    """One predictor's points and its verdict."""
 
     name: str
     label: str
@@ -92,8 +92,8 @@ def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, flo
     """(rho, low, high, p): Spearman's rank correlation of a few points.
 
     The interval is Bonett and Wright's (2000), atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)), NaN under five
-    points. `p` is two-sided by permutation: of all orders up to seven points, of 10,000 drawn ones above. What
-    each point's own error adds is not in it.
+    points. `p` is two-sided by permutation: of all orders up to seven points, of 10,000 random ones above. It does not
+    include the points' own errors.
     """
     together = np.zeros(len(x_N), dtype=np.int64)
     x, y = (ranks(column, together) - (len(column) - 1) / 2 for column in (x_N, y_N))

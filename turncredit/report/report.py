@@ -1,6 +1,6 @@
-"""Stage `report`: the experiment as one HTML page that needs no network, and its numbers as a table.
+"""Stage `report`: the experiment as one self-contained HTML page, and its numbers as a table.
 
-Every number on the page carries the SQL and the files it comes from; `summary.parquet` holds them all.
+Every number on the page has the SQL and the files that it comes from; `summary.parquet` contains them all.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from turncredit.stats import intervals
 
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
-    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated `learning_curves.svg/.png`; and
-    `roles.html` where a judge gave roles.
+    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated, `learning_curves.svg/.png`; and
+    `roles.html` if a judge assigned roles.
 
-    `results` is the folder results/<experiment>. Whatever runs are there are reported; what is missing is listed as
-    missing. Raises UserError where there is no evaluation at all, TableError for a damaged table.
+    `results` is the folder results/<experiment>. All existing runs are reported, and missing ones are listed. Raises
+    UserError if there is no evaluation at all, TableError for a damaged table.
     """
     out = Path(out)
     summary = summarise(collect(results, experiment))
@@ -100,7 +100,7 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
 
 
 def _training_curves(results: Results) -> figures.Figure:
-    """Training success by round; round 1 is the SFT policy, the same for all."""
+    """Training success by round; round 1 is the SFT policy, shared by all methods with the same sampling settings."""
     frame = results.training
     pooled = frame.groupby(["method", "round"], as_index=False)[["rollouts", "successes"]].sum()
     pooled["success"] = pooled["successes"] / pooled["rollouts"]
@@ -151,7 +151,7 @@ def _pictures(summary: Summary) -> dict[str, str]:
 
 
 def _grouped(summary: Summary, grid: Grid) -> list[tuple[str, list[str]]]:
-    """A grid's rows under the headings of their groups; without headings where there is only one group of methods."""
+    """A grid's rows under the headings of their groups; without headings if there is only one group of methods."""
     of = {name: group for group, names in summary.order.items() for name in names}
     groups: dict[str, list[str]] = {}
     for name in grid.rows:
@@ -174,7 +174,7 @@ def render(
     numbers: list[dict] = []
 
     def cite(grid: Grid, row: str, column: str, number: Number) -> int:
-        """Note where a number comes from; its place in the page's list."""
+        """Record the source of a number; returns its index in the page's list."""
         facts = {"value": number.text, "interval": number.interval, "n": number.n, "note": number.note}
         numbers.append({"name": f"{grid.title} / {row} / {column}", **facts, "path": number.path, "sql": number.sql})
         return len(numbers) - 1
@@ -197,7 +197,7 @@ def render(
 
 
 def _facts(results: Results) -> list[tuple[str, str]]:
-    """The experiment in a few words, for the head of the page."""
+    """A short description of the experiment, for the head of the page."""
     experiment = results.experiment
     rollout = experiment.rollout
     seeds = ", ".join(str(seed) for seed in experiment.seeds)
@@ -214,7 +214,7 @@ def _facts(results: Results) -> list[tuple[str, str]]:
 
 
 def print_table(results: str | Path) -> None:
-    """Print the final table and the verdict to the terminal (plain text where it is none)."""
+    """Print the final table and the verdict to the terminal (plain text if it is not one)."""
     from turncredit.terminal import console, plain_table
 
     summary = summarise(collect(results))

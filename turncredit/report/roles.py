@@ -1,4 +1,4 @@
-"""One page: which roles turns play, per environment, method and round, from all labels in a results folder."""
+"""A page of the roles of turns by environment, method and round, from all labels in a results folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from turncredit.layout import Layout, Located
 from turncredit.results.experiments import experiment_folders
 
 _BY = ["experiment", "env", "judge", "policy", "round", "outcome"]
-# Okabe-Ito, which colour-blind readers can tell apart; the letters stand in the bars as well.
+# Okabe-Ito colours, which colour-blind readers can tell apart; the letters are in the bars as well.
 _COLOURS = {"D": "#009E73", "E": "#56B4E9", "N": "#BBBBBB", "R": "#D55E00", "-": "#F0E442"}
 
 _PAGE = jinja2.Template(
@@ -45,7 +45,7 @@ _PAGE = jinja2.Template(
 <p class="key">{% for role in order %}
 <span style="background:{{ colours[role] }}">{{ role }}</span>{{ names[role] }} &ensp;
 {% endfor %}</p>
-<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge was not told. Round 1 is sampled
+<p>Shares over the rollouts of all seeds; the outcome is the rollout's, which the judge did not see. Round 1 is sampled
 by the SFT policy, as <i>sft-(sampling settings)</i>, and shared by all methods with these settings.</p>
 {% for (experiment, env, judge), rows in sections %}
 <h2>{{ env }} <small>{{ experiment }}, judge {{ judge }}</small></h2>
@@ -70,7 +70,7 @@ def role_shares(results: str | Path) -> pa.Table:
     """Share of each role (columns D, E, N, R and `-` for missing labels) and the number of turns, one row for each
     experiment, environment, judge, policy, round and outcome (`success`, `failure`, and `all`), over all seeds.
 
-    Raises UserError where there are no role labels.
+    Raises UserError if there are no role labels.
     """
     layouts = [Layout(folder.resolve()) for folder in experiment_folders(results)]
     found = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
@@ -98,7 +98,7 @@ def write_page(results: str | Path, out: str | Path) -> pa.Table:
 
 
 def _labelled(layout: Layout, located: Located) -> pd.DataFrame | None:
-    """A file of roles with what its keys and the turns say; None for labels without any role."""
+    """A file of roles with its keys and columns of the turns; None for labels without any role."""
     labels = tables.read(located.path, "labels", columns=[*tables.KEYS, "role"]).to_pandas()
     if labels["role"].isna().all():
         return None

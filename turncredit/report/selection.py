@@ -1,6 +1,6 @@
-"""The evaluations behind a number of the report: as rows, as SQL, and as files.
+"""The evaluations behind a number of the report, as rows, SQL and files.
 
-The three are kept side by side because they must say the same thing.
+The three are defined next to each other because they must agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from turncredit.stats.intervals import Estimate
 
 
 def final_rounds(results: Results) -> list[int]:
-    """The last three evaluated rounds of the configuration: what "final" means everywhere in the report."""
+    """The last three evaluated rounds of the configuration: the meaning of "final" everywhere in the report."""
     return intervals.last_rounds(results.experiment.eval_rounds())
 
 
@@ -39,7 +39,7 @@ def final_evals(results: Results, method: str, mode: str | None = None) -> pd.Da
 
 
 def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
-    """The paired difference of two methods' final success, over the seeds that both have finished; None without any."""
+    """The paired difference of two methods' final success, over the seeds that both have finished; None if none."""
     ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
     if right != SFT:
         common = set(ours["seed"]) & set(theirs["seed"])
@@ -62,7 +62,7 @@ def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int
 def where_sql(
     results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None, alias: str = ""
 ) -> str:
-    """The SQL condition that picks a method's rows in some rounds, a mode and some seeds (all where None)."""
+    """The SQL condition that selects a method's rows in some rounds, a mode and some seeds (all if None)."""
     dot = f"{alias}." if alias else ""
     parts = [
         f"{dot}experiment = '{results.folder.name}'",
@@ -94,7 +94,7 @@ def sampler(policy: str) -> str:
 
 
 def mean_sql(where: str) -> str:
-    """The SQL of a mean success: seeds and rounds weigh the same."""
+    """The SQL of a mean success: seeds and rounds have equal weight."""
     return (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM evals "
         f"WHERE {where} GROUP BY seed, round)"

@@ -20,13 +20,13 @@ from turncredit.results.collect import Results
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate, Verdict
 
-#: What is measured of each method's credit.
+#: The measures of each method's credit.
 _BY_METHOD = ("fidelity", "gradients", "leaks")
 
 
 @dataclass
 class Summary:
-    """All that the report shows. `order` has the rows' names by group; `sections` the grids by the page's section."""
+    """The content of the report. `order` has the rows' names by group; `sections` the grids by the page's section."""
 
     results: Results
     baseline: str
@@ -49,7 +49,7 @@ class Summary:
 
 
 def summarise(results: Results) -> Summary:
-    """Compute the report's numbers. Missing runs stay missing; nothing is filled in for them."""
+    """Compute the report's numbers. Missing runs stay missing; nothing is imputed."""
     baseline = MIDDLE if MIDDLE in results.methods else next(iter(results.methods), SFT)
     differences = {
         method: difference

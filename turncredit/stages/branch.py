@@ -8,7 +8,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Environment, agent, and how many continuations of how many turns."""
+    """Environment, agent, and the numbers of turns and continuations."""
 
     env: EnvConfig
     agent: AgentConfig
@@ -47,7 +47,7 @@ OUTPUTS = {"branches": "branches"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the true advantages; returns how many, what they took and how exact they are."""
+    """Write the true advantages; returns their number, cost and precision."""
     from turncredit.rollouts.play import Player
     from turncredit.rollouts.tasks import Games
     from turncredit.truth.branch import branch

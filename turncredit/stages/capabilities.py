@@ -1,4 +1,4 @@
-"""What an experiment needs of its environment: capabilities, checked before any job; measures, recorded on demand."""
+"""An experiment's requirements of its environment: capabilities, checked before any job; measures to record."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def credited(experiment: Experiment) -> list[str]:
 def measures(experiment: Experiment, environment: Environment) -> frozenset[str]:
     """Which of `progress` and `distance` rollouts must record, because something in the experiment reads them.
 
-    These are the measures that a credited method or its learned model needs, and, where there is an audit, all that the
-    environment has: branches record the change of distance, pages show both. A method from a file of one's own may read
-    any column; it gets all that there are. Columns of other measures are null.
+    These are the measures that a credited method or its learned model needs, and, with an audit, all that the
+    environment has: branches record the change of distance, pages show both. A method from a user's own file may read
+    any column, so it gets all of them. Columns of other measures are null.
     """
     names = credited(experiment)
     own_files = any(experiment.define[name].credit for name in names if name in experiment.define)
@@ -33,7 +33,7 @@ def measures(experiment: Experiment, environment: Environment) -> frozenset[str]
 
 
 def check_capabilities(experiment: Experiment, environment: Environment) -> None:
-    """Raise UserError, one line, where the experiment needs what the environment can't do."""
+    """Raise UserError, one line, if the experiment needs something that the environment does not provide."""
 
     def lacks(capability: str) -> str:
         return f"the environment's {CAPABILITIES[capability]}, which '{environment.name}' does not have"

@@ -1,4 +1,4 @@
-"""Whether a configuration can work, found out before any job runs."""
+"""Checks of a configuration before any job runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turncredit.stages.capabilities import check_capabilities, credited
 
 
 def check(experiment: Experiment) -> None:
-    """Raise UserError, one line, for what would only fail in a job: environment, agent, their settings, methods."""
+    """Raise UserError, one line, for mistakes that a job would run into: environment, agent, settings, methods."""
     environment = envs.load(experiment.env.name)
     settings = validated(environment.Settings, experiment.env.settings, "env.settings")
     _check_agent(experiment)
@@ -37,7 +37,7 @@ def check(experiment: Experiment) -> None:
 
 
 def _check_columns(experiment: Experiment, name: str) -> None:
-    """Raise UserError where a method reads columns of the turns that the stage rollout does not write."""
+    """Raise UserError if a method reads columns of the turns that the stage rollout does not write."""
     agent = agents.load(experiment.agent.name)
     written = {*tables.schema("turns").names, *agent.turn_columns}
     missing = [column for column in configured_method(experiment, name).reads if column not in written]
@@ -50,7 +50,7 @@ def _check_columns(experiment: Experiment, name: str) -> None:
 
 
 def _check_agent(experiment: Experiment) -> None:
-    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that can't teach it."""
+    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that it cannot learn from."""
     agent = agents.load(experiment.agent.name)
     validated(agent.Settings, experiment.agent.settings, "agent.settings")
     written = {*tables.schema("demos").names, *envs.load(experiment.env.name).expert_columns}
@@ -64,7 +64,7 @@ def _check_agent(experiment: Experiment) -> None:
 
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:
-    """Raise UserError where a rollout can be longer than what the method's credit model reads."""
+    """Raise UserError if a rollout can be longer than the method's credit model can read."""
     kind, settings = model_settings(experiment, name)
     longest = getattr(settings, "max_turns", None)
     if longest is not None and horizon is not None and longest < horizon:

@@ -1,4 +1,4 @@
-"""Stage `config`: the resolved configuration, every key written out, also those that nobody set."""
+"""Stage `config`: the resolved configuration, with every key written out, including defaults."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from turncredit.turns import Turns
 
 
 class Config(Slice):
-    """What decides the method's credit: its entry in the configuration, or a built-in method's name."""
+    """The method's entry in the configuration, or a built-in method's name."""
 
     method: dict[str, Any] | str
 
@@ -40,7 +40,7 @@ OUTPUTS = {"credits": "credits"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the credits; returns the advantages' size and how many are zero."""
+    """Write the credits; returns the advantages' RMS and the share that is zero."""
     config, at = job.config, job.at
     method = resolve(config.method, at.method)
     side = {name: job.table(name, name) for name in method.needs}

@@ -1,7 +1,7 @@
 """Stage `credit_model`: a learned credit model for a round, trained on the rounds before it.
 
-It needs nothing of its own round (in round 1, only how wide the hidden states are), so it runs beside the policy's
-update. The model of round 1 is untrained.
+It needs nothing of its own round (in round 1, only the width of the hidden states), so it runs in parallel with the
+policy's update. The model of round 1 is untrained.
 """
 
 from __future__ import annotations

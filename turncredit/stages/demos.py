@@ -12,7 +12,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """The environment, and what faults its expert has."""
+    """The environment, and the mistakes of its expert."""
 
     env: EnvConfig
     demos: DemosConfig

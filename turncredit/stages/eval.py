@@ -14,8 +14,8 @@ from turncredit.stages.plan import Plan
 class Config(Slice):
     """Environment, agent, and how the games are played.
 
-    `part` is which slice of the held-out games is the round's, not how many rounds there are: more rounds change
-    nothing. `slots` decides how samples are batched.
+    `part` is the index of the round's slice of the held-out games; it does not depend on the number of rounds, so
+    adding rounds changes nothing. `slots` decides how samples are batched.
     """
 
     env: EnvConfig
@@ -47,7 +47,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def operation(plan: Plan, at: At) -> int:
-    """How many processes share the work."""
+    """The number of processes that share the work."""
     return plan.experiment.rollout.processes
 
 
@@ -58,12 +58,12 @@ def inputs(plan: Plan, at: At) -> Inputs:
 
 
 OUTPUTS = {"evals": "evals"}
-#: Rounds are evaluated on games of their own.
+#: Each round is evaluated on its own games.
 VARIES_BY = ("round",)
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write one row for each rollout; returns each mode's success."""
+    """Write one row per rollout; returns each mode's success."""
     from turncredit.rollouts.evaluate import evaluate
     from turncredit.rollouts.play import Player
     from turncredit.rollouts.tasks import Games

@@ -22,7 +22,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns, ground truth, every method's credit, and the judge's roles where a method reads them."""
+    """Turns, ground truth, every method's credit, and the judge's roles if a method reads them."""
     path = plan.layout.path
     roles = {
         path("labels", labels.keys)

@@ -9,7 +9,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What decides each method's gradient at the policy that sampled, and how the policy is read."""
+    """The settings that determine each method's gradient at the policy that sampled, and how the policy is loaded."""
 
     losses: dict[str, LossConfig]
     dtype: str
@@ -17,7 +17,7 @@ class Config(Slice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """The audit's methods with what of their `update` decides a gradient."""
+    """The audit's methods with the part of their `update` that determines a gradient."""
     whole = plan.experiment
     losses = {}
     for name in plan.audit_methods:
@@ -40,7 +40,7 @@ OUTPUTS = {"gradients": "gradients"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write signal, noise and cosines; returns the best ratio of signal to noise."""
+    """Write signal, noise and cosines; returns the best signal-to-noise ratio."""
     from turncredit.analysis.gradients import COLUMNS, gradients
 
     config = job.config

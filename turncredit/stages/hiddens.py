@@ -13,14 +13,14 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """How the policy is loaded and how many tokens a pass takes."""
+    """How the policy is loaded, and the number of tokens per pass."""
 
     dtype: str
     tokens_per_pass: int
 
 
 def config(plan: Plan, at: At) -> Config:
-    """What of `policy` and `update` reading a policy needs."""
+    """The part of `policy` and `update` that is needed to read a policy."""
     whole = plan.experiment
     return Config(dtype=whole.policy.dtype, tokens_per_pass=whole.update.tokens_per_pass)
 
@@ -35,7 +35,7 @@ OUTPUTS = {"hiddens": "hiddens"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the hidden states; returns how many, their width and their size."""
+    """Write the hidden states; returns their number, width and size."""
     from turncredit.credit_models.hiddens import COLUMNS, contexts, hiddens
 
     turns, config, at = job.table("turns", columns=COLUMNS), job.config, job.at

@@ -1,4 +1,4 @@
-"""Stage `invariants`: what must hold of every round of a run (docs/invariants.md). One job reads all its rounds."""
+"""Stage `invariants`: checks of every round of a run (docs/invariants.md). One job reads all rounds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What of the configuration the checks read."""
+    """The part of the configuration that the checks read."""
 
     checks: CheckSettings
 
 
 def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSettings:
-    """What the checks of these methods' credit on turns with the key `policy` read of the configuration."""
+    """The part of the configuration for checking these methods' credit on turns with the key `policy`."""
     whole = plan.experiment
     return CheckSettings(
         methods={name: whole.definition(name) for name in methods},
@@ -31,12 +31,12 @@ def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSett
 
 
 def config(plan: Plan, at: At) -> Config:
-    """The run's own method, its judge, its sampling, and how its policy is read."""
+    """The run's own method, its judge, its sampling, and how its policy is loaded."""
     return Config(checks=run_settings(plan, at.method))
 
 
 def run_settings(plan: Plan, method: str) -> CheckSettings:
-    """What the checks of the run of `method` read of the configuration."""
+    """The part of the configuration for checking the run of `method`."""
     update = plan.experiment.section_for(method, "update")
     asked = StepSettings(**{name: getattr(update, name) for name in StepSettings.model_fields})
     return check_settings(plan, method, [method]).model_copy(update={"update": asked})
@@ -45,7 +45,7 @@ def run_settings(plan: Plan, method: str) -> CheckSettings:
 def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
     """The artifacts of one round of a run.
 
-    The policy that sampled is read where it is kept anyway: always in round 1, later with `keep_policies: all`.
+    The policy that sampled is read only if it is kept anyway: always in round 1, later with `keep_policies: all`.
     """
     path = plan.layout.path
     turns = plan.turns_at(method, seed, round)
@@ -78,7 +78,7 @@ def run_files(plan: Plan, at: At) -> list[RoundFiles]:
 
 
 def operation(plan: Plan, at: At) -> list[RoundFiles]:
-    """The files by what they are: the inputs, named."""
+    """The inputs by name."""
     return run_files(plan, at)
 
 
@@ -97,9 +97,9 @@ OUTPUTS = {"invariants": "invariants"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Check every round, print what does not hold, and write the table.
+    """Check every round, print violations, and write the table.
 
-    What does not hold is written down and is no error: the report says it in its first line.
+    A violation is recorded and is not an error; the report states it in its first line.
     """
     from turncredit.analysis.invariants import table
     from turncredit.analysis.logprobs import check_all

@@ -2,18 +2,19 @@
 
 A stage is a module of this package:
 
-    Config                  its slice of the configuration, a closed model; nothing else of the configuration reaches it
+    Config                  its slice of the configuration, a closed model; the stage sees nothing else of the
+                            configuration
     config(plan, at)        that slice for the job with the keys `at`: Snakemake keeps it as the job's parameters, so a
                             job runs again when its slice has changed, and only then
     inputs(plan, at)        the files and folders it reads, by name
     OUTPUTS                 the artifacts it writes (turncredit.layout), by name
     run(job)                read, compute, write; returns metrics
 
-and, where it needs them, VARIES_BY (the keys that its slice varies by) and operation(plan, at) (see `Job`).
+and, optionally, VARIES_BY (the keys that its slice varies by) and operation(plan, at) (see `Job`).
 
 `run` gets tables and policies from the job and hands its results back to it. The job's `Store` decides whether they
-come from disk or from an earlier job of the same process, so a stage runs the same code in a process of its own and as
-one of many in a process.
+come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as one
+of many in a process.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Slice(BaseModel):
 
 @dataclass(frozen=True)
 class At:
-    """The keys of one job; those that its stage does not have are empty, and -1 where they are numbers."""
+    """The keys of one job; those that its stage does not have are empty, or -1 for numbers."""
 
     policy: str = ""
     method: str = ""
@@ -72,7 +73,7 @@ class At:
         return {key: value for key, value in vars(self).items() if value not in ("", -1)}
 
     def __str__(self) -> str:
-        """In readable form: `flat_grpo seed0 round02`."""
+        """In a readable form: `flat_grpo seed0 round02`."""
         named = {"seed": "seed{}", "round": "round{:02d}"}
         return " ".join(named.get(key, "{}").format(value) for key, value in self.keys.items())
 
@@ -82,7 +83,7 @@ Inputs = dict[str, str | list[str]]
 
 
 class Store:
-    """Tables and policies of one process: what one job has written, the next reads from memory.
+    """Tables and policies of one process: the next job reads from memory what an earlier one has written.
 
     With `keep` false (a process for one job) everything is read from disk.
     """
@@ -101,7 +102,7 @@ class Store:
         return table if columns is None else table.select(list(columns))
 
     def changed(self, path: str) -> None:
-        """Forget what is known of `path`, which was written."""
+        """Forget everything about `path`, which was written."""
         for known in (self._tables, self._policies, self._hashes):
             known.pop(path, None)
 
@@ -130,13 +131,13 @@ class Store:
             self._policies[folder] = policy
 
     def hash(self, path: str) -> str:
-        """The hash of a file or folder (`content_hash`), worked out once."""
+        """The hash of a file or folder (`content_hash`), computed once."""
         if path not in self._hashes:
             self._hashes[path] = content_hash(path)
         return self._hashes[path]
 
     def forget(self, keep: Sequence[str]) -> None:
-        """Free what is kept of tables and policies but for these paths."""
+        """Free all tables and policies except those at these paths."""
         wanted = set(keep)
         self._tables = {path: table for path, table in self._tables.items() if path in wanted}
         self._policies = {path: policy for path, policy in self._policies.items() if path in wanted}
@@ -167,7 +168,7 @@ class Job:
         return value
 
     def paths(self, name: str) -> list[str]:
-        """The paths of the input `name`, one or several; none where there is none."""
+        """The paths of the input `name`, one or several; empty if there is none."""
         value = self.input.get(name, [])
         return [value] if isinstance(value, str) else list(value)
 
@@ -176,7 +177,7 @@ class Job:
         return self.store.table(self.path(name), schema, columns)
 
     def policy(self, name: str) -> Any:
-        """The input policy `name`, opened as the stage's slice says (`dtype`, and `engine` if it has one)."""
+        """The input policy `name`, opened according to the stage's slice (`dtype`, and `engine` if it has one)."""
         engine = getattr(self.config, "engine", "lockstep")
         return self.store.policy(self.path(name), dtype=self.config.dtype, engine=engine)
 
@@ -189,7 +190,7 @@ class Job:
 
     @contextmanager
     def folder(self, name: str) -> Iterator[Path]:
-        """A temporary folder that becomes the output folder `name`, with its provenance, when the block ends well."""
+        """A temporary folder that becomes the output folder `name`, with its provenance, when the block succeeds."""
         with new_folder(self.output[name]) as folder:
             yield folder
             made_by = {**self.provenance(), "content": tables.file_hash(folder)}
@@ -211,9 +212,10 @@ class Job:
         return tables.provenance(self.stage, config=config, hashes=inputs, seed=seed)
 
     def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
-        """Whether every output is there and was made from what would make it now (whatever the code's commit).
+        """Whether every output exists and is up to date with inputs, slice, seed and version (ignoring the code's
+        commit).
 
-        Paths in `deleted` are gone because nobody needs them any more: outputs that may be missing, inputs whose
+        Paths in `deleted` were removed because they are no longer needed: outputs that may be missing, inputs whose
         content is not compared.
         """
         there = [path for path in self.output.values() if path not in deleted]
@@ -229,7 +231,7 @@ class Job:
 
 
 def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
-    """What of a provenance must be the same for an artifact to be the same."""
+    """The part of a provenance that must be equal for an artifact to be up to date."""
     inputs = {name: value for name, value in (made_by.get("inputs") or {}).items() if name not in without}
     version = str(made_by.get("code")).partition("+")[0]
     return {**{key: made_by.get(key) for key in ("stage", "config_hash", "seed")}, "inputs": inputs, "code": version}
@@ -249,7 +251,7 @@ def made_from(path: str | Path) -> dict[str, Any] | None:
 
 
 def content_hash(path: str | Path) -> str:
-    """The hash of a file's content; of a folder that a stage made, the one that it recorded when it wrote it."""
+    """The hash of a file's content; for a folder written by a stage, the recorded hash."""
     record = Path(path) / PROVENANCE_FILE
     if record.is_file():
         return str(json.loads(record.read_text())["content"])

@@ -14,20 +14,20 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What of the judge decides its labels."""
+    """The part of the judge's configuration that determines its labels."""
 
     judge: dict[str, Any]
 
 
 class Operation(NamedTuple):
-    """The whole judge (its address, how many requests at once, ...), and the folder of a model's answers."""
+    """The whole judge (address, concurrent requests, ...), and the folder of cached answers."""
 
     judge: JudgeConfig
     cache: str
 
 
 def config(plan: Plan, at: At) -> Config:
-    """The judge's name is among the keys; this is the rest of what decides."""
+    """The judge's name is among the keys; this is the rest that determines its labels."""
     return Config(judge=decides(plan.experiment.judge))
 
 
@@ -45,9 +45,9 @@ OUTPUTS = {"labels": "labels"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the labels; returns what they cost.
+    """Write the labels; returns their cost.
 
-    With `judge.serve` the model's server runs on this node for as long as this takes.
+    With `judge.serve` the model's server runs on this node for the duration of the job.
     """
     turns = job.table("turns", "turns")
     judge, cache = job.operation

@@ -35,7 +35,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns, ground truth, every method's credit, what credit models say, and all labels that methods read."""
+    """Turns, ground truth, every method's credit, outputs of credit models, and all labels that methods read."""
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
     return {
@@ -56,7 +56,7 @@ VARIES_BY = ("policy", "seed", "round")
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the folder of pages; returns how many there are and the size of the largest in bytes."""
+    """Write the folder of pages; returns their number and the size of the largest in bytes."""
     from turncredit.credit import resolve
     from turncredit.pages.build import pages
     from turncredit.pages.data import read_book

@@ -1,6 +1,6 @@
-"""What every job of an experiment reads and writes, from the configuration and the layout.
+"""The inputs and outputs of every job of an experiment, from the configuration and the layout.
 
-Rules, jobs of several stages, and `turncredit where` ask here, so that they cannot disagree. Nothing here imports
+Rules, jobs of several stages, and `turncredit where` all use it, so that they cannot disagree. Nothing here imports
 torch: planning tens of thousands of jobs takes seconds.
 """
 
@@ -113,7 +113,7 @@ class Plan:
         return {f"{SFT}-{sampling_name(section)}": section for section in sections}  # type: ignore[arg-type,misc]
 
     def sampling(self, policy: str) -> RolloutConfig:
-        """The settings that the turns with the key `policy` are sampled with."""
+        """The sampling settings of the turns with the key `policy`."""
         if not policy.startswith(f"{SFT}-"):
             return self.experiment.section_for(policy, "rollout")  # type: ignore[return-value]
         if policy not in self.samplings:
@@ -134,7 +134,7 @@ class Plan:
         return self.layout.path("policy", method=method, seed=seed, round=round - 1)
 
     def sampler(self, at: At) -> str:
-        """The policy that sampled the turns of `at`. Raises UserError for turns that no run has."""
+        """The policy that sampled the turns of `at`. Raises UserError for turns that do not belong to any run."""
         shared = at.policy.startswith(f"{SFT}-")
         if shared != (at.round == 1):
             should = sampled_by(self.experiment, SFT if shared else at.policy, 1)
@@ -161,7 +161,7 @@ class Plan:
 
     @cached_property
     def audited(self) -> list[At]:
-        """The keys of the turns that the audit looks at."""
+        """The keys of the audited turns."""
         run = self.experiment.audit.run
         return [self.turns_at(run, seed, round) for seed, round in self.experiment.audited()] if run else []
 
@@ -176,7 +176,7 @@ class Plan:
         return [name for name in self.audit_methods if self.learns(name)]
 
     def audit_outputs(self, at: At) -> list[str]:
-        """What the audit makes of the turns `at`."""
+        """The paths that the audit makes for the turns `at`."""
         names = ["branches", "fidelity", "gradients"]
         names += ["leaks"] if self.audit_learned else []
         names += ["pages"] if self.experiment.audit.pages else []
@@ -186,7 +186,7 @@ class Plan:
     # Jobs ---------------------------------------------------------------------------------------------------------
 
     def slice(self, stage: str, at: At) -> Slice:
-        """The part of the configuration that decides what a job makes."""
+        """The part of the configuration that determines a job's outputs."""
         keys = getattr(load(stage), "VARIES_BY", VARIES_BY)
         varied: dict[str, Any] = {key: value for key, value in at.keys.items() if key in keys}
         which = stage, At(**varied)

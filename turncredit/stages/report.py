@@ -1,4 +1,4 @@
-"""Stage `report`: the page, the table and the pictures over everything that the experiment made."""
+"""Stage `report`: the page, the table and the figures over all results of the experiment."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def all_updates(plan: Plan) -> list[str]:
 
 
 def finished_runs(plan: Plan) -> list[str]:
-    """What training and evaluation leave of all runs.
+    """The outputs of training and evaluation of all runs.
 
-    Where one job does whole rounds, a run's invariants are the last that it makes and stand for the rest.
+    If one job runs whole rounds, a run's invariants are its last output and stand for the rest.
     """
     if plan.experiment.granularity == "stage":
         return [*all_evaluations(plan), *all_updates(plan)]

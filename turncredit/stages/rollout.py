@@ -9,9 +9,9 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """Environment, agent, sampling, and what is measured on the way.
+    """Environment, agent, sampling, and the measures to record.
 
-    How many processes share the work changes nothing and is left out.
+    The number of processes changes nothing and is left out.
     """
 
     env: EnvConfig
@@ -36,7 +36,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def operation(plan: Plan, at: At) -> int:
-    """How many processes share the work."""
+    """The number of processes that share the work."""
     return plan.sampling(at.policy).processes
 
 

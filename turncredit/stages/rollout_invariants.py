@@ -9,7 +9,7 @@ from turncredit.stages.plan import Plan
 
 __all__ = ["OUTPUTS", "Config", "config", "inputs", "operation", "run"]
 
-#: The tables that the audit makes of the turns themselves, beside every method's credit.
+#: The tables that the audit computes from the turns themselves, besides every method's credit.
 TABLES = ("branches", "fidelity", "gradients", "leaks")
 
 
@@ -45,7 +45,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
 
 
 def operation(plan: Plan, at: At) -> list[RoundFiles]:
-    """The files by what they are: the inputs, named."""
+    """The inputs by name."""
     return [audited_files(plan, at)]
 
 

@@ -13,9 +13,9 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """What is shown to the model (environment and agent) and how it is trained.
+    """The model's inputs (environment and agent) and the training settings.
 
-    How long a response may be matters to who samples; imitated ones are as long as they are, so it is left out.
+    The limit on a response's length only matters for sampling, so it is left out.
     """
 
     env: str
@@ -27,7 +27,7 @@ class Config(Slice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """`agent`, `sft`, and what of `policy` and `update` the training shares."""
+    """`agent`, `sft`, and the part of `policy` and `update` that applies to this training."""
     whole = plan.experiment
     return Config(
         env=whole.env.name,
@@ -48,7 +48,7 @@ OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the policy's folder and one log row a step. With no epochs the policy is the base model."""
+    """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
     from turncredit import envs
     from turncredit.policy import models
     from turncredit.seeding import derive_seed

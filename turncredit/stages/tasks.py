@@ -11,7 +11,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """The environment, and how many games of which of its splits."""
+    """The environment, one of its splits, and the number of games."""
 
     env: EnvConfig
     split: str
@@ -32,7 +32,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """No table: games are generated, or taken from where the environment keeps them."""
+    """No table: games are generated, or read from the environment's own files."""
     return {**plan.environment_file}
 
 
@@ -40,7 +40,7 @@ OUTPUTS = {"tasks": "tasks"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the games; returns how many there are, and of each family."""
+    """Write the games; returns their number, in total and by family."""
     config: Config = job.config
     table = make_tasks(config.env, config.split, config.count, config.seed, key=f"tasks.{job.at.split}")
     job.write("tasks", table)

@@ -1,4 +1,4 @@
-"""Stage `track`: what the stages measured, copied to MLflow."""
+"""Stage `track`: the stages' metrics, copied to MLflow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The last of what training leaves, and the resolved configuration."""
+    """The last outputs of training, and the resolved configuration."""
     return {
         "config": plan.layout.path("config"),
         "runs": finished_runs(plan),
@@ -33,7 +33,7 @@ OUTPUTS: dict[str, str] = {}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Copy what is not there yet; returns how many files were copied now and before."""
+    """Copy what is missing; returns the numbers of files copied now and before."""
     from turncredit.results.collect import read_config
     from turncredit.results.tracking import track
 

@@ -14,7 +14,7 @@ from turncredit.stages.plan import Plan
 
 
 class Config(Slice):
-    """The method's update settings. `rounds` only where the rate decays over them: a constant one does not care."""
+    """The method's update settings. `rounds` only if the learning rate decays over them."""
 
     update: UpdateConfig
     dtype: str
@@ -30,7 +30,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the SFT policy that a KL penalty holds on to, the turns, and the method's credit."""
+    """The policy that sampled, the SFT policy to which a KL penalty keeps close, the turns, and the method's credit."""
     turns = plan.turns_at(at.method, at.seed, at.round)
     return {
         "policy": plan.policy_before(at.method, at.seed, at.round),
@@ -44,7 +44,7 @@ OUTPUTS = {"policy": "policy", "updates": "updates"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the new policy and one log row a step; returns means over the steps."""
+    """Write the new policy and one log row per step; returns means over the steps."""
     from turncredit.training.update import COLUMNS, round_rate, training_set, update
 
     config, at = job.config, job.at

@@ -23,7 +23,7 @@ OUTPUTS = {"values": "values"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the values; returns how good the model is on rollouts that it has not seen."""
+    """Write the values; returns the model's quality on rollouts that it has not seen."""
     from turncredit.credit_models import replay
     from turncredit.credit_models.protocol import load_kind
     from turncredit.credit_models.train import check_settings, check_width, load, values_table

@@ -1,1 +1,1 @@
-"""How jobs run: what a script calls, progress for a person, locks, warm processes."""
+"""How jobs run: the entry point of scripts, live progress, locks, the warm launcher."""

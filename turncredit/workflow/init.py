@@ -1,7 +1,7 @@
 """`turncredit init DIR`: a folder for experiments with the workflow of the installed package in it.
 
 The files are those of the repository's top level (`tool.turncredit.workflow` in pyproject.toml). A wheel has a copy of
-them beside this module; in a checkout they are taken from where they are.
+them next to this module; in a checkout they are copied from the repository.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def init(folder: str | Path) -> list[str]:
 
 
 def workflow_files() -> dict[str, bytes]:
-    """The workflow's files by name, sorted. The conda environments install the package from where this one came."""
+    """The workflow's files by name, sorted. The conda environments install the package from this one's source."""
     if PACKED.is_dir():
         root, paths = PACKED, [path for path in PACKED.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     elif not (CHECKOUT / "pyproject.toml").is_file():
@@ -70,9 +70,9 @@ def workflow_files() -> dict[str, bytes]:
 
 
 def requirement() -> str:
-    """What installs this same package elsewhere, as arguments of `pip install` in a shell.
+    """The arguments of `pip install`, quoted for a shell, that install this same package elsewhere.
 
-    pip records where it took a package from, unless that was an index.
+    pip records a package's source, unless that was an index.
     """
     if not PACKED.is_dir():
         return f"-e {shlex.quote(str(CHECKOUT))}"
@@ -86,7 +86,7 @@ def requirement() -> str:
 
 
 def _in_the_way(folder: Path, name: str) -> Path | None:
-    """What exists where `folder/name` would be written: the file itself, or a file where a folder is needed."""
+    """The path in the way of `folder/name`: a file of that name, or a file where a folder is needed; None if free."""
     path = folder / name
     if path.exists() or path.is_symlink():
         return path

@@ -1,7 +1,7 @@
 """The entry point of a job's script: runs one stage, reports its result, and measures it.
 
 A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job writes `<log>.job.json` next to its
-log, with which the script repeats it by hand:
+log, from which the script can repeat it by hand:
 
     python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
 """
@@ -34,9 +34,9 @@ from turncredit.workflow import watch
 class Description:
     """The description of a job by its rule, as plain data.
 
-    slice    the stage's part of the configuration, which decides what the job makes; config   all of it
+    slice    the stage's part of the configuration, which determines its output; config   all of it
     input    paths by name; output   likewise, `metrics` among them
-    threads  how many cores the job was given, at most what its rule asked for
+    threads  the number of cores of the job, at most what its rule asked for
     """
 
     stage: str
@@ -51,7 +51,7 @@ class Description:
 
     @property
     def label(self) -> str:
-        """The rule and its wildcards in readable form: `credit gigpo seed0 round02`."""
+        """The rule and its wildcards in a readable form: `credit gigpo seed0 round02`."""
         return f"{self.rule.replace('_', ' ')} {At.of(self.wildcards)}".rstrip()
 
     def job(self) -> Job:
@@ -77,7 +77,7 @@ class Description:
 
 
 def load_own_environment(name: str) -> None:
-    """Load the environment of a file, which tables call by the name that it declares."""
+    """Load a user's environment from its file, so that it is found by the name that tables use."""
     if ".py" in name:
         envs.load(name)
 
@@ -85,8 +85,8 @@ def load_own_environment(name: str) -> None:
 def run(stage: str, snakemake: Any = None) -> None:
     """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
 
-    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A mistake of the user's
-    is one line on stderr and exit status 2; any other error is one line there and a traceback in the log, and status 1.
+    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
+    on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1.
     """
     described = _from_snakemake(stage, snakemake) if snakemake is not None else _from_file(sys.argv)
     if described.log:
@@ -97,7 +97,7 @@ def run(stage: str, snakemake: Any = None) -> None:
 
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
-    """Do a job's work: announced, logged and measured. Ends the process where it fails."""
+    """Do a job's work: announced, logged and measured. Ends the process if it fails."""
     with logged(described.log) as say, watch.announced(described.rule, described.label) as tell:
         line, status = "", 0
         try:
@@ -173,9 +173,9 @@ def _job_file(log: str) -> Path:
 
 @contextmanager
 def logged(log: str | None):
-    """Send everything that is printed, also by libraries' native code, to `log`; yields how to reach the terminal.
+    """Redirect all output to `log`, including that of native code; yields a function that writes to the terminal.
 
-    A line that `yield`ed function says goes to the terminal and to the log.
+    Lines given to that function go to the terminal and to the log.
     """
     if log is None:
         yield lambda line: print(line, file=sys.stderr, flush=True)
@@ -202,7 +202,7 @@ def logged(log: str | None):
 
 
 def clear_leftovers(outputs: Iterable[str]) -> None:
-    """Remove what a killed job left of these outputs: files and folders under temporary names."""
+    """Remove what a killed job left of these outputs: files and folders with temporary names."""
     for output in map(Path, outputs):
         for left in (*output.parent.glob(f".{output.name}.*.part"), *output.parent.glob(f".{output.name}.*.old")):
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Take over the lock of a Snakemake that was killed.
 
 Snakemake locks a folder while it works in it and removes the lock when it ends; after `kill -9` the lock stays and the
-next run is refused. Here every main process leaves a record of itself before it looks for the lock. Where all
-recorded processes but this one have ended, a lock belongs to nobody, and is removed.
+next run is refused. Every main process therefore records itself before it checks for the lock. If all recorded
+processes but this one have ended, the lock is stale and is removed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 def take_over(state: Path) -> bool:
     """Record this process in `state` (Snakemake's folder) and remove a lock that no living process can hold.
 
-    Returns whether a lock was removed. Processes of other machines cannot be asked: a record of one leaves the lock
-    to `snakemake --unlock`, and so does a system without /proc.
+    Returns whether a lock was removed. Processes on other machines cannot be checked: if one is recorded, the lock is
+    left to `snakemake --unlock`, as on a system without /proc.
     """
     me = _identity(os.getpid())
     if me is None:
@@ -31,7 +31,7 @@ def take_over(state: Path) -> bool:
         try:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
-            return False  # being written by a process that starts right now
+            return False  # a process is just starting and writing it
         if record == me:
             continue
         if record["host"] != me["host"] or _identity(record["pid"]) == record:
@@ -44,7 +44,7 @@ def take_over(state: Path) -> bool:
 
 
 def _identity(pid: int) -> dict | None:
-    """What tells a process from all others, also from later ones with its number; None where it does not live."""
+    """Identifies a process, also against later ones with the same id; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,8 +1,8 @@
 """Several rounds of a run in one process (`granularity: round` or `run`): the same artifacts as job by job.
 
 Each stage runs as it does in a job of its own, with the same inputs, slice of the configuration, log, metrics and
-provenance; tables and weights that one stage has made, the next takes from memory. A stage whose artifacts are there,
-made from what would make them now, is left out: so a killed job loses at most the stage that it was in.
+provenance; tables and weights that one stage has made are passed to the next in memory. A stage whose artifacts exist
+and are up to date is skipped, so a killed job loses at most the stage that was running.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Step = tuple[str, At]
 def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
     """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
 
-    What methods share is not among them: games, the SFT policy, and its rollouts with their labels, hidden states
-    and second passes.
+    This excludes what methods share: games, the SFT policy, and its rollouts with their labels, hidden states and
+    second passes.
     """
     turns = plan.turns_at(method, seed, round)
     own = replace(turns, method=method)
@@ -68,7 +68,7 @@ def steps_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) ->
 
 
 def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
-    """The method and the rounds whose job runs the stage with the keys `at`; None where it is a job of its own."""
+    """The method and the rounds whose job runs the stage with the keys `at`; None if it is a job of its own."""
     method = at.method or at.policy
     if plan.experiment.granularity == "stage" or (method, at.seed) not in plan.experiment.runs():
         return None
@@ -79,7 +79,7 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
 
 
 def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
-    """Every path that these stages make, what they measure included."""
+    """Every path that these stages make, including their metrics."""
     paths = {path for step in steps for path in plan.outputs(*step).values()}
     return paths | {plan.metrics(*step) for step in steps}
 
@@ -87,8 +87,8 @@ def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
     """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
 
-    Later blocks read the same again and what earlier blocks made; all of it is there when the policy of the round
-    before is. Naming it alone keeps the planning of many runs short.
+    Later blocks read the same and what earlier blocks made; all of it exists if the policy of the previous round does.
+    Naming only that keeps planning many runs fast.
     """
     if rounds[0] > 1:
         return [plan.policy_before(method, seed, rounds[0])]
@@ -104,10 +104,10 @@ def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
     """The policies of these rounds that are deleted when the next round is done (`keep_policies: last`).
 
-    Each with the next round's log of updates: where that is there and the policy is not, it was deleted. The same for
-    a method's implicit reward models, with what the next round's one said.
+    Each with the next round's log of updates: if the log exists and the policy does not, the policy was deleted. The
+    same for a method's implicit reward models, with the log-probabilities that the next round's model gave.
 
-    Kept are the block's last one, which the next job reads, and those that sampled the audited rounds.
+    The block's last policy, which the next job reads, and those that sampled audited rounds are kept.
     """
     if plan.experiment.keep_policies == "all":
         return {}
@@ -133,18 +133,18 @@ def _implicit(plan: Plan, method: str, seed: int, round: int) -> str:
 
 
 def run(snakemake: Any) -> None:
-    """Run the rounds that Snakemake's job names; what goes wrong in a stage is one line and ends the job."""
+    """Run the rounds of Snakemake's job; an error in a stage is one line and ends the job."""
     experiment = from_mapping(snakemake.config)
     jobs.load_own_environment(experiment.env.name)
     plan = Plan(experiment, Path(str(snakemake.output[0])).parts[0])
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
-    for path in map(str, snakemake.output):  # also of what was there already: it is what these inputs make
+    for path in map(str, snakemake.output):  # even of existing outputs, which are up to date with these inputs
         os.utime(path)
 
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:
-    """Make what is not there yet of these rounds of a run, stage after stage, in this process."""
+    """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
     store = Store(keep=True)
     passing = passing_policies(plan, method, seed, rounds)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
@@ -166,7 +166,7 @@ def _gone(passing: Mapping[str, str]) -> list[str]:
 
 
 def _run_stage(plan: Plan, job: Job) -> None:
-    """One stage as a job of its own would run it: announced, logged and measured. Ends the process where it fails."""
+    """Run one stage as a job of its own would: announced, logged and measured. Ends the process if it fails."""
     output = {**job.output, "metrics": plan.metrics(job.stage, job.at)}
     log = f"{plan.layout.root}/{fill(LOGS[job.stage], job.at.keys)}"
     described = jobs.Description(

@@ -1,7 +1,7 @@
-"""`turncredit run [SNAKEMAKE OPTIONS]`: Snakemake with progress that a person can follow.
+"""`turncredit run [SNAKEMAKE OPTIONS]`: Snakemake with live progress.
 
-On a terminal: a bar over all jobs with the time that is left, the jobs that run now and how far they are, and a line
-for each finished evaluation. Elsewhere: plain lines. At the end the report's table and the artifacts' paths.
+On a terminal: a progress bar over all jobs with the remaining time, the running jobs and their progress, and a line for
+each finished evaluation. Elsewhere: plain lines. At the end, the report's table and the artifacts' paths.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from rich.progress import BarColumn, Progress, TextColumn
 from turncredit.processes.lifetimes import end_with_parent
 from turncredit.workflow import watch
 
-#: Seconds that a job takes in the default experiment on one core, where it is not about `USUAL`. Only their ratios
-#: matter, and only until jobs of the rule have ended. Rules that are not named are displayed like all others.
+#: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
+#: jobs of the rule have ended. Rules that are not named are displayed like all others.
 TYPICAL = {"tasks": 4.0, "demos": 3.0, "sft": 40.0, "rollout": 4.0, "eval": 5.0, "report": 3.0, "track": 3.0}
 USUAL = 1.0
-#: Seconds of jobs after which what they took counts as much as `TYPICAL`.
+#: Seconds of finished jobs after which measured times count as much as `TYPICAL`.
 PATIENCE = 10.0
-#: One after another, whatever the number of cores.
+#: Rules whose jobs run one after another, whatever the number of cores.
 ALONE = ("tasks", "demos", "base", "sft")
-#: Whose end is a line of its own. The jobs of the rounds are many; their evaluations show how they go.
+#: Rules whose jobs get a line when they end. Rounds have many jobs; their evaluations show their progress.
 SHOWN = (*ALONE, "report", "track")
-#: Seconds between plain lines where there is no terminal.
+#: Seconds between plain lines without a terminal.
 QUIET_FOR = 20.0
 
 
 @dataclass
 class State:
-    """What is known of the run: jobs wanted and ended by rule, and the jobs that run now."""
+    """The state of the run: planned and finished jobs by rule, and the running jobs."""
 
     cores: int
     wanted: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class State:
         return sum(self.wanted.values())
 
     def seconds_left(self) -> float | None:
-        """An estimate, from what jobs took so far; None before the plan is known."""
+        """An estimate from the times of jobs so far; None before the plan is known."""
         if not self.wanted:
             return None
         ended, took = Counter(), Counter()
@@ -63,7 +63,7 @@ class State:
             ended[job["rule"]] += 1
             took[job["rule"]] += job["ended"] - job["started"]
         usual = sum(TYPICAL.get(rule, USUAL) * count for rule, count in ended.items())
-        # A few short jobs say little of the pace of long ones.
+        # A few short jobs say little about the speed of long ones.
         pace = (sum(took.values()) + PATIENCE) / (usual + PATIENCE)
         each = {
             rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, USUAL) * pace for rule in self.wanted
@@ -89,7 +89,7 @@ class State:
 
 
 def main(arguments: list[str]) -> int:
-    """Run Snakemake with `arguments` and show how far it is; its exit status. A dry run is Snakemake's own."""
+    """Run Snakemake with `arguments` and show progress; returns its exit status. A dry run is left to Snakemake."""
     if {"-n", "--dry-run", "--dryrun"} & set(arguments):
         return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
@@ -114,14 +114,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _cores(arguments: list[str]) -> int:
-    """The number that `--cores` asks for."""
+    """The number given to `--cores`."""
     text = " ".join(arguments)
     found = re.search(r"(?:--cores|-c|--jobs|-j)[ =]?(\d+)", text)
     return int(found.group(1)) if found else os.cpu_count() or 1
 
 
 def look(folder: Path, state: State) -> list[dict[str, Any]]:
-    """Bring `state` up to date with the files in `folder`; returns the jobs that have ended since the last look."""
+    """Update `state` from the files in `folder`; returns the jobs that have ended since the last call."""
     if not state.wanted:
         state.wanted = wanted_jobs((folder / "output").read_text())
     if not state.plan and (folder / "plan.json").exists():
@@ -144,7 +144,7 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
 
 
 def wanted_jobs(output: str) -> Counter[str]:
-    """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty before it has."""
+    """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty until then."""
     _, found, table = output.partition("Job stats:\n")
     rows = re.findall(r"^(\w+)\s+(\d+)$", table.partition("\n\n")[0], re.MULTILINE)
     if not found or not any(name == "total" for name, _ in rows):
@@ -153,7 +153,7 @@ def wanted_jobs(output: str) -> Counter[str]:
 
 
 def line_of(job: dict[str, Any]) -> str | None:
-    """The line that stays on the screen for a job that has ended; None for the many that need none."""
+    """The line printed for a job that has ended; None for jobs without one."""
     seconds = job["ended"] - job["started"]
     if "error" in job:
         return f"failed: {job['error']}"
@@ -214,7 +214,7 @@ def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console
 
 
 def _finish(status: int, folder: Path, state: State, console: Console) -> int:
-    """Print how the run ended: the table and the paths of report and artifacts, or what went wrong."""
+    """Print the result of the run: the table and the paths of report and artifacts, or the errors."""
     for job in look(folder, state):
         line = line_of(job)
         if line:

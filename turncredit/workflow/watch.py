@@ -1,6 +1,6 @@
-"""How a run is watched: small files in the folder that the environment variable TURNCREDIT_WATCH names.
+"""Live progress of a run: small files in the folder named by the environment variable TURNCREDIT_WATCH.
 
-A job leaves `<pid>.job` while it runs, with `<pid>.progress` beside it where the stage says how far it is, and a line
+A job leaves `<pid>.job` while it runs, with `<pid>.progress` next to it if the stage reports its progress, and a line
 in `ended.jsonl` when it ends. Without the variable nothing is written.
 """
 
@@ -20,7 +20,7 @@ VARIABLE = "TURNCREDIT_WATCH"
 
 
 def tell_plan(**plan: Any) -> None:
-    """Say what this run is about (its results folder, its number of runs)."""
+    """Record what this run is about (its results folder, its number of runs)."""
     folder = _folder()
     if folder:
         write_json(folder / "plan.json", plan)

@@ -1,14 +1,14 @@
 """The warm launcher: local jobs are forked from a process that has already imported what they need.
 
-A fresh Python that imports torch and transformers takes seconds, many of this pipeline's jobs less than one. So a
-local run has a *server* (`server.py`) that has imported libraries and nothing else. Snakemake starts a job's script
-through its shell; `start` makes a tiny *client* (`client.py`) that shell. The client hands script, streams,
-environment and folder to the server, which forks the job; the client ends as the job ended. Whatever is unusual, and
-the few jobs that need no heavy library, run as plain processes. docs/running.md has the measurements.
+A fresh Python that imports torch and transformers takes seconds, while many of this pipeline's jobs take less than one.
+A local run therefore has a *server* (`server.py`) that has imported the libraries and nothing else. Snakemake starts a
+job's script through its shell; `start` makes a tiny *client* (`client.py`) that shell. The client passes script,
+streams, environment and folder to the server, which forks the job; the client ends with the job's exit status. Unusual
+commands, and the few jobs that need no heavy library, run as plain processes. docs/running.md has the measurements.
 
-Why not the standard library's forkserver: it serves only the process that started it, so each client would need a
-Python that has imported `multiprocessing`; its children do no exit work of their own (atexit), have its standard
-streams, and what they leave running outlives them.
+The standard library's forkserver would not do: it serves only the process that started it, so each client would need a
+Python that has imported `multiprocessing`; its children run no exit handlers (atexit) of their own, use its standard
+streams, and leave their own children running.
 
 Process lifetimes: the job ends with its client (job killed), with the server, and all of them with Snakemake.
 """
@@ -27,7 +27,7 @@ from pathlib import Path
 #: Imported by the server; no model, no weights, no CUDA. All jobs of a run thus use the code as it was when it began.
 MODULES = (
     "turncredit.workflow.job",
-    "pandas",  # pyarrow imports it, half a second, as soon as a table is made of Python's values
+    "pandas",  # pyarrow imports it (half a second) when a table is first built from Python values
     "pyarrow.parquet",
     "pyarrow.compute",
     "transformers.models.qwen2.modeling_qwen2",
@@ -42,18 +42,17 @@ MODULES = (
     "turncredit.training.update",
     "turncredit.rollouts.evaluate",
 )
-#: Scripts that come first and import little: they need not wait until the server is ready.
+#: Scripts that run first and import little, so they do not wait for the server.
 PLAIN = ("config", "tasks", "demos")
-#: The server's environment; a job takes over how many threads it may use.
+#: The server's environment; each job sets its own number of threads.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     """Start the server for this process, from its main thread, and return the shell that uses it.
 
-    Returns `(path, "")`, or `(None, reason)` where it cannot work here: not Linux 5.3 or later, or a temporary
-    folder in which nothing may be executed. The server imports `also` too. It ends, and removes its
-    folder, when this process does.
+    Returns `(path, "")`, or `(None, reason)` if it cannot work here: not Linux 5.3 or later, or a temporary folder that
+    is mounted noexec. The server also imports `also`. It ends, and removes its folder, when this process ends.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -61,7 +60,7 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
         return None, "the warm launcher needs Linux 5.3 or later"
     folder = Path(tempfile.mkdtemp(prefix="turncredit-warm-"))  # mode 0700
     shell, address = folder / "warm-shell", folder / "socket"
-    # -I and -S: the client needs the standard library only, and starts in 10 ms without site-packages.
+    # -I and -S: the client only needs the standard library, and starts in 10 ms without site-packages.
     client = [sys.executable, "-IS", str(Path(__file__).with_name("client.py")), str(address), ",".join(PLAIN)]
     shell.write_text(f'#!/bin/sh\nexec {shlex.join(client)} "$@"\n')
     shell.chmod(0o700)
@@ -70,7 +69,7 @@ def start(*, also: tuple[str, ...] = ()) -> tuple[str | None, str]:
     except (OSError, subprocess.SubprocessError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         return None, f"the warm launcher cannot run programs in {folder} ({error})"
-    # The socket is bound here: a job that comes before the server is ready waits for it.
+    # The socket is bound here, so that a job that starts before the server is ready waits for it.
     with socket.socket(socket.AF_UNIX) as listener, (folder / "server.log").open("wb") as log:
         listener.bind(str(address))
         listener.listen(64)

@@ -1,8 +1,8 @@
-"""The shell that Snakemake starts a job with: asks the warm server for it, or runs it as a plain process.
+"""The shell with which Snakemake starts a job: has the warm server fork it, or runs it as a plain process.
 
 Started as `python -IS client.py ADDRESS SCRIPT,... -c COMMAND`; the scripts named run as plain processes. Standard
-library only, and little of it: this is the whole cost of a job's start. Exit status, output and signals are the
-job's own.
+library only, and little of it: this is the whole cost of starting a job. Exit status, output and signals are those of
+the job.
 """
 
 import json
@@ -14,18 +14,18 @@ import sys
 
 
 def main() -> None:
-    """Run the command line's command, warm where possible, and end as it ended."""
+    """Run the command of the command line, warm if possible, and end with its exit status."""
     address, plain, *arguments = sys.argv[1:]
     script = script_of(arguments[1]) if len(arguments) == 2 and arguments[0] == "-c" else None
     # Snakemake runs a copy of the script, called tmpXXXXXXXX.NAME.py.
     if script and script.split(".")[-2] not in plain.split(","):
         run_warm(address, script)
-    # Nothing has been started: the command goes to the shell that Snakemake would have used.
+    # Nothing has been started: run the command in the shell that Snakemake would have used.
     os.execv("/bin/bash", ["/bin/bash", "-euo", "pipefail", *arguments])
 
 
 def script_of(command: str) -> str | None:
-    """The script in `PYTHON SCRIPT` where PYTHON is this very interpreter, else None."""
+    """The script in `PYTHON SCRIPT` if PYTHON is this interpreter, else None."""
     try:
         python, script = shlex.split(command)
     except ValueError:
@@ -34,7 +34,7 @@ def script_of(command: str) -> str | None:
 
 
 def run_warm(address: str, script: str) -> None:
-    """Hand `script` to the server at `address` and never return, or return where the server does not take it."""
+    """Pass `script` to the server at `address` and never return; returns only if the server does not accept it."""
     snakemake = os.getppid()
     umask = os.umask(0)
     os.umask(umask)
@@ -50,7 +50,8 @@ def run_warm(address: str, script: str) -> None:
             return
     except OSError:
         return
-    # Whatever ends this process ends the job: these are passed on, KILL is seen as a closed socket.
+    # Whatever ends this process ends the job: these signals are passed on, and the server notices KILL by the closed
+    # socket.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, lambda caught, _frame: server.send(bytes([caught])))
     try:
@@ -62,7 +63,7 @@ def run_warm(address: str, script: str) -> None:
             signal.signal(-int(status), signal.SIG_DFL)
             os.kill(os.getpid(), -int(status))
         os._exit(int(status))
-    if os.getppid() == snakemake:  # else Snakemake was killed, and the server went with it
+    if os.getppid() == snakemake:  # else Snakemake was killed, and the server with it
         os.write(
             2, b"The warm launcher ended while it ran this job (out of memory?). Run the same command again; if it"
         )

@@ -5,10 +5,10 @@ Started by `turncredit.workflow.launch.start` as
 *attendant*, which passes on signals and the exit status and ends whatever the job leaves running, and the job.
 
 A job shares with the server, and so with all other jobs of the run: the imported modules as they were when the server
-was ready (their pages until one writes to them), the hash seed, and what libraries read from the environment when
-they were imported, which is why a job in which that differs is refused. Its own are streams, environment, folder,
-umask, signal handlers, random state, and exit work. The exit work of the libraries that the server has imported is
-left out.
+was ready (their pages until one writes to them), the hash seed, and what libraries read from the environment when they
+were imported; a job whose environment differs in these variables is refused. Each job has its own streams, environment,
+folder, umask, signal handlers, random state and exit handlers. Exit handlers of the libraries that the server has
+imported are skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
         end_with_parent(parent=parent)
         with no_exit_work():
             for name in modules:
-                with contextlib.suppress(ImportError):  # a job that needs it will say so
+                with contextlib.suppress(ImportError):  # a job that needs it reports the error
                     import_module(name)
         # Jobs share these pages; a garbage collection in one would copy them.
         gc.collect()
@@ -61,7 +61,7 @@ def main(folder: str, listener: int, parent: int, modules: list[str]) -> None:
 
 
 def end(folder: str | None = None) -> None:
-    """Answer SIGTERM: clear up and end, without an exception that imported code might swallow.
+    """Handle SIGTERM: clean up and end, without an exception that imported code might swallow.
 
     A second SIGTERM, which the kernel may send when the server dies, does not interrupt it. The server removes its
     folder; an attendant (no folder) ends all that its job has started.
@@ -76,7 +76,7 @@ def end(folder: str | None = None) -> None:
 
 @contextlib.contextmanager
 def no_exit_work() -> Iterator[None]:
-    """Leave out what libraries register for the end of the process in this block: torch's takes 0.06 s in every job."""
+    """Skip exit handlers that libraries register in this block: torch's takes 0.06 s in every job."""
     register, finalize = atexit.register, weakref.finalize
 
     class NotAtExit(finalize):
@@ -97,8 +97,8 @@ def no_exit_work() -> Iterator[None]:
 
 
 def serve(listener: socket.socket, environment: dict[str, str]) -> dict:
-    """Give each request an attendant, for ever. Returns in forked jobs only: the job that this process is to run."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for attendants
+    """Fork an attendant for each request, forever. Returns in forked jobs only: the job that this process runs."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for attendants
     server = os.getpid()
     while True:
         client, _ = listener.accept()
@@ -109,7 +109,7 @@ def serve(listener: socket.socket, environment: dict[str, str]) -> dict:
 
 
 def attend(client: socket.socket, server: int, environment: dict[str, str]) -> dict:
-    """Fork the job that `client` asks for and stay with it. Returns in the job; the attendant itself ends in here."""
+    """Fork the job that `client` requests and attend to it. Returns in the job only; the attendant ends in here."""
     attendant = os.getpid()
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -134,15 +134,15 @@ def attend(client: socket.socket, server: int, environment: dict[str, str]) -> d
             kill_descendants()
             client.sendall(f"{status}\n".encode())
     finally:
-        if os.getpid() == attendant:  # also where the server has ended, or the client sent nothing
+        if os.getpid() == attendant:  # even if the server has ended, or the client sent nothing
             kill_descendants()
             os._exit(0)
 
 
 def follow(client: socket.socket, pid: int) -> int:
-    """Pass on the signals that the client catches until the job ends; its exit status, negative for a signal.
+    """Pass on the signals that the client catches until the job ends; returns its exit status, negative for a signal.
 
-    Where the client has gone the job is killed.
+    If the client has ended, the job is killed.
     """
     ended = os.pidfd_open(pid)
     while ended not in select.select([client, ended], [], [])[0]:
@@ -155,7 +155,7 @@ def follow(client: socket.socket, pid: int) -> int:
 
 
 def become(job: dict, streams: list[int]) -> None:
-    """Take over the client's streams, environment and folder: all that `python SCRIPT` would have found."""
+    """Take over the client's streams, environment and folder, as `python SCRIPT` would have found them."""
     for target, stream in enumerate(streams):
         os.dup2(stream, target)
         os.close(stream)
@@ -177,7 +177,7 @@ def become(job: dict, streams: list[int]) -> None:
 
 
 def execute(script: str) -> int:
-    """Run the file as `__main__`; the exit status that Python would give, negative for a signal."""
+    """Run the file as `__main__`; returns the exit status that Python would have, negative for a signal."""
     sys.modules["__main__"] = module = ModuleType("__main__")
     module.__file__ = script
     sys.argv = [script]
@@ -197,7 +197,7 @@ def execute(script: str) -> int:
 
 
 def leave(outcome: SimpleNamespace) -> None:
-    """End this process with `outcome.status`, without Python's own clearing up, which takes half a second."""
+    """End this process with `outcome.status`, without Python's own finalisation, which takes half a second."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
