@@ -29,8 +29,8 @@ READY := .venv/.ready
 LINT_READY := .venv/.ready-lint
 DOCS_READY := .venv/.ready-docs
 TEST_READY := .venv/.ready-test
-# A file's tests stay in one process, so that what they share is made once; in the order of the files, so that the
-# longest (tests/pipeline) are not the last.
+# A file's tests stay in one process, so that shared fixtures are built once; files run in order, so that the longest
+# (tests/pipeline) are not the last.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 COMPILERS := g++ cmake make libffi-dev python3-dev
 
@@ -72,7 +72,7 @@ $(TEST_READY): $(LINT_READY) requirements-reference.lock
 	touch $@
 
 test: $(TEST_READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it watches processes and signals
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY)
@@ -81,7 +81,7 @@ test-fast: $(LINT_READY)
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py
 
-# vLLM goes with an older transformers; its torchvision, torchaudio and torchcodec do not go with its torch.
+# vLLM needs an older transformers; its torchvision, torchaudio and torchcodec are incompatible with its torch.
 .venv-vllm/.ready:
 	[ -x .venv-vllm/bin/python ] || "$(PYTHON)" -m venv .venv-vllm
 	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, takes minutes) ..."
@@ -98,13 +98,13 @@ lint: $(LINT_READY)
 	$(BIN)/snakemake --lint
 
 docs: $(DOCS_READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that would not count warnings
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # not --quiet: that would hide warnings from --strict
 	echo "site/index.html"
 
 docs-serve: $(DOCS_READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
 
-# Those of branching and SQL look at the newest results, and are left out where there are none.
+# The measurements of branching and SQL use the newest results, and are skipped if there are none.
 bench: $(TEST_READY)
 	export OMP_NUM_THREADS=1
 	newest=$$(ls -td results/*/report 2>/dev/null | head -1) || true

@@ -1,4 +1,5 @@
-# Ground truth for the credit of sampled turns. It needs the policy that sampled, on a machine that can play.
+# Ground truth for the credit of sampled turns. It needs the policy that sampled, and an environment in which rollouts
+# can be played.
 
 
 rule branch:

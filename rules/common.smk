@@ -13,7 +13,7 @@ from turncredit.workflow import launch, locks, watch
 
 
 def checked_plan():
-    """The plan of the experiment in `config`. A mistake in it ends Snakemake here, with one line."""
+    """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
         experiment = from_mapping(config)
         checks.check(experiment)
@@ -27,16 +27,16 @@ def checked_plan():
 
 PLAN = checked_plan()
 EXPERIMENT = PLAN.experiment
-#: Whether one job does the stages of whole rounds (rules/rounds.smk).
+#: Whether one job runs the stages of whole rounds (rules/rounds.smk).
 FUSED = EXPERIMENT.granularity != "stage"
-#: Environments, for `--sdm conda`; without that option they are ignored.
+#: Environments for `--sdm conda`; ignored without that option.
 CORE = "../envs_conda/core.yaml"
 PLAYING = (
     "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.policy.engine == "vllm" else CORE
 )
 
 
-#: Turns that methods share.
+#: The key `policy` of turns that methods share.
 SHARED = f"{layout.SFT}-{layout.SAMPLING}"
 
 
@@ -85,7 +85,7 @@ def part(stage):
     return slice
 
 
-#: slices as plain data, by the slice, which the plan keeps
+#: slices as plain data, by the id of the slice, which the plan keeps alive
 PARTS = {}
 
 
@@ -105,7 +105,7 @@ def ask_for(wanted):
 
 
 def threads(stage):
-    """How many cores a job of `stage` asks for."""
+    """The number of cores that a job of `stage` asks for."""
     return EXPERIMENT.resource(stage).threads
 
 
@@ -122,7 +122,7 @@ def evaluation_later(wildcards):
 
 
 if workflow.is_main_process:
-    # A killed run leaves Snakemake's lock behind; the next one takes it over if no other process is running.
+    # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
     locks.take_over(Path(".snakemake"))
     watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
 
@@ -131,8 +131,8 @@ onstart:
     stop_planning()
     # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
-        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job
-        # that ends adds a timer that then fires every second (hundreds per second in a long run).
+        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job that
+        # ends adds a timer that then fires every second (hundreds per second in a long run).
         workflow.scheduler.job_rate_limiter = None
         if EXPERIMENT.launcher == "warm":
             executable, reason = launch.start(

@@ -1,4 +1,4 @@
-# A method's credit on a round's rollouts, whichever run they belong to: its own, or one that an audit looks at.
+# A method's credit on a round's rollouts, whichever run they belong to: its own, or an audited one.
 
 
 rule credit:

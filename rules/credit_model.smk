@@ -1,5 +1,5 @@
-# The model of a round learns from the rounds before it: the jobs of this rule need nothing of their own round, and run
-# beside the policy's update. The first round's model is untrained.
+# The model of a round is trained on the rounds before it. These jobs need nothing of their own round, so they run in
+# parallel with the policy's update. The first round's model is untrained.
 
 
 rule credit_model:

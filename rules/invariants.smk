@@ -1,4 +1,4 @@
-# What must hold of every round (docs/invariants.md). One job reads all rounds of a run.
+# Checks of every round (docs/invariants.md). One job reads all rounds of a run.
 
 
 rule invariants:

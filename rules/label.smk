@@ -1,5 +1,5 @@
-# Labels lie beside the turns they belong to and are named after the judge and the question, so that all methods that
-# ask the same of the same turns share them. With judge.serve, the job starts the model's server on its own node.
+# Labels are next to the turns they belong to and are named after the judge and the question, so that methods with the
+# same question share them. With judge.serve, the job starts the model's server on its own node.
 
 LABEL = "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.judge.serve else CORE
 

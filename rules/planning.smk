@@ -1,7 +1,7 @@
-"""What of the price of planning tens of thousands of jobs can be saved without changing the plan.
+"""Makes planning tens of thousands of jobs faster, without changing the plan.
 
-Snakemake works out the same facts for each job again, and Python looks for garbage among objects none of which can go.
-Together that is four tenths of a large experiment's dry run (benchmarks/pipeline/PLAN.md).
+Snakemake recomputes the same facts for each job, and Python's garbage collector scans objects that all stay alive.
+Together this is 40% of a large experiment's dry run (benchmarks/pipeline/PLAN.md).
 """
 
 import atexit
@@ -12,32 +12,32 @@ from snakemake.common import overwrite_function_params
 from snakemake.dag import ScriptProcessor
 from snakemake.resources import Resource
 
-# `stop_planning` turns it on again before the first job. The interpreter, too, looks for garbage when it ends.
+# `stop_planning` turns it on again before the first job. The interpreter also collects garbage when it ends.
 gc.disable()
 atexit.register(gc.freeze)
 
 
 def stop_planning():
-    """Look for garbage again, but not among the jobs, which all stay."""
+    """Turn garbage collection on again, except for the jobs, which all stay alive."""
     gc.freeze()
     gc.enable()
 
 
 def known(function):
-    """`function`, with its parameters kept beside it: Snakemake otherwise inspects it several times for each job."""
+    """`function`, with its parameters cached: Snakemake otherwise inspects it several times for each job."""
     overwrite_function_params(function, inspect.signature(function).parameters)
     return function
 
 
 known(Resource.evaluate)
 
-# Snakemake opens each job's script to see whether it is there. Here a rule's jobs all have the same one: once is enough.
+# Snakemake opens each job's script to check that it exists. All jobs of a rule have the same script: once is enough.
 look_for_script = ScriptProcessor.process_job
 SCRIPTS_THERE = set()
 
 
 def look_once(processor, job):
-    """`ScriptProcessor.process_job` for the first job of each script, and for whatever is no script."""
+    """`ScriptProcessor.process_job` for the first job of each script, and for jobs without a script."""
     if not job.is_script or job.rule.script not in SCRIPTS_THERE:
         look_for_script(processor, job)
         SCRIPTS_THERE.add(job.rule.script)

@@ -1,4 +1,4 @@
-# The report over everything that the experiment made, and its part in `snakemake --report`.
+# The report on all results of the experiment, and its part in `snakemake --report`.
 
 
 report: "captions/workflow.rst"

@@ -1,4 +1,4 @@
-# What must hold of all that an audit made of a round's rollouts (docs/invariants.md).
+# Checks of all artifacts of an audited round (docs/invariants.md).
 
 
 rule rollout_invariants:

@@ -1,12 +1,12 @@
 # With granularity round or run one job runs all stages of some rounds of a run in one process, with the same artifacts
 # as with a job per stage (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts)
-# and audits remain separate jobs. Which artifacts a method has depends on its inputs, so methods with the same kinds of
-# inputs share rules: one for each block of rounds.
+# and audits remain separate jobs. A method's artifacts depend on its inputs, so methods with the same kinds of inputs
+# share rules: one for each block of rounds.
 #
 # A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; for the
 # audited run, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then
-# keeps what a killed or failed job has written, and the next attempt reuses the artifacts whose provenance is still
-# right. This needs keep-incomplete, which profiles/default sets.
+# keeps the outputs of a killed or failed job, and the next attempt reuses the artifacts that are up to date. This needs
+# keep-incomplete, which profiles/default sets.
 
 
 from turncredit.config import ResourceConfig
@@ -14,7 +14,7 @@ from turncredit.workflow import rounds as fused
 
 
 def outputs_of_block(method, block):
-    """What other jobs read of a block, for all methods that are like `method`: method and seed stay wildcards."""
+    """The artifacts of a block that other jobs read, for all methods like `method`: method and seed stay wildcards."""
     seed = EXPERIMENT.seeds[0]
     passing = fused.passing_policies(PLAN, method, seed, block)
     audited = method == EXPERIMENT.audit.run and EXPERIMENT.audit.rounds
@@ -78,7 +78,7 @@ def parts_of_block(block):
 
 BLOCK_PARTS = {}
 
-#: methods by what their rounds read and make
+#: methods by the inputs and outputs of their rounds
 ALIKE = {}
 if FUSED:
     for method, _ in EXPERIMENT.runs():
@@ -118,7 +118,8 @@ for number, methods in enumerate(ALIKE.values(), start=1):
 
 
 if ALIKE:
-    # What a block makes is made by its rule; the rules of single stages make the rest (audits, what methods share).
+    # A block's outputs are made by its rule; the rules of single stages make the rest (audits, artifacts shared by
+    # methods).
     blocks = [
         f"rounds_{block[0]:02d}_{block[-1]:02d}_{number}"
         for number in range(1, len(ALIKE) + 1)

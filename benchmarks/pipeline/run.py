@@ -1,4 +1,4 @@
-"""What it costs to start a job, warm and plain, to plan a run, and what is imported. Prints Markdown tables.
+"""The cost of starting a job, warm and plain, and of planning a run; what is imported. Prints Markdown tables.
 
 python benchmarks/pipeline/run.py > benchmarks/pipeline/RESULTS.md
 """
@@ -21,14 +21,14 @@ from turncredit.stages.plan import STAGES
 from turncredit.workflow import launch
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What the scripts of these stages import, and nothing else.
+#: The imports of these stages' scripts, and nothing else.
 IMPORTS = {
     "rollout": "import turncredit.workflow.job, turncredit.rollouts.rollout, turncredit.policy.engines.lockstep",
     "update": "import turncredit.workflow.job, turncredit.training.update, transformers.models.qwen2.modeling_qwen2",
     "credit": "import turncredit.workflow.job, turncredit.stages.credit",
 }
 
-#: Commands, by what their process imports.
+#: The imports of a command's process.
 COMMANDS = {
     "`turncredit --help`": "import turncredit.cli.main",
     "`turncredit credit`": "import turncredit.cli.main, turncredit.cli.credit",
@@ -40,14 +40,14 @@ COMMANDS = {
 
 
 def imports_of(stage: str) -> str:
-    """What a job imports before its stage's work begins: the script, the stage, and what that imports where it runs."""
+    """A job's imports before its work begins: those of the script, of the stage's module, and inside its functions."""
     source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text()
     lines = re.findall(r"^ +(from turncredit\S* import .*)$", source, re.MULTILINE)
     return "\n".join(["import turncredit.workflow.job", f"import turncredit.stages.{stage}", *lines])
 
 
 def imported(code: str) -> tuple[float, int, str]:
-    """Processor seconds of the imports, the number of modules, and the packages that take most of the time."""
+    """CPU seconds of the imports, the number of modules, and the packages that take most of the time."""
     clock = "import sys, time; used = time.process_time(); had = set(sys.modules)\n"
     tell = "\nprint(time.process_time() - used, len(set(sys.modules) - had))"
     environment = {**os.environ, **launch.ONE_THREAD}
@@ -68,12 +68,14 @@ def imported(code: str) -> tuple[float, int, str]:
 
 
 def print_imports() -> None:
-    """The table of imports, processes in order of their names."""
+    """Print the table of imports: commands, then jobs by name."""
     codes = COMMANDS | {f"job `{stage}`": imports_of(stage) for stage in sorted(STAGES)}
     print(
-        "\n## Imports\n\nProcessor seconds of the imports of a fresh process, least of three. Under the launcher only"
+        "\n## Imports\n\nCPU seconds of the imports of a fresh process, least of three. With the launcher a local run"
     )
-    print("its servers pay them, once. Shares are of the time that Python itself measures (`-X importtime`).\n")
+    print("pays for most of them once, in its one server; jobs fork from it, except the plain processes of")
+    print(f"{', '.join(f'`{stage}`' for stage in launch.PLAIN)}. Shares are of the time that Python measures")
+    print("(`-X importtime`).\n")
     print("| process | CPU s | modules | most of it |\n|---|---|---|---|")
     for name, code in codes.items():
         used, modules, most = imported(code)
@@ -100,7 +102,7 @@ def seconds(command: str, executable: str, repeats: int) -> float:
 
 
 def dry_run() -> float:
-    """Processor seconds of planning the default experiment."""
+    """CPU seconds of planning the default experiment."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "snakemake", "-n"], cwd=ROOT, capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -123,7 +125,7 @@ def main() -> None:
                 (f"start of a job that imports what `{stage}` imports, plain process", seconds(command, "/bin/bash", 5))
             )
             rows.append((f"the same, forked by the launcher ({stage})", seconds(command, shell, 20)))
-    rows.append(("`snakemake -n` of the default experiment, processor seconds", min(dry_run() for _ in range(3))))
+    rows.append(("`snakemake -n` of the default experiment, CPU seconds", min(dry_run() for _ in range(3))))
     print("# Starting jobs\n\n`python benchmarks/pipeline/run.py`, ", end="")
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, ", end="")
     print(f"load {os.getloadavg()[0]:.1f} at the end. Medians.\n")

@@ -309,7 +309,7 @@ def course(book: Book, rollout: int, width: int) -> dict[str, Any] | None:
         "high": _level(book, high),
         "picture": picture,
         "lines": ", ".join(
-            f"{dash}: what {method} believed" for dash, (method, _) in zip(("dashed", "dotted"), learned, strict=False)
+            f"{dash}: V of {method}" for dash, (method, _) in zip(("dashed", "dotted"), learned, strict=False)
         ),
     }
 

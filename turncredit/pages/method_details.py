@@ -86,7 +86,7 @@ def gate_words(components: Mapping[str, np.ndarray], row: int) -> str | None:
         return None
     local, outcome, gate = (float(components[name][row]) for name in ("local", "outcome", "gate"))
     if outcome == 0:
-        return "the group ended alike: nothing to multiply with"
+        return "all rollouts of the group ended alike: the outcome factor is 0"
     if local == 0:
         return "the local reward is 0"
     if (local > 0) == (outcome > 0):
