@@ -20,7 +20,7 @@ SIZES = {
 
 
 def settings(size: str, **sections: dict) -> Experiment:
-    """The default experiment with that policy and little training. `sections` are laid over the configuration's."""
+    """The default experiment with that policy and little training. `sections` are merged over the configuration's."""
     made = yaml.safe_load((ROOT / "config.yaml").read_text())
     made["policy"]["scratch"] |= SIZES[size]
     made["tasks"] |= {"train": 600, "eval": 8}

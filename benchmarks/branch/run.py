@@ -1,11 +1,12 @@
-"""Time branching, and measure what common random numbers and the adaptive numbers are worth, on a made experiment.
+"""Time branching, and measure the effect of common random numbers and of adaptive numbers of continuations.
 
     snakemake --cores 1 results/household/rollouts/sft-t64k8T1.0/seed0/round01/turns.parquet
     python -m benchmarks.branch.run                      turns per second on one core
     python -m benchmarks.branch.run --what luck          the same random numbers for neighbouring states
-    python -m benchmarks.branch.run --what numbers       continuations where they are needed, against everywhere alike
+    python -m benchmarks.branch.run --what numbers       adaptive numbers of continuations against the same number
+                                                         everywhere
 
-`turns/s` counts the policy's turns in all continuations of one call, with all contexts read, over the seconds of that
+`turns/s` counts the policy's turns in all continuations of one call, including reading all contexts, per second of that
 call; CPU seconds are those of the process. OMP_NUM_THREADS is 1 if it is not set.
 """
 
@@ -39,7 +40,7 @@ from turncredit.turns import Turns
 
 
 def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Branched], Player]:
-    """Restored rollouts of the SFT policy with about so many turns, and a player of that policy."""
+    """Restored rollouts of the SFT policy with about this many turns, and a player of that policy."""
     layout = Layout(results)
     games = Games(experiment.env, tables.read(layout.path("tasks", split="train"), "tasks"))
     view = Turns(tables.read(next(layout.find("turns", round=1)).path, "turns"))
@@ -93,7 +94,7 @@ def returns(
 
 
 def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
-    """How much of the variance of V(s_{t+1}) - V(s_t) goes where copies of neighbouring states share their numbers."""
+    """The reduction in variance of V(s_{t+1}) - V(s_t) if copies of neighbouring states share their random numbers."""
 
     def own(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
         seed = derive_seed("own", rollout.rollout_id, checkpoint.turn, copy)
@@ -123,7 +124,7 @@ def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
 
 
 def numbers(experiment: Experiment, rollouts: list[Branched], player: Player) -> None:
-    """The error of an advantage for about the same continuation turns."""
+    """The error of an advantage for about the same number of continuation turns."""
     settings = experiment.audit.branch
 
     def found(least: int, most: int) -> Values:
@@ -133,9 +134,9 @@ def numbers(experiment: Experiment, rollouts: list[Branched], player: Player) ->
 
     adaptive = found(settings.min_continuations, settings.max_continuations)
     alike = round(float(adaptive.turns_S.sum() / (adaptive.turns_S / adaptive.count_S).sum()))
-    print("| rule | continuations from a state | turns | error of an advantage, root mean square | 90th percentile |")
+    print("| rule | continuations per state | turns | error of an advantage, root mean square | 90th percentile |")
     print("|---|---:|---:|---:|---:|")
-    for name, values in (("adaptive", adaptive), ("everywhere alike", found(alike, alike))):
+    for name, values in (("adaptive", adaptive), ("the same everywhere", found(alike, alike))):
         low, middle, high = np.percentile(values.count_S, [10, 50, 90])
         error_S = values.step_error_S
         print(

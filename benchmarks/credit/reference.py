@@ -1,10 +1,9 @@
-"""Every closed-form method once more, row by row in plain Python: the oracle of the tests, the baseline of the timings.
+"""Every closed-form method again, row by row in plain Python: the oracle of the tests, the baseline of the timings.
 
-Written from the equations, not from the library: nothing here is vectorised, nothing is shared with it but the seeds
-of the random draws. `rows` are dicts, one for each turn, in any order; each function returns the advantages (or what
-its name says) in that order. A row's number is computed from its definition, its rollout and its group being looked
-up; what could be carried along from row to row (running sums, counts) mostly is not, so that a mistake in the library's
-bookkeeping can't be made here too.
+Written from the equations, not from the library: nothing here is vectorised, and nothing is shared with it but the
+seeds of the random draws. `rows` are dicts, one for each turn, in any order; each function returns the advantages (or
+what its name says) in that order. A row's number is computed from its definition, looking up its rollout and group;
+running sums and counts are mostly avoided, so that a mistake in the library's bookkeeping cannot be repeated here.
 """
 
 from __future__ import annotations

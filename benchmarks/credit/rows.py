@@ -1,4 +1,4 @@
-"""What the row-by-row forms share: rows by rollout and group, means, deviations, returns."""
+"""Helpers of the row-by-row forms: rows by rollout and group, means, deviations, returns."""
 
 from __future__ import annotations
 

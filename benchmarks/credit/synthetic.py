@@ -1,4 +1,4 @@
-"""Made-up turns in the manner of household games, for timings and for tests.
+"""Synthetic turns that resemble household games, for timings and tests.
 
 A place holds the same things in all rollouts of a group, so texts repeat; actions fail, some rollouts win.
 """
@@ -14,7 +14,7 @@ THINGS = ("mug", "pen", "book", "apple", "cloth", "lamp", "keychain", "bowl")
 
 
 def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: bool = False) -> list[dict]:
-    """One dict a turn, with every column and every label that any method reads."""
+    """One dict per turn, with every column and every label that any method reads."""
     rng = np.random.default_rng(seed)
     again = np.random.default_rng([seed, 1])  # of its own, so that the other columns stay what they were
     out = []

@@ -1,13 +1,14 @@
 """The three numbers of the judges, as a Markdown table: python benchmarks/judges/run.py
 
-1. Rule judge: at least 20,000 turns a second.
+1. Rule judge: at least 20,000 turns per second.
 2. A second labelling of the same 10,000 turns from the cache: under 2 s, and no request.
-3. 64 requests at once keep a server that takes 50 ms at 90% or more of what it can do (64 / 0.05 s = 1,280 a second).
+3. 64 concurrent requests keep a server that takes 50 ms at 90% or more of its capacity (64 / 0.05 s = 1,280 per
+second).
 
 Everything runs from the command line's own function, `label_turns`, on turns played by `play.py`; the server is
 another process. The third number is the server's: its requests over the time from its first to its last, without the
-start of Python; the rate over the whole labelling is given beside it. Times are wall times, so other work on the
-machine counts; CPU times are given where they help to see how much.
+start of Python; the rate over the whole labelling is printed next to it. Times are wall times, so other work on the
+machine matters; CPU times help to see how much.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CONCURRENCY, TURNS = 64, 10_000
 
 
 def distinct_turns(count: int, seed: int) -> pa.Table:
-    """`count` turns whose windows all differ: identical windows are asked about once and would flatter the client."""
+    """`count` turns whose windows all differ: identical windows are requested once and would flatter the client."""
     table = rollouts(count // 15, seed, Settings(horizon=30)).slice(0, count)
     if table.num_rows < count:
         raise SystemExit(f"only {table.num_rows} turns were played; raise the number of rollouts")
@@ -44,7 +45,7 @@ def distinct_turns(count: int, seed: int) -> pa.Table:
 
 
 def rule_speed(table: pa.Table, repeats: int) -> tuple[float, float]:
-    """Turns a second, and a CPU second, the best of some runs; nothing is remembered from one run to the next."""
+    """Turns per second and per CPU second, the best of some runs; nothing is cached between runs."""
     from turncredit.envs.household import judge as household
     from turncredit.judges import window
 
@@ -60,7 +61,7 @@ def rule_speed(table: pa.Table, repeats: int) -> tuple[float, float]:
 
 
 def served(port: int) -> dict[str, float]:
-    """What the server says of its requests."""
+    """The server's statistics of its requests."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as reply:
         return json.loads(reply.read())
 
@@ -119,13 +120,13 @@ def main() -> None:
     ideal = CONCURRENCY / given.seconds
     print(f"Load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     print("| measure | target | measured |\n|---|---|---|")
-    print(f"| rule judge, {plain.num_rows:,} turns | 20,000/s | {rule:,.0f}/s ({rule_cpu:,.0f} a CPU second) |")
+    print(f"| rule judge, {plain.num_rows:,} turns | 20,000/s | {rule:,.0f}/s ({rule_cpu:,.0f} per CPU second) |")
     print(
         f"| second labelling of {given.turns:,} turns | < 2 s, 0 requests | "
         f"{asked.again:.2f} s, {asked.requests_again:.0f} requests |"
     )
-    rates = f"{asked.rate:,.0f}/s; {asked.rate_overall:,.0f}/s with start and end; at most {asked.most} at once"
-    server = f"{CONCURRENCY} at once, {1000 * given.seconds:.0f} ms server"
+    rates = f"{asked.rate:,.0f}/s; {asked.rate_overall:,.0f}/s including start and end; at most {asked.most} at once"
+    server = f"{CONCURRENCY} concurrent requests, {1000 * given.seconds:.0f} ms server"
     print(f"| {server} | 90% of {ideal:,.0f}/s | {asked.rate / ideal:.1%} ({rates}) |")
 
 

@@ -1,7 +1,7 @@
 """A chat server that answers every request after a fixed time, as cheaply as Python can: python server.py PORT SECONDS.
 
-It stands for a model's server: what is measured against it is the client. GET / tells how many
-requests it had, the most at once, and the seconds from the first to the last.
+It replaces a model's server, so that the client is measured. GET / returns the number of requests, the most at once,
+and the seconds from the first to the last.
 """
 
 from __future__ import annotations

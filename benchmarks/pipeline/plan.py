@@ -1,11 +1,11 @@
-"""What planning costs: `snakemake -n` of experiments of many runs, beside bare workflows of the same or fewer jobs.
+"""The cost of planning: `snakemake -n` of experiments of many runs, next to bare workflows of the same or fewer jobs.
 
 python benchmarks/pipeline/plan.py 50 200 [--before FOLDER]
 
-Processor seconds of the process, so that other work on the machine counts little. A bare workflow has the jobs and
-files and nothing else: no configuration, no parameters, resources, messages, logs or scripts. It is what Snakemake
-itself asks for each job, without garbage collection while planning, as in rules/planning.smk. FOLDER is a checkout to
-compare with; its library is not used, only its Snakefile and rules.
+CPU seconds of the process, so that other work on the machine matters little. A bare workflow has the jobs and files and
+nothing else: no configuration, parameters, resources, messages, logs or scripts. It measures Snakemake's own cost per
+job, without garbage collection while planning, as in rules/planning.smk. FOLDER is a checkout to compare with; its
+library is not used, only its Snakefile and rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS, SEEDS = 10, 10
 EVALUATED = (5, 8, 9, 10)
-#: Bare workflows: what a round's jobs make, each from the one before, and from what the first starts.
+#: Bare workflows: the outputs of a round's jobs, each made from the one before, and the input of the first.
 SHAPES = {
     "the same jobs": ("turns", "credits", "policy"),
     "credit in the update's job": ("turns", "policy"),
@@ -73,7 +73,7 @@ rule evals:
 
 
 def planned(folder: Path, *arguments: str) -> tuple[int, float]:
-    """(jobs, processor seconds) of a dry run in `folder`."""
+    """(jobs, CPU seconds) of a dry run in `folder`."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(
         [sys.executable, "-m", "snakemake", "-n", *arguments],
@@ -101,7 +101,7 @@ def many(runs: int) -> dict:
 
 
 def ours(runs: int, root: Path = ROOT) -> dict[str, tuple[int, float]]:
-    """(jobs, processor seconds) of planning the pipeline for `runs` runs, all of it and a tenth."""
+    """(jobs, CPU seconds) of planning the pipeline for `runs` runs, all of it and a tenth."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("Snakefile", "rules", "workflow_scripts", "config.yaml", "profiles", "envs_conda"):
@@ -121,12 +121,12 @@ def ours(runs: int, root: Path = ROOT) -> dict[str, tuple[int, float]]:
 
 
 def main() -> None:
-    """Measure experiments of as many runs as the command line says, and print a table."""
+    """Measure experiments of the numbers of runs given on the command line, and print a table."""
     counts, _, before = " ".join(sys.argv[1:]).partition("--before")
     print("# Planning large experiments\n")
     print(f"`python benchmarks/pipeline/plan.py {counts.strip()}`, Snakemake {version('snakemake')}, Python")
     print(f"{platform.python_version()}, {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start.")
-    print(f"Processor seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds {EVALUATED}.\n")
+    print(f"CPU seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds {EVALUATED}.\n")
     print("| runs | what | jobs | seconds | ms a job |\n|---|---|---|---|---|")
     for runs in map(int, counts.split()):
         measured = {f"this pipeline{how}": found for how, found in ours(runs).items()}

@@ -1,4 +1,4 @@
-"""One engine in a process of its own: plays the same rollouts each time it is asked, and says how long that took.
+"""One engine in its own process: plays the same rollouts on each request, and reports the time.
 
 Started by run.py as `engines.py NAME SIZE FOLDER GAMES`; reads a line for each repetition, answers with a line of JSON.
 """
@@ -36,7 +36,7 @@ GROUP = 8
 
 
 class FullPrompt:
-    """transformers' `generate` on the whole context of all running rollouts, left-padded; what ended is dropped."""
+    """transformers' `generate` on the whole context of all running rollouts, left-padded; finished ones are dropped."""
 
     def __init__(self, folder: str, *, slots: int, eos_id: int):
         self.slots, self.eos_id, self.tokens_read = slots, eos_id, 0

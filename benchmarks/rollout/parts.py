@@ -1,4 +1,4 @@
-"""Where the time of a round of rollouts goes, by part. Each part's time is its own, without that of parts inside."""
+"""The time of a round of rollouts by part. Each part's time excludes that of nested parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READ, DECODE = "reading passes", "decoding passes"
 #: Where a part begins: owner, name of the function.
 PARTS: dict[str, list[tuple[Any, str]]] = {
     "drawing tokens": [(lockstep, "draw")],
-    "bringing caches together": [
+    "gathering caches": [
         (ragged.Block, "__init__"),
         (ragged.Block, "copy"),
         (ragged.Block, "close"),
@@ -33,7 +33,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
 
 
 def measured(work: Callable[[], Any]) -> dict[str, float]:
-    """Seconds by part while `work` runs; `rest` is what belongs to none, its table among it."""
+    """Seconds by part while `work` runs; `rest` is everything else, including the table."""
     seconds = dict.fromkeys((READ, DECODE, *PARTS), 0.0)
     inside: list[float] = [0.0]
 

@@ -3,8 +3,8 @@
     python benchmarks/rollout/run.py > benchmarks/rollout/RESULTS.md       about four minutes on a quiet machine
     python benchmarks/rollout/run.py --sizes "0.14 M" --repeats 1          a short look
 
-Every engine has a process of its own with one thread, and takes its turn in every repetition. Times are of the wall and
-hold loading the policy, the environment, and progress and distance of every turn.
+Every engine has its own process with one thread, and all take turns in every repetition. Times are wall times and
+include loading the policy, the environment, and progress and distance of every turn.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENGINES = (
     ("lockstep", 64, "lockstep, a round of 512"),
     ("lockstep x2", 64, "lockstep, a round of 512, two processes"),
 )
-#: Repeated only once: it is no target, and slow.
+#: Repeated only once: it is slow and not a target.
 ONCE = "full context"
 
 

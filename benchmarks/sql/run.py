@@ -28,7 +28,7 @@ from turncredit.layout import Layout, of_sft
 
 QUERIES = {
     "turns of each policy": "SELECT policy, seed, count(*) FROM turns GROUP BY ALL",
-    "success, once a rollout": (
+    "success, counted once per rollout": (
         "SELECT policy, round, avg(success::INT) FROM (SELECT policy, seed, round, group_id, rollout_id, "
         "bool_or(success) AS success FROM turns GROUP BY ALL) GROUP BY ALL"
     ),

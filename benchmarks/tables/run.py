@@ -3,10 +3,10 @@
     python benchmarks/tables/run.py > benchmarks/tables/RESULTS.md
     python benchmarks/tables/run.py --turns 100000
 
-The turns are made up, in the sizes of the household's: 20 a rollout, 8 rollouts a group, texts that repeat, prompts of
-60 tokens at first and 16 later. Each line is a process of its own. Seconds are of the work alone, memory is its peak
-above what the process held before: after the imports and, for writing, after the table was made. Files are in the page
-cache.
+The turns are synthetic, with the sizes of the household's: 20 per rollout, 8 rollouts per group, texts that repeat,
+prompts of 60 tokens at first and 16 later. Each line is a separate process. Seconds are of the work alone; memory is
+its peak in addition to what the process held before: after the imports and, for writing, after building the table.
+Files are in the page cache.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from turncredit.stages.plan import Plan, load
 from turncredit.turns import Turns
 
 LENGTH, SIZE = 20, 8
-#: What is measured, and at most how many seconds it may take and how many MB it may add, for a million turns.
+#: The measurements, each with the most seconds it may take and the most MB it may add, for a million turns.
 TARGETS = {
     "write all columns": (3, 1000),
     "read all columns": (2, 1500),
-    "read the columns of a closed formula (keys, reward)": (0.5, 250),
-    "read the columns of one that compares states (and valid, observation)": (0.5, 500),
+    "read the columns of a closed-form method (keys, reward)": (0.5, 250),
+    "read those of a method that compares states (also valid, observation)": (0.5, 500),
     "read the keys": (0.5, 250),
-    "hash the file, as what is made from it does": (0.2, 10),
+    "hash the file, as jobs that read it do": (0.2, 10),
     "join credits and labels by key, rows in the same order": (1, 1000),
     "join them, rows in another order": (2, 1000),
-    "the stage credit: flat_grpo": (4, 2000),
-    "the stage credit: triage, with labels": (4, 2000),
+    "stage `credit`: flat_grpo": (4, 2000),
+    "stage `credit`: triage, with labels": (4, 2000),
 }
 
 
 def texts(rng: np.random.Generator, count: int, words: int) -> pa.Array:
-    """`count` distinct texts of about so many words."""
+    """`count` distinct texts of about this many words."""
     known = np.array(["mug 1", "shelf", "you", "see", "the", "drawer 2", "open", "is", "a", "on", "arrive", "cabinet"])
     picked = known[rng.integers(len(known), size=(count, words))]
     return pa.array([f"{' '.join(row)} {number}." for number, row in enumerate(picked)])
@@ -66,7 +66,7 @@ def lists(rng: np.random.Generator, lengths_N: np.ndarray, values: pa.DataType) 
 
 
 def keys(turns: int) -> dict[str, pa.Array]:
-    """The key columns of so many turns."""
+    """The key columns of this many turns."""
     rollout_N = np.arange(turns) // LENGTH
     group_N, place_N = pa.array(rollout_N // SIZE), pa.array(rollout_N % SIZE)
     group = pc.binary_join_element_wise("train-look", pc.cast(group_N, pa.string()), "013fa73", "-")
@@ -75,7 +75,7 @@ def keys(turns: int) -> dict[str, pa.Array]:
 
 
 def made_up_turns(turns: int) -> pa.Table:
-    """So many turns with every column of the schema."""
+    """This many turns with every column of the schema."""
     rng = np.random.default_rng(0)
     named = keys(turns)
     turn_N, n = np.arange(turns) % LENGTH, turns
@@ -173,14 +173,14 @@ def stage(folder: Path, method: str, side: dict[str, Path]) -> None:
 
 
 def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
-    """What is to be timed; whatever it needs and is not timed is done here."""
+    """The work to be timed; untimed preparation is done here."""
     path = folder / "turns.parquet"
     if what == "write all columns":
         table, made_by = made_up_turns(turns), tables.provenance("rollout")
         return lambda: tables.write(table, path, "turns", made_by)
     columns = {
-        "read the columns of a closed formula (keys, reward)": [*tables.KEYS, "reward"],
-        "read the columns of one that compares states (and valid, observation)": [
+        "read the columns of a closed-form method (keys, reward)": [*tables.KEYS, "reward"],
+        "read those of a method that compares states (also valid, observation)": [
             *tables.KEYS, "reward", "valid", "observation"
         ],
         "read the keys": tables.KEYS,
@@ -239,7 +239,7 @@ def main(
         end="",
     )
     print(f"load {os.getloadavg()[0]:.1f} at the end. {turns:,} turns, {size:.0f} MB on disk.\n")
-    print("| what | wall s | CPU s | asked for: CPU s at most | memory, MB | at most |\n|---|---|---|---|---|---|")
+    print("| what | wall s | CPU s | target: CPU s at most | memory, MB | target: at most |\n|---|---|---|---|---|---|")
     for what, (seconds, memory) in TARGETS.items():
         row = found[what]
         print(f"| {what} | {row['wall']:.2f} | {row['cpu']:.2f} | {seconds} | {row['mb']:.0f} | {memory} |")

@@ -1,9 +1,9 @@
-"""What the logits of a large vocabulary cost: peak memory and time of a training pass, all at once and in parts.
+"""The cost of the logits of a large vocabulary: peak memory and time of a training pass, all at once and in parts.
 
     python -m benchmarks.update.memory
 
 A Qwen2 of hidden size 256 and two layers with the vocabulary of Qwen2.5 (151,936), 8 sequences of 512 tokens of which
-half are learned. Each measurement is a process of its own; memory is beyond what it held before the pass.
+half are learned. Each measurement is a separate process; memory is in addition to what it held before the pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VOCABULARY, ROWS, LENGTH = 151_936, 8, 512
 
 
 def measured(at_once: int) -> tuple[float, float]:
-    """(GB beyond what there was, CPU seconds) of one pass with its gradient."""
+    """(GB in addition to the memory before, CPU seconds) of one pass with its gradient."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     from turncredit.training.sequences import token_distributions
@@ -48,8 +48,8 @@ def main() -> None:
         return
     print("# Logits of a large vocabulary\n")
     print(f"`python -m benchmarks.update.memory`, {platform.machine()}, torch {torch.__version__}, one thread.\n")
-    print("| logits at a time | peak beyond the model, GB | CPU s |\n|---|---:|---:|")
-    for name, at_once in (("all (no parts)", 2**40), ("2^28", 2**28), ("2^26 (the default)", 2**26), ("2^24", 2**24)):
+    print("| logits at a time | peak in addition to the model, GB | CPU s |\n|---|---:|---:|")
+    for name, at_once in (("all", 2**40), ("2^28", 2**28), ("2^26 (the default)", 2**26), ("2^24", 2**24)):
         command = [sys.executable, "-m", "benchmarks.update.memory", str(at_once)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         memory, seconds = map(float, run.stdout.split())

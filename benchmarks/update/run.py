@@ -3,10 +3,10 @@
     python -m benchmarks.update.run
 
 Both compute the gradient of the clipped loss, its mean over the response tokens of all rollouts (TRL: `dapo`), in
-passes. TRL gets each turn as its users give it one: the context so far is the prompt, the response the completion. Its
-rows are sorted by length, which it does not do by itself, and of several sizes of pass the fastest counts.
-Ours is the update's own minibatch step without the optimiser; "whole last layer" computes what nobody reads as well.
-Medians of repetitions that take turns; OMP_NUM_THREADS is 1 if it is not set. Needs requirements-reference.lock.
+passes. TRL gets each turn as its users would pass it: the context so far is the prompt, the response the completion.
+Its rows are sorted by length, which it does not do itself, and the fastest of several sizes of pass counts. Ours is the
+update's own minibatch step without the optimiser; "whole last layer" also computes states that are not needed. Medians
+of interleaved repetitions; OMP_NUM_THREADS is 1 if it is not set. Needs requirements-reference.lock.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAD = 0
 
 
 class Looks:
-    """An optimiser that leaves everything as it is."""
+    """An optimiser that changes nothing."""
 
     def step(self, max_grad_norm: float) -> float:
         """Nothing."""
@@ -68,7 +68,7 @@ def read_whole(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) 
 
 
 def rows_of(sequences: Sequence[TokenSequence]) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
-    """One row a turn: (prompt, completion, its log-probabilities when sampled, the turn), the shortest first."""
+    """One row per turn: (prompt, completion, its log-probabilities when sampled, the turn), the shortest first."""
     rows = []
     for sequence in sequences:
         for turn in np.unique(sequence.turn[sequence.turn >= 0]):
@@ -88,7 +88,7 @@ def padded(arrays: Sequence[np.ndarray], left: bool, dtype: torch.dtype) -> torc
 
 
 def trl_batches(sequences: Sequence[TokenSequence], advantages: torch.Tensor, tokens_per_pass: int) -> list[dict]:
-    """What TRL's trainer is given for each pass."""
+    """The input of TRL's trainer for each pass."""
     rows, made, start = rows_of(sequences), [], 0
     total = sum(len(row[1]) for row in rows)
     for end in range(1, len(rows) + 1):
@@ -158,7 +158,7 @@ def trls(trainer, model: torch.nn.Module, passes: Sequence[dict]) -> float:
 def timed(
     calls: dict[str, Callable[[], float]], model: torch.nn.Module
 ) -> dict[str, tuple[float, float, torch.Tensor]]:
-    """Of each call: median processor seconds, loss, gradients. The first round of calls is not counted."""
+    """For each call: median CPU seconds, loss, gradients. The first round of calls is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     found = {}
     for repetition in range(REPETITIONS + 1):
