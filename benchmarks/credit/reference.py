@@ -277,7 +277,11 @@ def mgr_reward(rows: Rows, *, beta=0.1, repetition=0.5, free=2, damping=1.0, gat
 
 
 def mgr(rows: Rows, **options) -> list[float]:
-    return whiten(gae(rows, mgr_reward(rows, **options), gamma=1.0, lam=0.95))
+    return whiten([reward - row["value"] for reward, row in zip(mgr_reward(rows, **options), rows, strict=True)])
+
+
+def mgr_across_turns(rows: Rows) -> list[float]:
+    return whiten(gae(rows, mgr_reward(rows), gamma=1.0, lam=0.95))
 
 
 def invalid_bonus(rows: Rows, penalty=0.1) -> list[float]:
@@ -492,6 +496,7 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "mgr_no_gate": partial(mgr, gate="keep"),
     "mgr_no_repetition": partial(mgr, repetition=0.0),
     "mgr_no_critic": mgr_reward,
+    "mgr_across_turns": mgr_across_turns,
     "turn_value": turn_value,
     "progress_advantage": progress_advantage,
     "istar": istar,

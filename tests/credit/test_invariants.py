@@ -4,7 +4,8 @@
 2. A group's credits depend on that group alone, but for methods that whiten or take a statistic of the batch.
 3. Where a method contains flat GRPO, it is flat GRPO exactly at that setting.
 4. Adding a constant to all returns of a group changes nothing in group-relative methods.
-5. SCPO credits a reference place at most once; MGR never gives an invalid action a positive reward.
+5. SCPO credits a reference place at most once; MGR never gives an invalid action a positive reward, nor, while its
+   critic knows nothing, a positive advantage before whitening, whatever follows.
 Don't weaken one of these to make a change pass.
 """
 
@@ -31,7 +32,7 @@ BATCH = {name for name, method in METHODS.items() if method.normaliser} | {
     "scpo_shortest",
 }
 #: methods whose draws come from the ids, and those in which ties are broken by them
-DRAWN = {"random_credit", "mgr", "mgr_no_critic", "mgr_no_repetition"}
+DRAWN = {"random_credit", "mgr", "mgr_across_turns", "mgr_no_critic", "mgr_no_repetition"}
 BY_ID = {"scpo", "scpo_grpo", "scpo_repeat", "scpo_shortest", "gigpo_similar"}
 
 ROWS = st.builds(
@@ -193,6 +194,15 @@ def test_mgr_never_gives_an_invalid_action_a_positive_reward(made: list[dict], g
 
 @few
 @given(made=ROWS)
+@pytest.mark.parametrize("name", ["mgr", "mgr_no_gate", "mgr_no_repetition", "mgr_no_critic"])
+@few
+@given(made=ROWS)
+def test_what_follows_an_invalid_action_never_earns_it_a_positive_advantage(name: str, made: list[dict]) -> None:
+    params = {"normaliser": None} if METHODS[name].normaliser else {}
+    got = credits_of([{**row, "value": 0.0} for row in made], name, **params)
+    assert (got[[not row["valid"] for row in made]] <= 0).all()
+
+
 def test_a_group_whose_returns_are_all_equal_has_no_rollout_advantage_at_all(made: list[dict]) -> None:
     dead = [{**row, "reward": 0.1 if row["turn"] == 0 else 0.0} for row in made]
     for name in ("flat_grpo", "rloo", "reinforce_pp"):

@@ -104,10 +104,50 @@ def test_validity_is_read_from_the_observation_where_the_table_has_no_valid_colu
     assert numbers(compute(made, mgr()), "validity").tolist() == list(answers.values())
 
 
-def test_with_a_critic_the_reward_goes_through_gae() -> None:
-    values = [0.5, 0.2, 0.1] * 4
-    made = compute(FOUR, mgr("mgr", gate="keep", lam=1.0, normaliser=None), {"values": side(FOUR, value=values)})
+# A critic's values of the turns of FOUR; and a critic that has not learned anything yet.
+VALUES = [0.5, 0.2, 0.1] * 4
+UNTRAINED = [0.0] * 12
+
+
+def with_critic(name: str, values: list[float], **params: object):
+    return compute(FOUR, mgr(name, gate="keep", normaliser=None, **params), {"values": side(FOUR, value=values)})
+
+
+def test_with_a_critic_each_turn_is_a_sample_of_its_own() -> None:
+    made = with_critic("mgr", VALUES)
+    reward = np.array(LOCAL) * 2 / 3
+    assert numbers(made) == pytest.approx(reward - np.array(VALUES))
+    assert numbers(made, "value_target") == pytest.approx(reward)
+
+
+def test_good_turns_of_a_success_do_not_make_up_for_the_invalid_turn_before_them() -> None:
+    """The slip at turn 1 of the first rollout is followed by a recovery and by success."""
+    within, across = (numbers(with_critic(name, UNTRAINED)) for name in ("mgr", "mgr_across_turns"))
+    assert within[1] == pytest.approx(-1.1 * 2 / 3)
+    assert across[1] == pytest.approx((-1.1 + 0.95 * 1.1) * 2 / 3)
+    twice = table({"g": [[0, 0, 0, 1], [0]]}, valid=[False, True, True, True, True], action=list("abcde"))
+    values = {"values": side(twice, value=[0.0] * 5)}
+    within, across = (
+        numbers(compute(twice, mgr(name, normaliser=None), values))[0] for name in ("mgr", "mgr_across_turns")
+    )
+    assert within < 0 < across
+
+
+def test_across_turns_gae_crosses_them() -> None:
+    made = with_critic("mgr_across_turns", VALUES, lam=1.0)
+    values = np.array(VALUES).reshape(4, 3)
     reward = np.array(LOCAL).reshape(4, 3) * 2 / 3
-    want = np.cumsum(reward[:, ::-1], axis=1)[:, ::-1] - np.array(values).reshape(4, 3)
+    want = np.cumsum(reward[:, ::-1], axis=1)[:, ::-1] - values
     assert numbers(made) == pytest.approx(want.ravel())
-    assert numbers(made, "value_target") == pytest.approx((want + np.array(values).reshape(4, 3)).ravel())
+    assert numbers(made, "value_target") == pytest.approx((want + values).ravel())
+
+
+def test_with_gamma_and_lambda_zero_across_turns_is_within_them() -> None:
+    one, two = with_critic("mgr", VALUES), with_critic("mgr_across_turns", VALUES, gamma=0.0, lam=0.0)
+    for column in ("advantage", "value_target"):
+        assert numbers(one, column) == pytest.approx(numbers(two, column))
+
+
+def test_with_a_critic_that_knows_nothing_the_advantage_is_the_reward() -> None:
+    without = numbers(compute(FOUR, mgr(gate="keep")))
+    assert numbers(with_critic("mgr", UNTRAINED)).tobytes() == without.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -132,17 +133,59 @@ def mgr(
     floor: Share = 0.1,
     success_above: float | None = None,
     seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """A_t = R_final,t - V(h_t), with a critic trained on R_final,t; the named method whitens it over the batch.
+
+    Every turn is a sample of its own, (the history as prompt, the response) -> R_final,t, and GAE runs over the tokens
+    of that response, whose last one carries the reward (section 3.1; algorithm 1, lines 10-12 and 30-32). It never
+    reaches the next turn, so nothing that follows an invalid turn can make up for it.
+
+    Departures: one value for each turn, read before its action, where the paper's critic has one for each token; the
+    advantage is then the same for all tokens of a response. Whitening is not in the paper's text; it is what verl does
+    after GAE.
+
+    Returns what `mgr_reward` does, `value`, and `value_target` (R_final).
+    """
+    value_N = trained_values_N(turns, "mgr")
+    made = mgr_reward(
+        turns,
+        beta=beta,
+        repetition=repetition,
+        free=free,
+        damping=damping,
+        gate=gate,
+        decay=decay,
+        floor=floor,
+        success_above=success_above,
+        seed=seed,
+    )
+    reward_N = made["reward_mgr"]
+    return {**made, "value": value_N, "value_target": reward_N.copy(), "advantage": reward_N - value_N}
+
+
+def mgr_across_turns(
+    turns: Turns,
+    *,
+    beta: NonNegative = 0.1,
+    repetition: NonNegative = 0.5,
+    free: Annotated[int, Field(ge=0)] = 2,
+    damping: NonNegative = 1.0,
+    gate: Literal["sampled", "keep"] = "sampled",
+    decay: NonNegative = 1.5,
+    floor: Share = 0.1,
+    success_above: float | None = None,
+    seed: int = 0,
     gamma: Share = 1.0,
     lam: Share = 0.95,
 ) -> dict[str, np.ndarray]:
-    """GAE(gamma, lam) on R_final (see `mgr_reward`) and a critic's values; the named method whitens it over the batch.
+    """Our ablation of `mgr`: GAE(gamma, lam) on R_final over the turns of a rollout, as if they were one sample.
 
-    Source: MGR, eq. 2 and algorithm 1, line 32. The paper does not give gamma and lam; 1 and .95 are decided here.
-    The critic must be trained on `value_target`, not on the environment's reward.
+    Valid turns that follow an invalid one then make up for it: in a success two are enough for a positive advantage,
+    which is what MGR sets out to prevent. gamma and lam are ours.
 
     Returns what `mgr_reward` does, `value`, and `value_target` (A + V).
     """
-    value_N = trained_values_N(turns, "mgr")
+    value_N = trained_values_N(turns, "mgr_across_turns")
     made = mgr_reward(
         turns,
         beta=beta,
@@ -160,11 +203,12 @@ def mgr(
 
 
 MGR = Part("mgr", mgr, "estimator", reads=("action", "next_observation"), model="critic")
+MGR_ACROSS_TURNS = replace(MGR, name="mgr_across_turns", function=mgr_across_turns)
 MGR_REWARD = Part("mgr_reward", mgr_reward, "estimator", reads=("action", "next_observation"))
 
-PARTS = (MGR, MGR_REWARD)
+PARTS = (MGR, MGR_ACROSS_TURNS, MGR_REWARD)
 METHODS = (
-    Method("mgr", "validity's sign times the outcome's size, with critic and GAE", MGR, normaliser=WHITEN),
+    Method("mgr", "validity's sign times the outcome's size, less a critic's value", MGR, normaliser=WHITEN),
     Method(
         "mgr_no_gate",
         "MGR's ablation: valid turns of failed rollouts always keep their sign",
@@ -180,4 +224,11 @@ METHODS = (
         role="variant",
     ),
     Method("mgr_no_critic", "MGR's ablation: its reward is the advantage", MGR_REWARD, role="variant"),
+    Method(
+        "mgr_across_turns",
+        "our ablation of MGR: GAE over the turns of a rollout, not within each",
+        MGR_ACROSS_TURNS,
+        normaliser=WHITEN,
+        role="variant",
+    ),
 )
