@@ -482,6 +482,8 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "has_judge": has_judge,
     "has_turnrd": has_turnrd,
     "has_turnrd_film": has_turnrd,
+    "has_turnrd_outcome_only": has_turnrd,
+    "has_turnrd_film_outcome_only": has_turnrd,
     "scpo": scpo,
     "scpo_grpo": scpo_grpo,
     "scpo_chronological": scpo_chronological,

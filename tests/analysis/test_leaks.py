@@ -196,7 +196,8 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
     learned, unseen = (noise_rollouts(lengths=np.where(won, 6, 10), returns=won, seed=seed) for seed in (0, 1))
     says = {}
     for equal_length in (False, True):
-        chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, equal_length=equal_length)
+        outcome = {"lambda_value": 0, "lambda_progress": 0}
+        chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, equal_length=equal_length, **outcome)
         model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
         train.train(model, [learned], seed=0, round=2)
         says[equal_length] = measures.verdict(found_by(model, unseen, won))

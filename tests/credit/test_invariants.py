@@ -104,6 +104,8 @@ CONTAINED = [
     ("has_judge", {"alpha": 1}),
     ("has_turnrd", {"alpha": 1}),
     ("has_turnrd_film", {"alpha": 1}),
+    ("has_turnrd_outcome_only", {"alpha": 1}),
+    ("has_turnrd_film_outcome_only", {"alpha": 1}),
     ("random_credit", {"alpha": 1}),
     ("oracle_progress", {"alpha": 1}),
     ("triage", {"lam": 0, "normaliser": None}),
@@ -192,8 +194,6 @@ def test_mgr_never_gives_an_invalid_action_a_positive_reward(made: list[dict], g
     assert (numbers(got, "reward_mgr")[invalid] <= 0).all()
 
 
-@few
-@given(made=ROWS)
 @pytest.mark.parametrize("name", ["mgr", "mgr_no_gate", "mgr_no_repetition", "mgr_no_critic"])
 @few
 @given(made=ROWS)
@@ -203,6 +203,8 @@ def test_what_follows_an_invalid_action_never_earns_it_a_positive_advantage(name
     assert (got[[not row["valid"] for row in made]] <= 0).all()
 
 
+@few
+@given(made=ROWS)
 def test_a_group_whose_returns_are_all_equal_has_no_rollout_advantage_at_all(made: list[dict]) -> None:
     dead = [{**row, "reward": 0.1 if row["turn"] == 0 else 0.0} for row in made]
     for name in ("flat_grpo", "rloo", "reinforce_pp"):

@@ -149,9 +149,54 @@ def test_the_kinds_say_what_they_learn_from_and_what_they_require() -> None:
     assert set(kinds()) == {"turnrd", "turnrd_film", "turn_value", "critic", "value_head"}
     assert {name for name, kind in kinds().items() if kind.last_round_only} == {"critic", "value_head"}
     assert {name for name, kind in kinds().items() if kind.learns_from_credits} == {"critic"}
-    for model, wanted in (({}, ()), ({"lambda_progress": 0.01}, ("progress",)), ({"lambda_value": 1}, ("progress",))):
+    neither = {"lambda_value": 0, "lambda_progress": 0}
+    for model, wanted in (({}, ("progress",)), (neither, ()), ({"lambda_value": 0}, ("progress",))):
         experiment = from_mapping({"define": {"mine": {"base": "has_turnrd", "model": model}}})
         assert required_capabilities(experiment, "mine") == wanted
+
+
+AS_PUBLISHED = {"lambda_value": 1.0, "lambda_progress": 0.01, "lambda_rank": 0.1, "read": "current", "point": "action"}
+FORMER = {"lambda_value": 0.0, "lambda_progress": 0.0, "lambda_rank": 0.1, "read": "sft", "point": "observation"}
+
+
+@pytest.mark.parametrize(
+    ("method", "film", "wanted"),
+    [
+        ("has_turnrd", False, AS_PUBLISHED),
+        ("has_turnrd_film", True, AS_PUBLISHED),
+        ("has_turnrd_outcome_only", False, FORMER),
+        ("has_turnrd_film_outcome_only", True, FORMER),
+    ],
+)
+def test_turnrd_is_the_papers_table_6_and_its_ablation_is_without_progress(
+    method: str, film: bool, wanted: dict[str, object]
+) -> None:
+    _, settings = model_settings(from_mapping({"methods": [method]}), method)
+    assert {name: settings.model_dump()[name] for name in wanted} == wanted
+    assert settings.model_dump()["film"] is film
+    assert required_capabilities(from_mapping({}), method) == (("progress",) if wanted["lambda_value"] else ())
+
+
+def test_a_methods_own_model_settings_are_over_the_kinds_and_under_the_configurations() -> None:
+    def settings(model: dict[str, object], **params: object) -> dict[str, object]:
+        entry = {"base": "has_turnrd_outcome_only", "params": params, "model": model}
+        return model_settings(from_mapping({"define": {"mine": entry}}), "mine")[1].model_dump()
+
+    kind = load_kind("turnrd").settings.model_dump()
+    own = METHODS["has_turnrd_outcome_only"].model_settings
+    assert settings({}) == {**kind, **own}
+    assert settings({"lambda_value": 0.5, "hidden": 64}) == {**kind, **own, "lambda_value": 0.5, "hidden": 64}
+    assert settings({}, turn_term="has_turnrd") == kind
+    with pytest.raises(UserError, match=r"unknown key 'lambda_valu' of the model turnrd .*did you mean 'lambda_value'"):
+        settings({"lambda_valu": 1})
+
+
+def test_a_composed_method_brings_the_model_settings_of_its_parts() -> None:
+    entry = {"base": "gigpo", "params": {"turn_term": "has_turnrd_film_outcome_only"}}
+    kind, settings = model_settings(from_mapping({"define": {"mine": entry}}), "mine")
+    assert kind == "turnrd_film"
+    assert settings.model_dump()["lambda_value"] == 0.0
+    assert METHODS["gigpo"].model_settings == {}
 
 
 def test_settings_are_checked_without_torch() -> None:

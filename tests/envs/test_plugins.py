@@ -171,10 +171,11 @@ class Expert:
         ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
         ({"demos": {"noise": 0, "slips": 0.1}}, {"expert": Expert}, "demos.slips: needs .* nor a slip_command"),
         ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.settings.show_admissible to false"),
+        ({"methods": ["has_turnrd"]}, {"expert": Expert}, "'has_turnrd' needs .* progress, which 'doors'"),
         (
             {
                 "methods": ["film"],
-                "define": {"film": {"base": "has_turnrd", "model": {"lambda_value": 0.5}}},
+                "define": {"film": {"base": "has_turnrd_outcome_only", "model": {"lambda_value": 0.5}}},
             },
             {"expert": Expert},
             "'film' needs the environment's progress",
@@ -189,6 +190,9 @@ def test_the_least_environment_is_refused_what_it_cannot_do(changes, fields, err
 # ---------------------------------------------------------------- measured on demand
 
 
+NO_PROGRESS = {"lambda_value": 0, "lambda_progress": 0}
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
@@ -197,8 +201,16 @@ def test_the_least_environment_is_refused_what_it_cannot_do(changes, fields, err
         ({"methods": ["oracle_progress"]}, {"distance"}),
         ({"methods": ["flat_grpo"], "audit": {"rounds": [1]}}, {"progress", "distance"}),
         ({"methods": ["n"], "define": {"n": {"credit": "examples/novelty.py"}}}, {"progress", "distance"}),
-        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": {"lambda_progress": 0.1}}}}, {"progress"}),
-        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd"}}}, set()),
+        ({"methods": ["has_turnrd"]}, {"progress"}),
+        ({"methods": ["has_turnrd_outcome_only"]}, set()),
+        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": NO_PROGRESS}}}, set()),
+        (
+            {
+                "methods": ["t"],
+                "define": {"t": {"base": "has_turnrd_outcome_only", "model": {"lambda_progress": 0.1}}},
+            },
+            {"progress"},
+        ),
     ],
 )
 def test_only_what_is_read_is_measured(changes, wanted):

@@ -37,8 +37,8 @@ def results(world, tmp_path_factory) -> Path:
     """The world's results, with the hidden states and the models of rounds 1 and 2 of two methods."""
     folder = Path(shutil.copytree(world.plan.results, tmp_path_factory.mktemp("learned") / "results"))
     plan = plan_of(folder)
-    run(plan.job("hiddens", plan.hiddens_at(world.turns, "mine")))
     for method in ("mine", "critic"):
+        run(plan.job("hiddens", plan.hiddens_at(world.turns, method)))
         first = keys(plan, method, 1)
         for stage in ("credit_model", "values", "credit"):
             run(plan.job(stage, first))

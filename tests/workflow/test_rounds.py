@@ -32,6 +32,7 @@ def shared(world, tmp_path_factory) -> Path:
     for stage, at in (
         ("label", plan.labels_at(turns, "triage")),
         ("hiddens", plan.hiddens_at(turns, "has_turnrd")),
+        ("hiddens", plan.hiddens_at(turns, "ppo")),
         ("logprobs", plan.logprobs_at(turns, "progress_advantage")),
         ("logprobs", plan.logprobs_at(turns, "hcapo")),
     ):

@@ -94,6 +94,9 @@ def _describe(method: Method) -> None:
     for part in method.parts:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
         print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
+    if method.model:
+        values = ", ".join(f"{key}={_shown(value)}" for key, value in method.model_settings.items())
+        print(f"    model {method.model}({values})")
 
 
 def _reads(method: Method) -> str:

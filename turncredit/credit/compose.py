@@ -41,6 +41,7 @@ class Part:
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
                `turncredit.credit_models`, or the dotted name of a module anywhere
+    model_settings   settings of that model which are not its kind's defaults; a configuration's `model` goes first
     reader     who reads the responses once more for the side table `logprobs`, for a part that reads it
     adds       what a shaper changes
     """
@@ -52,6 +53,7 @@ class Part:
     requires: tuple[str, ...] = ()
     asks: Ask | None = None
     model: str | None = None
+    model_settings: Mapping[str, Any] = field(default_factory=dict)
     reader: Reader | None = None
     adds: tuple[Bonus, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -125,6 +127,11 @@ class Method:
     def model(self) -> str | None:
         """The learned credit model that writes the side table `values`; None where the method reads no values."""
         return next((part.model for part in self.parts if part.model), None)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """The settings of that model which are not its kind's defaults."""
+        return {name: value for part in self.parts for name, value in part.model_settings.items()}
 
     @property
     def reader(self) -> Reader | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
@@ -33,10 +35,12 @@ def turnrd(
     """HAS with the TurnRD decomposer: A_t = alpha A_rollout + (1 - alpha) A_turn_t from the projected values.
 
     V_t is column `value` of the side table `values`, made by the credit model (bidirectional transformer over the
-    policy's hidden states, with or without FiLM on the goal) that was trained on earlier rounds.
+    policy's hidden states, with or without FiLM on the goal) that was trained on earlier rounds. Its settings are those
+    of the paper's ALFWorld run, which supervise V with the environment's progress; `OUTCOME_ONLY` goes without.
 
-    Source: HAS, section 3.3, eq. 5, clip 2. The projection keeps the return exactly (the paper measures a drift of
-    2e-6) and says nothing about whether the credit is right. Departures: none in the credit; see the model's page.
+    Source: HAS, section 3.3, eq. 5, clip 2; tables 5 and 6. The projection keeps the return exactly (the paper measures
+    a drift of 2e-6) and says nothing about whether the credit is right. Departures: none in the credit; see the model's
+    page. What the paper also did, skipping groups without contrast, is a setting of the update for all methods alike.
 
     Returns `value`, `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
@@ -48,13 +52,34 @@ def turnrd(
     }
 
 
+#: our ablation of the model: no supervision by progress, and the frozen SFT policy's states before the action
+OUTCOME_ONLY = {"lambda_value": 0.0, "lambda_progress": 0.0, "read": "sft", "point": "observation"}
+
 HAS_TURNRD = Part("has_turnrd", turnrd, "turn_term", model="turnrd")
 HAS_TURNRD_FILM = Part("has_turnrd_film", turnrd, "turn_term", model="turnrd_film")
+HAS_TURNRD_OUTCOME_ONLY = replace(HAS_TURNRD, name="has_turnrd_outcome_only", model_settings=OUTCOME_ONLY)
+HAS_TURNRD_FILM_OUTCOME_ONLY = replace(
+    HAS_TURNRD_FILM, name="has_turnrd_film_outcome_only", model_settings=OUTCOME_ONLY
+)
 
-PARTS = (HAS_TURNRD, HAS_TURNRD_FILM)
+PARTS = (HAS_TURNRD, HAS_TURNRD_FILM, HAS_TURNRD_OUTCOME_ONLY, HAS_TURNRD_FILM_OUTCOME_ONLY)
 METHODS = (
     Method("has_turnrd", "flat GRPO blended with TurnRD's learned credit", FLAT_GRPO, turn_term=HAS_TURNRD),
     Method(
         "has_turnrd_film", "the same with TurnRD conditioned on the goal (FiLM)", FLAT_GRPO, turn_term=HAS_TURNRD_FILM
+    ),
+    Method(
+        "has_turnrd_outcome_only",
+        "our ablation: TurnRD without the environment's progress, on frozen states",
+        FLAT_GRPO,
+        turn_term=HAS_TURNRD_OUTCOME_ONLY,
+        role="variant",
+    ),
+    Method(
+        "has_turnrd_film_outcome_only",
+        "the same ablation of TurnRD with FiLM",
+        FLAT_GRPO,
+        turn_term=HAS_TURNRD_FILM_OUTCOME_ONLY,
+        role="variant",
     ),
 )

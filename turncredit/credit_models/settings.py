@@ -1,7 +1,8 @@
 """The settings of a learned credit model: `define.<method>.model` in the configuration, typed and closed.
 
-Which kind of model a method needs follows from the method (`Method.model`); its settings are the kind's defaults,
-overridden by the method's own entry. Free of torch: the workflow reads this before any job starts.
+Which kind of model a method needs follows from the method (`Method.model`). Its settings are the kind's defaults,
+overridden by the method's own (`Method.model_settings`), and these by its entry in the configuration. Free of torch:
+the workflow reads this before any job starts.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     default = load_kind(kind).settings
     wanted = entry.model if entry else {}
     try:
-        return kind, load_kind(kind).settings_from({**default.model_dump(), **wanted})
+        return kind, load_kind(kind).settings_from({**default.model_dump(), **resolved.model_settings, **wanted})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = f"config: define.{method}.model"

@@ -6,9 +6,13 @@
     loss = (R^ - R)^2 + lambda_rank * hinge + lambda_value * (V_t - change of progress)^2
            - lambda_progress * sum_t p_t log w_t     (p: the absolute changes of progress, as shares)
 
-Departures, each marked where it is made: the losses on progress are off unless asked for, since they read the
-simulator; the goal's vector is scaled to unit variance before the projection to gamma and beta; minibatches, the
-optimiser's weight decay (.01) and gradient clipping (1) are not in the paper.
+The defaults are the paper's ALFWorld run (its table 6): both losses on progress, and the hidden states of the policy
+that played the turn, read at the last token of its action. The losses on progress read the simulator; without them, on
+the frozen SFT policy's states, it is our ablation `has_turnrd_outcome_only`.
+
+Departures, each marked where it is made: what the losses on progress aim at, and the token at which the policy is read,
+are not in the paper; the goal's vector is scaled to unit variance before the projection to gamma and beta; minibatches,
+the optimiser's weight decay (.01) and gradient clipping (1) are not in the paper.
 
 Three options ask whether TurnRD reads the outcome off how a rollout ends instead of finding credit: an environment
 that stops at success makes length and last turn reveal R to a bidirectional model. `causal`, `equal_length` and
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -35,16 +39,19 @@ if TYPE_CHECKING:
 
 
 class TurnRDSettings(ModelSettings):
-    """TurnRD (HAS, section 3.3, tables 4-6). `batch`, and the losses on progress being off, are ours.
+    """TurnRD (HAS, section 3.3, tables 4 and 6). `batch` and `point` are ours.
 
+    read, point     the policy that played the turn, after its action (HAS: "the policy's per-turn last-hidden states")
     film            condition on the goal
     causal          a turn attends to the past only, and the return is predicted from every prefix
     equal_length    each minibatch is cut to its first m turns (m drawn), rollouts shorter than m left out
     mask_last_turn  the last turn's hidden state is replaced by a learned vector
-    lambda_value    weight of the loss of V against the turn's change of progress (the paper: .5 WebShop, 1 ALFWorld)
+    lambda_value    weight of the loss of V against the turn's change of progress (the paper: 1 ALFWorld, .5 WebShop)
     lambda_progress weight of the prior of the attention on turns where progress changes (the paper: .01)
     """
 
+    read: Literal["sft", "current"] = "current"
+    point: Literal["observation", "action"] = "action"
     hidden: int = Field(128, ge=4)
     layers: int = Field(2, ge=1)
     heads: int = Field(4, ge=1)
@@ -56,8 +63,8 @@ class TurnRDSettings(ModelSettings):
     mask_last_turn: bool = False
     lambda_rank: float = Field(0.1, ge=0)
     rank_margin: float = Field(0.1, ge=0)
-    lambda_value: float = Field(0.0, ge=0)
-    lambda_progress: float = Field(0.0, ge=0)
+    lambda_value: float = Field(1.0, ge=0)
+    lambda_progress: float = Field(0.01, ge=0)
     lr: float = Field(5e-4, gt=0)
     epochs: int = Field(5, ge=1)
     batch: int = Field(32, ge=1, description="rollouts per optimiser step")

@@ -52,7 +52,7 @@ class Env(Protocol):
 
 
 class HasProgress(Protocol):
-    """`progress`: how much of the goal is reached. Read by has_progressive and TurnRD's losses on progress."""
+    """`progress`: how much of the goal is reached. Read by has_progressive and, for TurnRD's losses, has_turnrd."""
 
     def progress(self) -> float:
         """The fraction of the goal's conditions that hold now; 1.0 if and only if the goal is reached."""
