@@ -82,6 +82,22 @@ def turn_value(rows: Rows) -> list[float]:
     return [value / size for value in raw]
 
 
+def agentprm(rows: Rows) -> list[float]:
+    return within(rows, [row["value"] for row in rows], lambda place: rows[place]["group_id"])
+
+
+def agentprm_td(rows: Rows, *, lam=0.95) -> list[float]:
+    raw = []
+    for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
+        # The values of the turns, between what stands before the first and the return that replaces the last.
+        known = [mean([rows[places[0]]["value"] for places in peers]), *(rows[place]["value"] for place in own)]
+        known[-1] = returns(rows, own)
+        ahead = range(row["turn"], len(own))
+        raw.append(sum(lam ** (turn - row["turn"]) * (known[turn + 1] - known[turn]) for turn in ahead))
+    size = math.sqrt(mean([value**2 for value in raw]))
+    return [value / size for value in raw]
+
+
 def within(rows: Rows, values: list[float], cell: Callable[[int], object], *, norm="mean_std", ddof=1, eps=1e-6):
     """Each value relative to those of the rows in its cell."""
     cells = defaultdict(list)
@@ -500,6 +516,8 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "mgr_no_critic": mgr_reward,
     "mgr_across_turns": mgr_across_turns,
     "turn_value": turn_value,
+    "agentprm": agentprm,
+    "agentprm_td": agentprm_td,
     "progress_advantage": progress_advantage,
     "istar": istar,
     "hcapo": hcapo,

@@ -40,6 +40,7 @@ def noise(rollouts: int, turns: int, width: int, seed: int) -> Rollouts:
         goal=torch.randn((rollouts, width), generator=maker).half(),
         old=value,
         target=value + reward,
+        pair=torch.arange(rollouts * turns).reshape(shape),
     )
 
 

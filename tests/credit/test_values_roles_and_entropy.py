@@ -49,10 +49,48 @@ def test_turn_value_scales_gae_to_unit_size_without_centring_it() -> None:
     assert np.sqrt(np.mean(got**2)) == pytest.approx(1)
 
 
-def test_turn_value_is_flat_grpo_while_no_value_model_exists() -> None:
-    got = compute(TWO, method("turn_value", normaliser=None), NOTHING)
+@pytest.mark.parametrize("name", ["turn_value", "agentprm", "agentprm_td"])
+def test_a_method_that_waits_for_its_model_is_flat_grpo_until_then(name: str) -> None:
+    got = compute(TWO, method(name, normaliser=None), NOTHING)
     assert numbers(got).tobytes() == FLAT.tobytes()
     assert got["value"].null_count == 5
+
+
+def test_agentprm_compares_q_with_that_of_all_turns_of_the_group_and_ignores_the_outcome() -> None:
+    q = np.array([0.5, 0.75, 0.5, 0.25, 0.0])
+    assert numbers(compute(TWO, METHODS["agentprm"], VALUES)) == pytest.approx((q - q.mean()) / (q.std(ddof=1) + 1e-6))
+    lost = {**TWO, "reward": [0.0] * 5}
+    np.testing.assert_array_equal(
+        numbers(compute(lost, METHODS["agentprm"], VALUES)), numbers(compute(TWO, METHODS["agentprm"], VALUES))
+    )
+
+
+def test_agentprm_by_position_compares_turns_of_the_same_number() -> None:
+    made = numbers(compute(TWO, method("agentprm", turn_norm="position"), VALUES))
+    one = 0.25 / (np.sqrt(0.125) + 1e-6)  # .75 and .25 at position 1; equal at 0, alone at 2
+    assert made == pytest.approx([0, one, 0, -one, 0])
+
+
+#: Q_0 is .5 in one rollout and .3 in the other, .4 before them; R is 1 and 0.
+STEPS = {"values": side(TWO, value=[0.5, 0.9, 0.3, 0.1, 0.7])}
+
+
+def test_agentprm_td_adds_up_the_steps_of_q_and_ends_at_the_return() -> None:
+    made = compute(TWO, method("agentprm_td", lam=0.5, normaliser=None), STEPS)
+    d = [0.5 - 0.4, 1 - 0.5, 0.3 - 0.4, 0.1 - 0.3, 0 - 0.1]
+    assert numbers(made, "step") == pytest.approx(d)
+    want = [d[0] + 0.5 * d[1], d[1], d[2] + 0.5 * (d[3] + 0.5 * d[4]), d[3] + 0.5 * d[4], d[4]]
+    assert numbers(made) == pytest.approx(want)
+
+
+def test_with_lambda_one_agentprm_td_is_the_return_less_what_was_expected_before_the_action() -> None:
+    made = compute(TWO, method("agentprm_td", lam=1.0, normaliser=None), STEPS)
+    assert numbers(made) == pytest.approx([1 - 0.4, 1 - 0.5, -0.4, -0.3, -0.1])
+
+
+def test_with_lambda_zero_agentprm_td_is_the_step_alone() -> None:
+    made = compute(TWO, method("agentprm_td", lam=0.0, normaliser=None), STEPS)
+    np.testing.assert_array_equal(numbers(made), numbers(made, "step"))
 
 
 def test_a_table_of_values_with_some_missing_is_damaged() -> None:

@@ -11,7 +11,12 @@ from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
 from turncredit import tables
 
-LEARNED = ("has_turnrd", "has_turnrd_film", "turn_value", "ppo", "mgr", "value_baseline")
+LEARNED = (
+    "has_turnrd", "has_turnrd_film", "has_turnrd_outcome_only", "turn_value", "agentprm", "agentprm_td", "ppo", "mgr",
+    "value_baseline",
+)  # fmt: skip
+#: those whose models say nothing before their first training
+WAITING = {"turn_value", "agentprm", "agentprm_td", "value_baseline"}
 OBSERVED, ACTED = ({"read": "sft", "point": point} for point in ("observation", "action"))
 
 
@@ -29,11 +34,11 @@ def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake
 
 @pytest.fixture(scope="module")
 def learned(pipeline, tmp_path_factory):
-    """Every learned method's first round and the model that is trained on it; second rounds of two methods."""
+    """Every learned method's first round and the model that is trained on it; second rounds of four methods."""
     folder = pipeline.link(tmp_path_factory.mktemp("learned"))
     first = [tiny.path("credits", method) for method in LEARNED]
     models = [tiny.path("model", method, round=2) for method in LEARNED]
-    second = [tiny.path("credits", method, round=2) for method in ("turn_value", "mine")]
+    second = [tiny.path("credits", method, round=2) for method in ("turn_value", "agentprm", "agentprm_td", "mine")]
     define = "define={mine: {base: turn_value, model: {read: current, point: action}}}"
     run = pipeline.run(folder, "--cores", "2", *TINY, "--config", define, "--", *first, *models, *second)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -55,7 +60,7 @@ def test_every_learned_method_runs_a_round_in_the_pipeline(learned, method):
     )
     assert all(table.column(key).equals(turns.column(key)) for table in (credits, values) for key in tables.KEYS)
     unknown = values.column("value").null_count
-    assert unknown == (turns.num_rows if method in {"turn_value", "value_baseline"} else 0)
+    assert unknown == (turns.num_rows if method in WAITING else 0)
     metrics = tiny.measured(learned, "credit_model", method, round=2)
     assert metrics["replay_turns"] == turns.num_rows
     assert math.isfinite(metrics["loss"])
@@ -80,6 +85,15 @@ def test_a_model_learns_from_the_round_before_and_shapes_its_own(learned):
     assert values.column("value").null_count == 0
     assert tiny.measured(learned, "values", "turn_value", round=2)["trained"] == 1.0
     assert credits.column("value").null_count == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["agentprm", "agentprm_td"])
+def test_a_learned_q_credits_the_second_round_from_states_after_the_action(learned, method):
+    assert inputs(learned, "credit_model", method, round=2) >= {tiny.path("turns"), tiny.path("hiddens", **ACTED)}
+    values, credits = (tables.read(learned / tiny.path(name, method, round=2), name) for name in ("values", "credits"))
+    assert values.column("value").null_count == credits.column("value").null_count == 0
+    assert tiny.measured(learned, "values", method, round=2)["trained"] == 1.0
 
 
 @pytest.mark.slow

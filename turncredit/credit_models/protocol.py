@@ -56,6 +56,8 @@ class ModelKind(ABC):
     last_round_only: ClassVar[bool] = False
     #: whether it reads the credits of the rounds that it learns from: `Rollouts.old` and `Rollouts.target`
     learns_from_credits: ClassVar[bool] = False
+    #: whether it learns from what turns of different rollouts have in common: `Rollouts.pair`
+    reads_pairs: ClassVar[bool] = False
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
@@ -80,8 +82,12 @@ class ModelKind(ABC):
         """Whether the values of a model that has been trained for `steps` optimiser steps may be used."""
         return True
 
-    def before_training(self, network: Any, replay: Rollouts) -> None:
-        """Look at all rollouts of the replay before the round's first step."""
+    def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
+        """All rollouts of the replay as the round trains on them, for example with targets, before its first step.
+
+        What depends on several rollouts is computed here; the network may be prepared too.
+        """
+        return replay
 
     def minibatches(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from turncredit.turns import SideTable, Turns
 PROGRESS = ("progress_before", "progress")
 #: the columns of the turns that are read
 COLUMNS = (*tables.KEYS, "reward", *PROGRESS)
+#: those that a kind which `reads_pairs` needs as well
+PAIR = ("goal", "observation", "action")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Rollouts:
     reward (R, T) float32      the environment's reward
     goal (R, D) float16        the goal's vector, if the hiddens have one
     gain (R, T) float32        change of the environment's progress over the turn, if it was measured
-    old, target (R, T) float32 a critic's value when the turn was credited, and what it should be (critics only)
+    old, target (R, T) float32 a critic's value when the turn was credited; what a value should be
+    pair (R, T) int64          the same number for the same goal, history and action (`pairs_N`)
     """
 
     hidden: torch.Tensor
@@ -41,6 +45,7 @@ class Rollouts:
     gain: torch.Tensor | None = None
     old: torch.Tensor | None = None
     target: torch.Tensor | None = None
+    pair: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.hidden)
@@ -70,7 +75,7 @@ class Rollouts:
             if tensor is None:
                 return None
             chosen = tensor[index] if name == "goal" else tensor[index, :longest]
-            return (chosen if name == "present" else chosen.float()).to(where)
+            return (chosen if name in {"present", "pair"} else chosen.float()).to(where)
 
         return Rollouts(**{field.name: part(field.name) for field in fields(self)})
 
@@ -92,14 +97,20 @@ class Rollouts:
 
 
 def load(
-    turns: pa.Table, hiddens: pa.Table, credits: pa.Table | None = None, where: str = "turns"
+    turns: pa.Table,
+    hiddens: pa.Table,
+    credits: pa.Table | None = None,
+    where: str = "turns",
+    *,
+    pairs: bool = False,
 ) -> tuple[Turns, Rollouts]:
     """The rollouts of one round: its turns (sorted by group, rollout, turn, as `Rollouts` are) and their tensors.
 
     `credits` is the round's credits table, for a critic: its columns `value` and `value_target` become `old` and
-    `target`. Raises UserError, naming `where`, where a table lacks a column or a turn.
+    `target`. With `pairs`, the columns `PAIR` of the turns are read too. Raises UserError, naming `where`, where a
+    table lacks a column or a turn.
     """
-    table = turns.select(COLUMNS)
+    table = turns.select([*COLUMNS, *(PAIR if pairs else ())])
     side = {"hiddens": hiddens}
     if credits is not None:
         side["credits"] = credits
@@ -126,7 +137,30 @@ def load(
         present=padded(np.ones(view.n), torch.bool),
         goal=_goals(view, states),
         **{name: padded(x_N, torch.float32) for name, x_N in flat.items()},
+        pair=padded(pairs_N(view), torch.int64) if pairs else None,
     )
+
+
+def pairs_N(view: Turns) -> np.ndarray:
+    """A number (N) int64 for each turn's state and action: equal numbers, equal pairs.
+
+    The state is the goal with all observations and actions up to the turn's observation, so a pair recurs where
+    rollouts of one task begin alike. Numbers agree between tables; that two pairs share one by chance (64 bits) is
+    ignored.
+    """
+    goal, observation, action = (view.column(name, "a credit model").tolist() for name in PAIR)
+    out_N = np.empty(view.n, dtype=np.int64)
+    state = b""
+    for row in range(view.n):
+        if view.turn_N[row] == 0:
+            state = _digest(b"", goal[row])
+        state = _digest(_digest(state, observation[row]), action[row])
+        out_N[row] = int.from_bytes(state, "big", signed=True)
+    return out_N
+
+
+def _digest(state: bytes, text: str) -> bytes:
+    return blake2b(state + text.encode(), digest_size=8).digest()
 
 
 def join(parts: Sequence[Rollouts]) -> Rollouts:

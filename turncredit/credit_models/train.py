@@ -131,7 +131,7 @@ def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: i
             f"the hiddens have {everything.hidden.shape[-1]} numbers per turn, but this model reads {model.width}; "
             "delete the models of this run and run again"
         )
-    kind.before_training(model.network, everything)
+    everything = kind.before_training(model.network, everything, settings)
     where = device()
     network = model.network.to(where).train()
     optimizer = _optimizer(model)

@@ -55,15 +55,10 @@ class TurnValue(ModelKind):
         """It has no values before its first training."""
         return steps > 0
 
-    def before_training(self, network: Any, replay: Rollouts) -> None:
+    def before_training(self, network: Any, replay: Rollouts, settings: TurnValueSettings) -> Rollouts:
         """Widen the range of V to the largest return in the replay. Raises UserError for returns below 0."""
-        returns = replay.returns
-        if float(returns.min()) < 0:
-            raise UserError(
-                f"turn_value predicts returns from 0 up, but a rollout's return is {float(returns.min())}; "
-                "use a method with a critic (ppo) for rewards that can be negative"
-            )
-        network.scale.fill_(max(float(network.scale), float(returns.max())))
+        widen(network, replay.returns, "turn_value")
+        return replay
 
     def minibatches(
         self, sizes: Sequence[int], settings: TurnValueSettings, steps: int, rng: np.random.Generator
@@ -88,6 +83,16 @@ class TurnValue(ModelKind):
             for member in network.members
         ]
         return {"outcome": torch.stack(parts).mean()}
+
+
+def widen(network: Any, targets: torch.Tensor, name: str) -> None:
+    """Let the values of a `networks.TurnValue` reach the largest of its targets. Raises UserError for any below 0."""
+    if float(targets.min()) < 0:
+        raise UserError(
+            f"{name} predicts returns from 0 up, but a rollout's return is {float(targets.min())}; "
+            "use a method with a critic (ppo) for rewards that can be negative"
+        )
+    network.scale.fill_(max(float(network.scale), float(targets.max())))
 
 
 KIND = TurnValue(TurnValueSettings())

@@ -56,12 +56,15 @@ def run(job: Job) -> dict[str, float]:
     if previous is not None:
         check_settings(previous, settings, job.paths("previous")[0])
     credits: Sequence[str | None] = job.paths("credits") or [None] * len(job.paths("turns"))
+    pairs = load_kind(config.kind).reads_pairs
+    columns = [*replay.COLUMNS, *(replay.PAIR if pairs else ())]
     rounds = [
         replay.load(
-            job.store.table(turns, columns=replay.COLUMNS),
+            job.store.table(turns, columns=columns),
             job.store.table(hiddens, "hiddens"),
             job.store.table(credit, "credits") if credit else None,
             where=turns,
+            pairs=pairs,
         )[1]
         for turns, hiddens, credit in zip(job.paths("turns"), job.paths("hiddens"), credits, strict=False)
     ]
