@@ -40,7 +40,7 @@ def turnrd(
 
     Source: HAS, section 3.3, eq. 5, clip 2; tables 5 and 6. The projection keeps the return exactly (the paper measures
     a drift of 2e-6) and says nothing about whether the credit is right. Departures: none in the credit; see the model's
-    page. What the paper also did, skipping groups without contrast, is a setting of the update for all methods alike.
+    page. That the paper skips groups whose outcomes are equal (appendix C) is a setting of the whole experiment.
 
     Returns `value`, `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
