@@ -40,6 +40,14 @@ def test_the_oracle_wins_in_the_optimal_number_of_commands(row):
     assert env.oracle() == []
 
 
+def test_only_the_winning_step_has_a_reward_and_its_size_is_a_setting():
+    env = opened(settings=SETTINGS.model_copy(update={"success_reward": 10.0}))
+    rewards = [env.step(command).reward for command in env.oracle()]
+    assert rewards == [0.0] * (len(rewards) - 1) + [10.0]
+    with pytest.raises(ValueError, match="greater than 0"):
+        Settings(success_reward=0)
+
+
 def test_the_first_observation_is_the_room_and_the_intro_has_banner_and_task_too():
     env = open_task(ROWS[0], SETTINGS)
     room = env.reset()

@@ -20,9 +20,9 @@ State = Any
 class Step(NamedTuple):
     """The result of one action.
 
-    `reward` is the environment's own (the household's: 1.0 on the winning step, else 0.0); `done` is true once the
-    rollout is over (goal reached, lost, or out of turns); `success` says whether the goal is reached; `valid` whether
-    the action was understood and allowed.
+    `reward` is the environment's own (the household's: `success_reward`, 1.0 by default, on the winning step, else
+    0.0); `done` is true once the rollout is over (goal reached, lost, or out of turns); `success` says whether the goal
+    is reached; `valid` whether the action was understood and allowed.
     """
 
     observation: str

@@ -14,15 +14,16 @@ _State = tuple[World, int, bool]
 class NativeEnv:
     """One rollout of a game (see `turncredit.envs.protocol.Env`)."""
 
-    __slots__ = ("_game", "_state", "family", "goal", "horizon", "intro", "put_command")
+    __slots__ = ("_game", "_state", "family", "goal", "horizon", "intro", "put_command", "success_reward")
 
-    def __init__(self, game: Game, horizon: int) -> None:
-        """Share `game` with other rollouts; rollouts end after `horizon` commands."""
+    def __init__(self, game: Game, horizon: int, success_reward: float = 1.0) -> None:
+        """Share `game` with other rollouts; rollouts end after `horizon` commands, and a won one has this reward."""
         self._game = game
         self._state: _State | None = None
         self.goal = game.task.removeprefix(TASK_PREFIX)
         self.family = game.goal.family
         self.horizon = horizon
+        self.success_reward = success_reward
         self.intro = game.intro
         self.put_command = game.profile.put_command
 
@@ -42,7 +43,7 @@ class NativeEnv:
             won = self._game.goal.won(after)
         turn += 1
         self._state = (after, turn, won)
-        return Step(text, float(won), won or turn >= self.horizon, won, text is not NOTHING)
+        return Step(text, self.success_reward if won else 0.0, won or turn >= self.horizon, won, text is not NOTHING)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -35,6 +35,9 @@ class Settings(BaseModel):
     """Fewest and most objects that have nothing to do with the goal."""
     horizon: Annotated[int, Field(ge=1, le=1000)] = 30
     """Commands until a rollout ends."""
+    success_reward: Annotated[float, Field(gt=0)] = 1.0
+    """The reward of the step that reaches the goal; every other step has 0. verl-agent's ALFWorld, and so the recipe of
+    GiGPO, SCPO and HIPIF, has 10; penalties, SCPO's alpha and a critic's value clip are in the same units."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

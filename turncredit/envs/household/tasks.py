@@ -88,8 +88,10 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> NativeEnv | Textwor
 
         return textworld.open_task(row, settings)
     if row["source"] == "generated":
-        return NativeEnv(_generated_game(row["game"]), settings.horizon)
-    return NativeEnv(_real_game(str(real.data_root(settings) / row["game"])), settings.horizon)
+        game = _generated_game(row["game"])
+    else:
+        game = _real_game(str(real.data_root(settings) / row["game"]))
+    return NativeEnv(game, settings.horizon, settings.success_reward)
 
 
 def read_generated(text: str) -> dict[str, str]:

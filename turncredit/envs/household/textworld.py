@@ -146,7 +146,7 @@ class Reference:
 class TextworldEnv:
     """One rollout on the reference engine (see `turncredit.envs.protocol.Env`)."""
 
-    def __init__(self, data: Mapping[str, Any], horizon: int) -> None:
+    def __init__(self, data: Mapping[str, Any], horizon: int, success_reward: float = 1.0) -> None:
         """`data` is the content of a `game.tw-pddl`. Raises UserError for an unknown edition."""
         profile, task = identify(data["pddl_domain"], data["grammar"])
         self._game = Game(profile, task, data["pddl_problem"])
@@ -157,6 +157,7 @@ class TextworldEnv:
         self.goal = task.removeprefix(TASK_PREFIX)
         self.family = self._game.goal.family
         self.horizon = horizon
+        self.success_reward = success_reward
         self.intro = ""
         self.put_command = profile.put_command
 
@@ -173,7 +174,8 @@ class TextworldEnv:
             raise RuntimeError("the rollout has ended; reset the environment")
         self._turn += 1
         self._shown = text, _, won = self._engine.step(action)
-        return Step(text, float(won), won or self._turn >= self.horizon, won, text != NOTHING)
+        reward = self.success_reward if won else 0.0
+        return Step(text, reward, won or self._turn >= self.horizon, won, text != NOTHING)
 
     def close(self) -> None:
         """The engine's own state goes with the object."""
@@ -244,7 +246,7 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> TextworldEnv:
     else:
         data = real.read_game(real.data_root(settings) / row["game"])
     speed_up()
-    return TextworldEnv(data, settings.horizon)
+    return TextworldEnv(data, settings.horizon, settings.success_reward)
 
 
 # -- the same engine, about twenty times faster --
