@@ -381,7 +381,14 @@ def test_progress_is_told_up_to_the_number_of_windows(llm: Llm, tmp_path: Path) 
 def test_questions_carry_what_a_cached_answer_depends_on(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     table = turns_table(1, 2)
     label_turns(table, llm(), cache=tmp_path)
-    for changed in ({"model": "other"}, {"max_tokens": 64}, {"thinking": True}, {"window": 0}, {"temperature": 0.5}):
+    for changed in (
+        {"model": "other"},
+        {"max_tokens": 64},
+        {"thinking": True},
+        {"window": 0},
+        {"temperature": 0.5},
+        {"evidence": False},
+    ):
         before = len(server.requests)
         label_turns(table, llm(**changed), cache=tmp_path)
         assert len(server.requests) == before + 2, changed

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turncredit.judges.rubric import ROLES, answer_schema, instructions, prompt_version, read_answer
+from turncredit.judges.rubric import ROLES, Verdict, answer_schema, instructions, prompt_version, read_answer
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,16 @@ def test_any_text_is_a_role_or_a_reason_and_never_both(text: str) -> None:
 def test_the_schema_asks_for_the_evidence_before_the_label() -> None:
     assert list(answer_schema("role")["properties"]) == ["evidence", "role"]
     assert answer_schema("progress")["properties"]["score"] == {"type": "number", "minimum": -1.0, "maximum": 1.0}
+
+
+def test_without_evidence_neither_wording_nor_schema_asks_for_it_and_the_label_can_be_read() -> None:
+    assert 'evidence":' in instructions("role")
+    assert 'evidence":' not in instructions("role", evidence=False)
+    assert instructions("role", evidence=False).endswith('{"role": "D" or "E" or "N" or "R"}\n')
+    assert prompt_version("role", evidence=False) != prompt_version("role")
+    assert list(answer_schema("role", evidence=False)["properties"]) == ["role"]
+    assert answer_schema("role", evidence=False)["required"] == ["role"]
+    assert read_answer('{"role": "E"}', "role") == Verdict(role="E")
 
 
 def test_every_question_has_a_wording_and_a_version_of_its_own() -> None:

@@ -85,6 +85,12 @@ def test_labels_are_named_after_judge_and_question() -> None:
     assert labels_name(JudgeConfig(), "role") == "rule-role"
     assert judge_name(JudgeConfig(kind="llm", model="Qwen/Qwen3-8B")) == "qwen3-8b-think"
     assert judge_name(JudgeConfig(kind="llm", model="/models/My Model/", thinking=None)) == "my-model"
+    assert labels_name(JudgeConfig(kind="llm", evidence=False), "role") == "qwen3-8b-think-no-evidence-role"
+
+
+def test_only_a_language_model_can_be_asked_for_no_evidence() -> None:
+    with pytest.raises(ValueError, match="evidence false is a wording for an LLM judge"):
+        JudgeConfig(evidence=False)
 
 
 def test_how_labels_are_got_does_not_decide_what_they_are() -> None:
@@ -92,6 +98,7 @@ def test_how_labels_are_got_does_not_decide_what_they_are() -> None:
     two = JudgeConfig(kind="llm", base_url="http://b/v1", serve=ServeConfig())
     assert decides(one) == decides(two)
     assert decides(one) != decides(JudgeConfig(kind="llm", thinking=False))
+    assert decides(one) != decides(JudgeConfig(kind="llm", evidence=False))
     assert decides(JudgeConfig(model="x")) == decides(JudgeConfig()) == {"kind": "rule", "window": 5}
 
 

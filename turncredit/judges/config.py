@@ -39,6 +39,9 @@ class JudgeConfig(BaseModel):
     thinking: bool | None = Field(
         True, description="the chat template's enable_thinking; null sends nothing, for models that have no such switch"
     )
+    evidence: bool = Field(
+        True, description="whether the answer must give evidence before its label; false is TRIAGE's 'no evidence'"
+    )
     temperature: float = Field(0.0, ge=0)
     max_tokens: int = Field(4096, ge=16, description="longest answer, its reasoning included")
     structured: Literal["auto", "always", "never"] = Field(
@@ -62,9 +65,11 @@ class JudgeConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _serving_needs_a_model(self) -> JudgeConfig:
+    def _only_for_a_model(self) -> JudgeConfig:
         if self.serve is not None and self.kind != "llm":
             raise ValueError("serve starts a server for an LLM judge; set kind to llm")
+        if not self.evidence and self.kind != "llm":
+            raise ValueError("evidence false is a wording for an LLM judge; set kind to llm")
         return self
 
 
@@ -73,7 +78,7 @@ def judge_name(config: JudgeConfig) -> str:
     if config.kind == "rule":
         return "rule"
     name = re.sub(r"[^a-z0-9.]+", "-", config.model.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-.")
-    return f"{name}-think" if config.thinking else name
+    return name + ("-think" if config.thinking else "") + ("" if config.evidence else "-no-evidence")
 
 
 def labels_name(config: JudgeConfig, ask: Ask) -> str:
@@ -85,5 +90,5 @@ def decides(config: JudgeConfig) -> dict[str, Any]:
     """The part of a judge's configuration that decides its labels; the rest is about how they are obtained."""
     keys = {"kind", "window"}
     if config.kind == "llm":
-        keys |= {"model", "thinking", "temperature", "max_tokens", "structured"}
+        keys |= {"model", "thinking", "evidence", "temperature", "max_tokens", "structured"}
     return config.model_dump(mode="json", include=keys)

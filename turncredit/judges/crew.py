@@ -213,7 +213,11 @@ class Crew:
         if self.config.thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
         if with_schema:
-            schema = {"name": f"turn_{self.ask}", "schema": answer_schema(self.ask), "strict": True}
+            schema = {
+                "name": f"turn_{self.ask}",
+                "schema": answer_schema(self.ask, self.config.evidence),
+                "strict": True,
+            }
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 

@@ -158,7 +158,7 @@ def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[
     )
     key_N, questions = [], {}
     for window in asked:
-        version = prompt_version(ask, rubric_of(window.env))
+        version = prompt_version(ask, rubric_of(window.env), config.evidence)
         question = Question(config.model, ask, version, render(window), decoding)
         key = question.key()
         key_N.append(key)

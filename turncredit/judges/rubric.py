@@ -1,7 +1,8 @@
 """The prompt of an LLM judge, and the parser of its answers.
 
 The roles, the window and the calibration rules are TRIAGE's (appendix H); the wording is ours. So are the two
-scalar questions: the paper gives no prompt for its scalar comparator, nor does HAS for its judge.
+scalar questions: the paper gives no prompt for its scalar comparator, nor does HAS for its judge; and the form of an
+answer without evidence, TRIAGE's variant of table 3, whose prompt is not in the paper.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ would be no worse without it, 1 that the goal could not be reached without it. J
 _FORMAT = """\
 
 Reason as far as you need to. Then end with one line that holds a JSON object and nothing else:
-{"evidence": "<the words of this excerpt that decide it, in one short sentence>", %s}
+{%s}
 """
+_EVIDENCE = '"evidence": "<the words of this excerpt that decide it, in one short sentence>", '
 
 _ANSWER_KEY = {
     "role": '"role": "D" or "E" or "N" or "R"',
@@ -80,19 +82,19 @@ class Verdict(NamedTuple):
 
 
 @cache
-def instructions(ask: Ask, rubric: Rubric = TRIAGE) -> str:
+def instructions(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> str:
     """The system message: roles or scale, the environment's examples and rules for close calls, form of the answer."""
     question = {"progress": _PROGRESS, "score": _SCORE}.get(ask) or _ROLE % {
         **{name: getattr(rubric, name) for name in ("decisive", "exploration", "no_progress", "regression")},
         "close_calls": "\n".join(rubric.close_calls),
     }
-    return _INTRODUCTION + "\n" + question + _FORMAT % _ANSWER_KEY[ask]
+    return _INTRODUCTION + "\n" + question + _FORMAT % ((_EVIDENCE if evidence else "") + _ANSWER_KEY[ask])
 
 
 @cache
-def prompt_version(ask: Ask, rubric: Rubric = TRIAGE) -> str:
+def prompt_version(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> str:
     """The name of the wording of `instructions`, such as `role-1f3a9c02`: a changed word makes it a new question."""
-    text = instructions(ask, rubric)
+    text = instructions(ask, rubric, evidence)
     version = f"{ask}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     INSTRUCTIONS[version] = text
     return version
@@ -109,7 +111,7 @@ def rubric_of(env: str) -> Rubric:
     return TRIAGE if environment is None else environment.rubric
 
 
-def answer_schema(ask: Ask) -> dict[str, Any]:
+def answer_schema(ask: Ask, evidence: bool = True) -> dict[str, Any]:
     """The JSON schema of an answer, for servers that can decode under one.
 
     Evidence comes first, so that it is the reason for the label and not a justification afterwards. Its length is
@@ -120,10 +122,11 @@ def answer_schema(ask: Ask) -> dict[str, Any]:
     else:
         low, high = _RANGE[ask]
         value = {"score": {"type": "number", "minimum": low, "maximum": high}}
+    first = {"evidence": {"type": "string", "maxLength": 300}} if evidence else {}
     return {
         "type": "object",
-        "properties": {"evidence": {"type": "string", "maxLength": 300}, **value},
-        "required": ["evidence", *value],
+        "properties": {**first, **value},
+        "required": [*first, *value],
         "additionalProperties": False,
     }
 
