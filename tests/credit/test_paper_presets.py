@@ -1,22 +1,208 @@
-"""The papers' presets: they load over the default configuration, and every method in them is what it says."""
+"""The papers' presets: they load over the default configuration, and the plan of each has the paper's own numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from turncredit.config import load
 from turncredit.credit.configured import configured_method
 from turncredit.stages import checks
+from turncredit.stages.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "config" / "paper").glob("*.yaml"))
+NAMES = [preset.stem for preset in PRESETS]
+
+#: (presets, methods of the preset, where it is stated, the planned setting, its value)
+STATED: list[tuple[str, str, str, str, Any]] = [
+    ("scpo_*", "*", "SCPO table 3, group size n", "rollout.group_size", 8),
+    ("scpo_*", "*", "SCPO table 3, train batch size 16 tasks / step", "rollout.tasks", 16),
+    ("scpo_*", "*", "SCPO table 3, validation batch size 128 episodes", "eval.games", 128),
+    ("scpo_*", "*", "SCPO table 3, learning rate", "update.lr", 1e-6),
+    ("scpo_*", "*", "SCPO table 3, optimizer", "update.optimizer", "adamw"),
+    ("scpo_*", "*", "SCPO table 3, KL coefficient", "update.kl_coefficient", 0.01),
+    ("scpo_*", "*", "SCPO table 3, invalid-action penalty", "params.penalty", 0.1),
+    ("scpo_*", "*", "SCPO table 3, max response length", "agent.max_response_tokens", 512),
+    ("scpo_*", "*", "SCPO table 3, history context K", "agent.settings.history", 2),
+    ("scpo_*", "*", "SCPO table 3, training iterations", "rounds", 150),
+    ("scpo_*", "*", "SCPO table 3, validation every 5 steps", "eval.every", 5),
+    ("scpo_*", "*", "SCPO table 3, rollout temperature", "rollout.temperature", 1.0),
+    ("scpo_*", "*", "SCPO table 3, validation temperature", "eval.modes.0.temperature", 0.4),
+    ("scpo_table*", "*", "SCPO table 3, random seeds", "seeds", (0, 1, 2)),
+    ("scpo_sensitivity", "*", "SCPO appendix C.3, single-seed runs", "seeds", (0,)),
+    ("scpo_*", "*", "SCPO section 4.1 and A.6, VALID_SEEN", "tasks.eval_split", "valid_seen"),
+    ("scpo_*", "*", "SCPO A.6, a fixed set", "eval.fresh", False),
+    ("scpo_*", "*", "SCPO A.1, T_max", "env.settings.horizon", 50),
+    ("scpo_*", "*", "verl-agent's ALFWorld: 10 for a won game, 0 else", "env.settings.success_reward", 10),
+    ("scpo_*", "*", "verl-agent's default clip_ratio", "update.clip_low", 0.2),
+    ("scpo_*", "*", "verl-agent's default clip_ratio", "update.clip_high", 0.2),
+    ("scpo_*", "gigpo", "SCPO table 3, discount gamma", "params.gamma", 0.95),
+    ("scpo_*", "scpo*", "SCPO table 3, discount gamma", "params.gamma", 0.95),
+    ("scpo_*", "scpo*", "SCPO table 4, match threshold theta", "params.theta", 0.6),
+    ("scpo_*", "scpo*", "SCPO table 4, soft base lambda", "params.soft_base", 0.4),
+    ("scpo_*", "scpo*", "SCPO table 4, alpha on ALFWorld", "params.alpha", 0.5),
+    ("scpo_*", "scpo", "SCPO table 4, reference: longest success", "params.reference", "longest"),
+    ("scpo_*", "scpo", "SCPO table 4, default order: reordered", "params.order", "balanced"),
+    ("scpo_*", "scpo", "SCPO table 4, monotonic credit", "params.repeat", False),
+    ("scpo_*", "scpo*", "SCPO table 4, cross-encoder", "params.scorer", "cross-encoder:BAAI/bge-reranker-v2-m3"),
+    ("scpo_table2", "scpo_chronological", "SCPO table 2, chronological order", "params.order", "chronological"),
+    ("scpo_table2", "scpo_repeat", "SCPO table 2, - monotonicity", "params.repeat", True),
+    ("scpo_table2", "scpo_shortest", "SCPO table 2, shortest reference", "params.reference", "shortest"),
+    ("scpo_table1_*", "ppo", "verl's cliprange_value, at rewards of 10 and 0", "model.value_clip", 0.5),
+    ("scpo_table1_1p5b", "*", "SCPO table 1", "policy.source", "Qwen/Qwen2.5-1.5B-Instruct"),
+    ("scpo_table1_7b", "*", "SCPO table 1", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
+    ("scpo_table2", "*", "SCPO table 2", "policy.source", "Qwen/Qwen2.5-1.5B-Instruct"),
+    ("has_*", "*", "HAS tables 4 and 6, base model", "policy.source", "Qwen/Qwen2.5-1.5B-Instruct"),
+    ("has_table2", "*", "HAS table 6, LoRA rank", "policy.lora.rank", 32),
+    ("has_table3", "*", "HAS table 3, a LoRA-rank-16 setup", "policy.lora.rank", 16),
+    ("has_table2", "*", "HAS table 6, rounds", "rounds", 10),
+    ("has_ablations", "*", "HAS appendix C, rounds 0-11 of the larger TurnRD", "rounds", 12),
+    ("has_table*", "*", "HAS algorithm 1, line 4, with M = 80 of table 6", "rollout.tasks", 80),
+    ("has_table*", "*", "HAS table 6, rollouts per task K", "rollout.group_size", 8),
+    ("has_*", "*", "HAS table 6, learning rate", "update.lr", 5e-6),
+    ("has_*", "*", "HAS table 6, PPO clip", "update.clip_low", 0.2),
+    ("has_*", "*", "HAS table 6, PPO clip", "update.clip_high", 0.2),
+    ("has_*", "*", "HAS table 6, target KL (adaptive)", "update.kl_target", 0.04),
+    ("has_*", "*", "HAS appendix B, KL-penalty coefficient", "update.kl_coefficient", 0.04),
+    ("has_*", "*", "HAS table 6, batch size 4 x grad-accum 2", "update.minibatch", 8),
+    ("has_*", "*", "HAS table 6, rollout temperature", "rollout.temperature", 1.0),
+    ("has_*", "*", "HAS table 6, 1,000-game subset", "tasks.train", 1000),
+    ("has_*", "*", "HAS table 6, max_steps", "env.settings.horizon", 40),
+    ("has_*", "*", "HAS table 6, eval episodes", "eval.games", 100),
+    ("has_*", "*", "HAS table 6, greedy", "eval.modes.0.temperature", 0.0),
+    ("has_*", "*", "HAS table 4, held-out / round", "eval.every", 1),
+    ("has_table2", "*", "HAS appendix C, skipping groups of identical rewards", "update.skip_dead_groups", True),
+    ("has_table2", "has_*", "HAS table 6, mixing coefficient alpha", "params.alpha", 0.5),
+    ("has_table3", "has_turnrd_075", "HAS table 3", "params.alpha", 0.75),
+    ("has_table3", "has_turnrd_050", "HAS table 3", "params.alpha", 0.5),
+    ("has_table3", "has_turnrd_025", "HAS table 3", "params.alpha", 0.25),
+    ("has_table*", "has_turnrd*", "HAS table 6, encoder H", "model.hidden", 128),
+    ("has_table*", "has_turnrd*", "HAS table 6, encoder layers", "model.layers", 2),
+    ("has_table*", "has_turnrd*", "HAS table 6, encoder heads", "model.heads", 4),
+    ("has_table*", "has_turnrd*", "HAS table 6, dropout", "model.dropout", 0.1),
+    ("has_table*", "has_turnrd*", "HAS table 6, max_turns", "model.max_turns", 50),
+    ("has_table*", "has_turnrd*", "HAS table 6, TurnRD learning rate", "model.lr", 5e-4),
+    ("has_table*", "has_turnrd*", "HAS table 6, TurnRD epochs / round", "model.epochs", 5),
+    ("has_table*", "has_turnrd*", "HAS table 6, lambda_V", "model.lambda_value", 1.0),
+    ("has_table*", "has_turnrd*", "HAS table 6, lambda_rank", "model.lambda_rank", 0.1),
+    ("has_table*", "has_turnrd*", "HAS table 6, lambda_prog", "model.lambda_progress", 0.01),
+    ("has_table*", "has_turnrd*", "HAS table 6, rank margin", "model.rank_margin", 0.1),
+    ("has_table*", "has_turnrd*", "HAS table 6, recency half-life", "model.half_life", 4.0),
+    ("has_table2", "has_turnrd_film", "HAS table 6, zero-init FiLM", "model.film", True),
+    ("triage_*", "*", "TRIAGE appendix C, group size 8", "rollout.group_size", 8),
+    ("triage_*", "*", "TRIAGE appendix C, steps 150", "rounds", 150),
+    ("triage_*", "*", "TRIAGE appendix C, clip ratio", "update.clip_low", 0.2),
+    ("triage_*", "*", "TRIAGE appendix C, clip ratio", "update.clip_high", 0.2),
+    ("triage_*", "*", "TRIAGE appendix C, KL coefficient", "update.kl_coefficient", 0.01),
+    ("triage_*", "*", "TRIAGE appendix C, responses of 512", "agent.max_response_tokens", 512),
+    ("triage_*", "*", "TRIAGE appendix C, batch size 64 (prompts, as in verl)", "rollout.tasks", 64),
+    ("triage_*", "*", "TRIAGE appendix D, 150 optimisation steps: one a batch", "update.minibatch", 512),
+    ("triage_table[356]*", "*", "TRIAGE section 5.1, ten independent runs", "seeds", tuple(range(10))),
+    ("triage_table[356]*", "triage*", "TRIAGE section 4, lambda on ALFWorld (secondary)", "params.lam", 0.2),
+    ("triage_table5", "value_baseline", "TRIAGE appendix D, matched to TRIAGE's value", "params.lam", 0.2),
+    ("triage_table5", "value_baseline", "TRIAGE appendix D, 10-step head warmup", "model.warmup_steps", 10),
+    ("triage_table6", "triage_no_regression", "TRIAGE table 6", "params.regression", 0.0),
+    ("triage_table6", "triage_no_exploration", "TRIAGE table 6", "params.exploration", 0.0),
+    ("triage_*", "*", "TRIAGE section 5.3, the judge", "judge.model", "Qwen/Qwen3-8B"),
+    ("triage_*", "*", "TRIAGE appendix H, at most five turns before and after", "judge.window", 5),
+    ("triage_table3*_no_think", "*", "TRIAGE table 3, no-think judge", "judge.thinking", False),
+    ("triage_table3*_no_evidence", "*", "TRIAGE table 3, no evidence", "judge.evidence", False),
+    ("triage_table3*_no_evidence", "*", "TRIAGE table 3, thinking judge, no evidence", "judge.thinking", True),
+    ("triage_table3_1p7b*", "*", "TRIAGE table 3", "policy.source", "Qwen/Qwen3-1.7B"),
+    ("triage_table[56]", "*", "TRIAGE section 5.4", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
+    ("mgr_*", "*", "MGR A.5, group size", "rollout.group_size", 8),
+    ("mgr_*", "*", "MGR A.5, 16 different groups per rollout", "rollout.tasks", 16),
+    ("mgr_*", "*", "MGR A.5, rollout temperature", "rollout.temperature", 1.0),
+    ("mgr_*", "*", "MGR A.5, maximum response length", "agent.max_response_tokens", 512),
+    ("mgr_*", "*", "MGR A.5, up to 50 environment steps", "env.settings.horizon", 50),
+    ("mgr_*", "*", "MGR section 3.1: the prompt has the entire history, of 50 turns", "agent.settings.history", 50),
+    ("mgr_*", "mgr*", "MGR section 4.3, AdamW", "update.optimizer", "adamw"),
+    ("mgr_*", "mgr*", "MGR section 4.3, constant learning rate", "update.lr", 5e-7),
+    ("mgr_*", "mgr*", "MGR section 4.3, constant learning rate", "update.final_lr", 1.0),
+    ("mgr_*", "mgr", "MGR section 3.1, no KL term", "update.kl", "none"),
+    ("mgr_*", "mgr", "MGR section 4.3, beta", "params.beta", 0.1),
+    ("mgr_*", "mgr", "MGR section 4.3, alpha", "params.repetition", 0.5),
+    ("mgr_*", "mgr*", "MGR section 4.3, q", "params.free", 2),
+    ("mgr_*", "mgr", "MGR table 4, gamma", "params.damping", 1.0),
+    ("mgr_*", "mgr*", "MGR A.5, decay factor", "params.decay", 1.5),
+    ("mgr_*", "mgr*", "MGR A.5, minimum retention probability", "params.floor", 0.1),
+    ("mgr_table1*", "gigpo", "GiGPO's recipe: penalty .1 at rewards of 10 and 0", "params.penalty", 0.1),
+    ("mgr_*", "*", "GiGPO's recipe: penalty .1 at rewards of 10 and 0", "env.settings.success_reward", 10),
+    ("mgr_table1", "*", "MGR table 1", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
+    ("mgr_table1_qwen3_8b", "*", "MGR table 1", "policy.source", "Qwen/Qwen3-8B"),
+    ("mgr_table2", "*", "MGR section 4.6", "policy.source", "Qwen/Qwen3-8B"),
+    ("mgr_table2", "mgr_no_gate", "MGR table 2", "params.gate", "keep"),
+    ("mgr_table2", "mgr_no_repetition", "MGR table 2", "params.repetition", 0.0),
+    ("mgr_sensitivity", "beta_03", "MGR table 3", "params.beta", 0.3),
+    ("mgr_sensitivity", "damping_08", "MGR table 4", "params.damping", 0.8),
+    ("mgr_sensitivity", "damping_14", "MGR table 4", "params.damping", 1.4),
+    ("mgr_sensitivity", "repetition_20", "MGR table 5", "params.repetition", 2.0),
+]
+
+
+@cache
+def plan_of(name: str) -> Plan:
+    return Plan(load([ROOT / "config.yaml", ROOT / "config" / "paper" / f"{name}.yaml"]))
+
+
+def planned(name: str, method: str) -> dict[str, Any]:
+    """What the preset plans for a run of the method: sections as the run has them, its parameters, its model."""
+    plan = plan_of(name)
+    whole = plan.experiment
+    values = whole.model_dump()
+    values["update"] = whole.section_for(method, "update").model_dump()
+    values["rollout"] = whole.section_for(method, "rollout").model_dump()
+    values["params"] = plan.method(method).params()
+    values["model"] = plan.model(method)[1].model_dump() if plan.method(method).model else {}
+    return values
+
+
+def found(values: Any, path: str) -> Any:
+    for key in path.split("."):
+        values = values[int(key)] if key.isdigit() else values[key]
+    return values
+
+
+def cases() -> Iterator[tuple[str, str, str, str, Any]]:
+    """`STATED` for every single preset and method. A row that meets none is a mistake in the table."""
+    for presets, methods, source, path, value in STATED:
+        hits = [
+            (name, method)
+            for name in NAMES
+            if fnmatch(name, presets)
+            for method in plan_of(name).experiment.methods
+            if fnmatch(method, methods)
+        ]
+        assert hits, f"no run of {presets} is {methods}"
+        for name, method in hits:
+            yield name, method, source, path, value
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_plans_the_numbers_that_its_paper_states(name: str) -> None:
+    wrong = [
+        f"{method}: {path} is {found(planned(name, method), path)!r}, not {value!r} ({source})"
+        for preset, method, source, path, value in cases()
+        if preset == name and found(planned(name, method), path) != value
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
+def test_a_preset_opens_with_what_it_departs_from(preset: Path) -> None:
+    head = preset.read_text().split("experiment:")[0]
+    assert "# Stated by the paper and run here:" in head
+    assert "# Departures, and what the paper leaves open:\n# - " in head
 
 
 def test_there_is_a_preset_for_each_table() -> None:
-    names = {preset.stem for preset in PRESETS}
-    assert {
+    assert set(NAMES) >= {
         "has_table2",
         "has_table3",
         "has_ablations",
@@ -25,13 +211,19 @@ def test_there_is_a_preset_for_each_table() -> None:
         "scpo_table2",
         "scpo_sensitivity",
         "triage_table3",
+        "triage_table3_no_think",
+        "triage_table3_no_evidence",
+        "triage_table3_1p7b",
+        "triage_table3_1p7b_no_think",
+        "triage_table3_1p7b_no_evidence",
         "triage_table5",
         "triage_table6",
         "triage_table10",
         "mgr_table1",
+        "mgr_table1_qwen3_8b",
         "mgr_table2",
         "mgr_sensitivity",
-    } <= names
+    }
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
@@ -45,11 +237,7 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
         configured_method(experiment, name)
 
 
-@pytest.mark.parametrize("preset", [p for p in PRESETS if p.stem.startswith("scpo")], ids=lambda preset: preset.stem)
-def test_scpos_presets_scale_alpha_and_the_penalty_to_rewards_of_one_and_zero(preset: Path) -> None:
-    experiment = load([ROOT / "config.yaml", preset])
-    params = {name: configured_method(experiment, name).params() for name in experiment.methods}
-    assert {name: part["penalty"] for name, part in params.items()} == dict.fromkeys(params, 0.01)
-    alphas = {name: part["alpha"] for name, part in params.items() if "theta" in part}
-    assert alphas
-    assert alphas == {name: {"alpha_0025": 0.025, "alpha_01": 0.1}.get(name, 0.05) for name in alphas}
+def test_only_the_papers_with_a_binary_reward_have_one() -> None:
+    rewards = {name: plan_of(name).experiment.env.settings.get("success_reward", 1) for name in NAMES}
+    assert {name.split("_")[0] for name, reward in rewards.items() if reward == 1} == {"has", "triage"}
+    assert {name.split("_")[0] for name, reward in rewards.items() if reward == 10} == {"scpo", "mgr"}
