@@ -241,3 +241,12 @@ def test_only_the_papers_with_a_binary_reward_have_one() -> None:
     rewards = {name: plan_of(name).experiment.env.settings.get("success_reward", 1) for name in NAMES}
     assert {name.split("_")[0] for name, reward in rewards.items() if reward == 1} == {"has", "triage"}
     assert {name.split("_")[0] for name, reward in rewards.items() if reward == 10} == {"scpo", "mgr"}
+
+
+def test_a_group_size_of_has_changes_the_rollouts_and_not_the_tasks_of_a_round() -> None:
+    sizes = {name: planned("has_ablations", name)["rollout"] for name in ("has_turnrd", "k4", "k12")}
+    assert {name: (size["tasks"], size["group_size"]) for name, size in sizes.items()} == {
+        "has_turnrd": (80, 8),
+        "k4": (80, 4),
+        "k12": (80, 12),
+    }
