@@ -46,6 +46,21 @@ def test_a_subgoal_that_names_nothing_seen_is_fined_where_it_starts() -> None:
     assert hit(changed("subgoal", at3="slay the dragon", at4="slay the dragon"), "r_grounding") == [3]
 
 
+def test_an_object_of_two_letters_grounds_a_subgoal_once_it_has_been_seen() -> None:
+    made = changed("subgoal", at0="find a cd", at3="put the cd in the safe")
+    made["observation"] = ["a mug on a desk 1"] * 2 + ["on the desk 1, you see a cd 3 and a mug 1"] * 10
+    assert hit(made, "r_grounding") == [0]
+
+
+@pytest.mark.parametrize(
+    "words", ["go to it", "be at it", "do so, if we are up", "is it on or off", "an as by he me my us"]
+)
+def test_function_words_of_two_letters_ground_nothing(words: str) -> None:
+    made = changed("subgoal", at0=words)
+    made["observation"] = [f"{words} a mug"] * 12
+    assert hit(made, "r_grounding") == [0]
+
+
 def test_function_words_and_verbs_ground_nothing() -> None:
     made = changed("subgoal", at0="look for it")
     made["observation"] = ["look, it is the mug"] * 12

@@ -18,10 +18,11 @@ PLAIN = frozenset(
     re.findall(
         r"\w+",
         """
-        all and another any around back before check clean close cool current down each every examine find first for
-        from get goal grab heat her his hold inside into its locate look make move near next one open other out over
-        pick place put reach room search second see slice some step subgoal take task that the them then there these
-        this toggle turn two under until use using wash which with
+        all am an and another any are around as at back be been before by check clean close cool current do down each
+        every examine find first for from get go goal grab has have he heat her his hold if in inside into is it its
+        locate look make me move my near next no not of off on one open or other our out over pick place put reach room
+        search second see slice so some step subgoal take task that the them then there these this to toggle turn two
+        under until up us use using was wash we were which with you your
         """,
     )
 )
@@ -108,7 +109,8 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
 
 
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"[a-z]{3,}", text.lower()))
+    """Words of two letters and more: a `cd` and a `tv` are objects. Numbers name no object by themselves."""
+    return set(re.findall(r"[a-z]{2,}", text.lower()))
 
 
 HIPIF = Part(
