@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.credit.scpo_orders import measure
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.matcher import Case, match, next_table
+from turncredit.turns import Turns
 
 IDENTITY = np.eye(3)
 
@@ -166,3 +168,21 @@ def test_longest_first_visits_by_length() -> None:
     assert numbers(made, "scpo_order")[[3, 5, 6]].tolist() == [2, 1, 0]
     # The second p comes first and takes place 0; q then takes place 1; the first p finds it taken.
     assert numbers(made, "scpo_credit")[[3, 5, 6]].tolist() == [0, 1, 1]
+
+
+def test_the_measurement_of_orders_counts_credited_turns_of_failed_rollouts_with_a_reference() -> None:
+    # A success of three turns; a failure that repeats its first two, in the other order; a group without a success.
+    said = {"a": "red apple", "b": "green pear", "c": "blue plum", "x": "grey stone"}
+    letters = "abc" + "bax" + "xx"
+    made = table(
+        {"g": [[0, 0, 1], [0, 0, 0]], "h": [[0, 0]]},
+        action=[said[letter] for letter in letters],
+        next_observation=[f"{said[letter]} seen" for letter in letters],
+        success=[True] * 3 + [False] * 5,
+    )
+    turns = Turns(made)
+    found = measure(turns, "chronological", "lexical")
+    # b does not match the first place; a does, and x nothing.
+    assert found.credited_R.tolist() == [1]
+    assert (found.visited_R.tolist(), found.turns_R.tolist()) == ([3], [3])
+    np.testing.assert_allclose(found.credit_R, [1.0])
