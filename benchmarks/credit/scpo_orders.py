@@ -1,7 +1,7 @@
 """How many turns of a failed rollout SCPO credits, by the order in which its matcher visits them and by the scorer.
 
     python -m benchmarks.credit.scpo_orders results/household/rollouts/{sft-*,flat_grpo}/seed*/round*/turns.parquet
-    python -m benchmarks.credit.scpo_orders --scorer minilm TURNS...
+    python -m benchmarks.credit.scpo_orders --scorer minilm --theta 0.3 TURNS...
 
 The paper has 12.0 credited steps per failed rollout in its default order and 9.7 in the order of time, 0.034 and 0.029
 of mean credit per step (SCPO, appendix C.4; BGE-Reranker-v2-m3, ALFWorld, steps 20 to 150). `minilm` needs the weights:

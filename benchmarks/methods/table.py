@@ -2,6 +2,9 @@
 
 snakemake --configfile config/methods.yaml
 python benchmarks/methods/table.py results/methods final time fidelity
+
+Sizes and intervals come before p; p is corrected over families of methods (docs/report.md). What it says of all methods
+together stands above the final table.
 """
 
 from __future__ import annotations
@@ -31,9 +34,12 @@ def markdown(grid: Grid) -> str:
 
 def main(folder: str, *names: str) -> None:
     """Print the named tables, or all."""
-    grids = summarise(collect(folder)).grids
+    summary = summarise(collect(folder))
+    grids = summary.grids
     for grid in grids:
         if not names or grid.name in names:
+            if grid.name == "final" and summary.comparisons:
+                print(summary.comparisons, end="\n\n")
             print(markdown(grid), end="\n\n")
     if missing := set(names) - {grid.name for grid in grids}:
         raise SystemExit(f"no table {sorted(missing)}; there are {[grid.name for grid in grids]}")

@@ -312,6 +312,19 @@ def test_published_numbers_belong_to_presets_and_their_methods():
         assert paper.compare
 
 
+def test_a_paper_that_reports_its_best_checkpoint_has_ours_unfolded_below_the_headline(tmp_path):
+    methods = ["flat_grpo", "has_turnrd", "has_turnrd_film"]
+    config = synthetic.experiment(methods=methods, seeds=[0, 1], rounds=4, games=12, experiment="has_table2")
+    found = summarise(collect(synthetic.make(tmp_path, config, turns=False)))
+    tables = {table.name: table for table in found.sections["paper"]}
+    assert list(tables) == ["paper", "paper_last", "paper_best"]
+    assert [table.closed for table in tables.values()] == [False, True, False]
+    for method in methods:
+        for table in tables.values():
+            assert table.rows[method]["success"].interval, (method, table.name)
+    assert len({table.rows["sft"]["success"].value for table in tables.values()}) == 1
+
+
 def test_every_preset_but_the_one_whose_numbers_are_lost_has_its_papers():
     presets = {path.stem for path in (Path(__file__).parents[2] / "config/paper").glob("*.yaml")}
     assert presets - set(published()) == {"triage_table10"}
@@ -330,5 +343,15 @@ def test_a_papers_preset_shows_the_papers_numbers_beside_ours(tmp_path):
     hard = evals[(evals["method"] == "flat_grpo") & evals["family"].isin(["cool", "pick2"])]
     assert row["L2"].value == pytest.approx(hard["success"].mean())
     assert answer(row["L2"].sql, folder).column(0)[0].as_py() == pytest.approx(row["L2"].value)
+    # The same by the last round and by the best, which is chosen by the success on all games, not on these.
+    last = grid(summary, "paper_last").rows["flat_grpo"]["L2"]
+    assert last.value == pytest.approx(hard[hard["round"] == 3]["success"].mean())
+    mine = evals[evals["method"] == "flat_grpo"]
+    best_round = mine.groupby("round")["success"].mean().idxmax()
+    best = grid(summary, "paper_best").rows["flat_grpo"]["L2"]
+    assert best.value == pytest.approx(hard[hard["round"] == best_round]["success"].mean())
+    for number in (last, best):
+        assert answer(number.sql, folder).column(0)[0].as_py() == pytest.approx(number.value)
+    assert "selected on these same games" in grid(summary, "paper_best").caption
     module.report(experiment=config, results=folder, out=tmp_path / "out")
     assert "MGR, table 1 (ALFWorld, Qwen2.5-7B)" in (tmp_path / "out/index.html").read_text()

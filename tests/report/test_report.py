@@ -6,18 +6,23 @@ import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy import stats
 
 from tests.helpers import nonempty
 from tests.results import synthetic
 from turncredit import tables
+from turncredit.credit import METHODS
 from turncredit.errors import UserError
 from turncredit.report import figures
 from turncredit.report import report as module
 from turncredit.report.grid import Number
+from turncredit.report.ordering import Corrected, corrected
 from turncredit.report.selection import sampler
 from turncredit.report.summary import summarise
 from turncredit.results.collect import collect, read_config
@@ -129,7 +134,67 @@ def test_best_is_labelled_and_never_below_last(finished):
         best, last = (cell(summary, "final", method, name).value for name in ("best", "last"))
         assert best >= last
     grid = summary.sections["final"][0]
-    assert "optimistic" in next(column.meaning for column in grid.columns if column.key == "best")
+    column = next(column for column in grid.columns if column.key == "best")
+    assert "selected on these games" in column.heading
+    assert "optimistic" in column.meaning
+
+
+def test_best_is_each_seeds_best_round_with_an_interval_over_seeds(finished):
+    results = collect(finished)
+    evals = results.evals[results.evals["method"] == "flat_grpo"]
+    by_seed = evals.groupby(["seed", "round"])["success"].mean().groupby("seed").max()
+    best = cell(summarise(results), "final", "flat_grpo", "best")
+    assert best.value == pytest.approx(by_seed.mean())
+    half = stats.t.ppf(0.975, 1) * by_seed.std() / np.sqrt(2)
+    assert (best.low, best.high) == pytest.approx((max(best.value - half, 0), min(best.value + half, 1)))
+    assert "over seeds only" in best.note
+
+
+def test_every_method_has_final_last_and_best_and_the_headline_comes_first(finished):
+    grid = summarise(collect(finished)).sections["final"][0]
+    for method in synthetic.CEILINGS:
+        for key in ("final", "last", "best"):
+            number = grid.rows[method][key]
+            assert number.low <= number.value <= number.high, (method, key)
+    keys = [column.key for column in grid.columns]
+    assert keys[0] == "final"
+    assert keys.index("best") > keys.index("minus_baseline")
+
+
+def test_a_best_checkpoint_of_one_seed_has_no_interval(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[3], rounds=4, games=12)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    best = cell(summarise(collect(folder)), "final", "flat_grpo", "best")
+    assert (best.low, best.high, best.interval) == (None, None, "")
+    assert answer(best.sql, folder.parent).column(0)[0].as_py() == pytest.approx(best.value)
+
+
+def test_sizes_and_intervals_stand_before_p(finished):
+    keys = [column.key for column in summarise(collect(finished)).sections["final"][0].columns]
+    assert keys[-2:] == ["holm", "holm_relatives"]
+
+
+def test_a_family_counts_as_one_comparison_and_its_relatives_are_corrected_among_themselves():
+    methods = ["flat_grpo", "triage_scalar", "triage", "has_judge", "mine", "gigpo", "mgr_no_gate", "oracle_progress"]
+    config = synthetic.experiment(methods=methods, define={"mine": {"base": "triage", "params": {"lam": 0.4}}})
+    p = {"triage_scalar": 0.001, "triage": 0.01, "has_judge": 0.02, "mine": 0.03, "gigpo": 0.02, "mgr_no_gate": 0.04}
+    found = corrected(config, {**p, "oracle_progress": 1e-9})
+    # triage stands for its four; mgr_no_gate for a family without mgr; the bound is left out.
+    assert found.families == pytest.approx({"triage": 0.03, "gigpo": 0.04, "mgr_no_gate": 0.04})
+    assert found.relatives == pytest.approx({"triage_scalar": 0.003, "has_judge": 0.04, "mine": 0.04})
+    assert found.family_of["mine"] == "triage"
+
+
+def test_who_stands_for_a_family_does_not_depend_on_the_results():
+    methods = ["flat_grpo", "scpo_shortest", "scpo_repeat", "gigpo"]
+    config = synthetic.experiment(methods=methods)
+    for p in ({"scpo_shortest": 0.9, "scpo_repeat": 0.001}, {"scpo_shortest": 0.001, "scpo_repeat": 0.9}):
+        assert set(corrected(config, p).families) == {"scpo_shortest"}
+
+
+def test_every_family_is_named_after_one_of_its_methods():
+    for name, method in METHODS.items():
+        assert METHODS[method.family or name].family is None, name
 
 
 def test_the_training_curve_begins_with_the_shared_rollouts(finished):
@@ -283,10 +348,19 @@ def test_comparisons_are_worded_for_their_number():
     found = intervals.Estimate(0.1, 0.05, 0.15, 0.02, 10, 2, 10, "seeds and games")
     from turncredit.report.summary import _comparisons
 
-    assert "none differs" in _comparisons("flat_grpo", {"a": found}, {"a": 0.2})
-    assert "a (+10.0) differs; the other cannot" in _comparisons("flat_grpo", {"a": found}, {"a": 0.04, "b": 0.5})
-    assert _comparisons("flat_grpo", {"a": found}, {"a": 0.04}).endswith("level, a (+10.0) differs.")
-    assert _comparisons("flat_grpo", {}, {}) == ""
+    both = {"a": found, "b": replace(found, value=0.2, low=0.1, high=0.3)}
+
+    def said(families: dict[str, float], relatives: dict[str, float]) -> str:
+        return _comparisons("flat_grpo", both, Corrected(families, relatives, {}))
+
+    assert "1 family of methods" in said({"a": 0.2}, {})
+    assert "none differs" in said({"a": 0.2}, {})
+    size = "a +10.0 points [+5.0, +15.0]"
+    assert f"{size} differs; the other cannot" in said({"a": 0.04, "b": 0.5}, {})
+    assert said({"a": 0.04}, {}).endswith(f"level, {size} differs.")
+    assert f"b +20.0 points [+10.0, +30.0], {size} differ." in said({"a": 0.04, "b": 0.03}, {})
+    assert "1 relative, corrected among themselves: none differs" in said({"a": 0.04}, {"b": 0.9})
+    assert said({}, {}) == ""
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")

@@ -228,6 +228,16 @@ def test_methods_without_a_common_game_have_no_paired_difference():
         intervals.paired_cells(evals([(0, 1, "a", True)]), evals([(1, 1, "a", True)], method="other"))
 
 
+def test_a_mean_of_seeds_has_the_t_interval_and_none_with_one_seed():
+    found = intervals.mean_of_seeds(np.array([0.5, 0.6, 0.7]), 30, 10)
+    expected = student.interval(0.95, 2, loc=0.6, scale=0.1 / np.sqrt(3))
+    assert (found.value, found.low, found.high) == pytest.approx((0.6, *expected))
+    alone = intervals.mean_of_seeds(np.array([0.5]), 10, 10)
+    assert alone.value == 0.5
+    assert np.isnan(alone.low)
+    assert not alone.clear
+
+
 def test_holm_steps_down_and_never_falls():
     assert intervals.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
     assert intervals.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})

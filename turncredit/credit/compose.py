@@ -88,6 +88,8 @@ class Method:
     summary   one line of at most 90 characters
     role      a `method` of its own; a `variant` or ablation that takes another method apart; or a `bound`, which no
               method for a real environment can be and which tests the set-up
+    family    the method that stands for this one and its other relatives where comparisons are counted: variants, and
+              methods that read the same signal (the same judge's labels); by default none, it stands for itself
     """
 
     name: str
@@ -97,6 +99,7 @@ class Method:
     turn_term: Part | None = None
     normaliser: Part | None = None
     role: Role = "method"
+    family: str | None = None
 
     @property
     def parts(self) -> tuple[Part, ...]:

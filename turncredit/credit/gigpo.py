@@ -77,5 +77,6 @@ METHODS = (
         "GiGPO with states that are nearly the same text counted as one",
         GIGPO.with_params(anchors="similar"),
         role="variant",
+        family="gigpo",
     ),
 )

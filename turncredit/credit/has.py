@@ -95,5 +95,11 @@ METHODS = (
         FLAT_GRPO,
         turn_term=HAS_PROGRESSIVE,
     ),
-    Method("has_judge", "flat GRPO blended with a judge's score of each turn", FLAT_GRPO, turn_term=HAS_JUDGE),
+    Method(
+        "has_judge",
+        "flat GRPO blended with a judge's score of each turn",
+        FLAT_GRPO,
+        turn_term=HAS_JUDGE,
+        family="triage",
+    ),
 )

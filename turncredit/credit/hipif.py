@@ -129,5 +129,5 @@ METHODS = (
         FLAT_GRPO.with_params(weighting="row"),
         (HIPIF,),
     ),
-    Method("hipif_gigpo", "HIPIF's penalties in GiGPO's two terms", GIGPO, (HIPIF,)),
+    Method("hipif_gigpo", "HIPIF's penalties in GiGPO's two terms", GIGPO, (HIPIF,), family="hipif"),
 )

@@ -215,6 +215,7 @@ METHODS = (
         MGR.with_params(gate="keep"),
         normaliser=WHITEN,
         role="variant",
+        family="mgr",
     ),
     Method(
         "mgr_no_repetition",
@@ -222,13 +223,15 @@ METHODS = (
         MGR.with_params(repetition=0.0),
         normaliser=WHITEN,
         role="variant",
+        family="mgr",
     ),
-    Method("mgr_no_critic", "MGR's ablation: its reward is the advantage", MGR_REWARD, role="variant"),
+    Method("mgr_no_critic", "MGR's ablation: its reward is the advantage", MGR_REWARD, role="variant", family="mgr"),
     Method(
         "mgr_across_turns",
         "our ablation of MGR: GAE over the turns of a rollout, not within each",
         MGR_ACROSS_TURNS,
         normaliser=WHITEN,
         role="variant",
+        family="mgr",
     ),
 )

@@ -40,4 +40,4 @@ def reinforce_pp(
 REINFORCE_PP = Part("reinforce_pp", reinforce_pp, "estimator")
 
 PARTS = (REINFORCE_PP,)
-METHODS = (Method("reinforce_pp", "centred in the group, whitened over the batch", REINFORCE_PP),)
+METHODS = (Method("reinforce_pp", "centred in the group, whitened over the batch", REINFORCE_PP, family="rloo"),)

@@ -157,13 +157,14 @@ SCPO = Part("scpo", scpo, "shaper", reads=("action", "next_observation"), adds=(
 PARTS = (SCPO,)
 METHODS = (
     Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,)),
-    Method("scpo_grpo", "the same credit on step-level GRPO", STEP_GRPO, (SCPO,), role="variant"),
+    Method("scpo_grpo", "the same credit on step-level GRPO", STEP_GRPO, (SCPO,), role="variant", family="scpo"),
     Method(
         "scpo_chronological",
         "SCPO's ablation: turns matched in their order in time",
         GIGPO,
         (SCPO.with_params(order="chronological"),),
         role="variant",
+        family="scpo",
     ),
     Method(
         "scpo_repeat",
@@ -171,6 +172,7 @@ METHODS = (
         GIGPO,
         (SCPO.with_params(repeat=True),),
         role="variant",
+        family="scpo",
     ),
     Method(
         "scpo_shortest",
@@ -178,5 +180,6 @@ METHODS = (
         GIGPO,
         (SCPO.with_params(reference="shortest"),),
         role="variant",
+        family="scpo",
     ),
 )

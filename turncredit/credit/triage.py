@@ -96,6 +96,7 @@ METHODS = (
         turn_term=TRIAGE_SCALAR,
         normaliser=WHITEN,
         role="variant",
+        family="triage",
     ),
     Method(
         "triage_no_regression",
@@ -104,6 +105,7 @@ METHODS = (
         turn_term=TRIAGE.with_params(regression=0.0),
         normaliser=WHITEN,
         role="variant",
+        family="triage",
     ),
     Method(
         "triage_no_exploration",
@@ -112,5 +114,6 @@ METHODS = (
         turn_term=TRIAGE.with_params(exploration=0.0),
         normaliser=WHITEN,
         role="variant",
+        family="triage",
     ),
 )

@@ -66,7 +66,11 @@ PARTS = (HAS_TURNRD, HAS_TURNRD_FILM, HAS_TURNRD_OUTCOME_ONLY, HAS_TURNRD_FILM_O
 METHODS = (
     Method("has_turnrd", "flat GRPO blended with TurnRD's learned credit", FLAT_GRPO, turn_term=HAS_TURNRD),
     Method(
-        "has_turnrd_film", "the same with TurnRD conditioned on the goal (FiLM)", FLAT_GRPO, turn_term=HAS_TURNRD_FILM
+        "has_turnrd_film",
+        "the same with TurnRD conditioned on the goal (FiLM)",
+        FLAT_GRPO,
+        turn_term=HAS_TURNRD_FILM,
+        family="has_turnrd",
     ),
     Method(
         "has_turnrd_outcome_only",

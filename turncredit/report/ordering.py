@@ -1,8 +1,10 @@
-"""The order and the groups of methods in the report's tables: the largest effect first, bounds separate."""
+"""The order and the groups of methods in the report's tables: the largest effect first, bounds separate; and the families
+of methods that are counted as one comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from turncredit.config import Experiment
 from turncredit.credit.catalogue import find
@@ -10,7 +12,7 @@ from turncredit.credit.compose import Role
 from turncredit.errors import UserError
 from turncredit.layout import SFT
 from turncredit.results.collect import Results
-from turncredit.stats.intervals import Estimate
+from turncredit.stats.intervals import Estimate, holm
 
 #: group -> its heading, if a table has several
 GROUPS = {
@@ -41,6 +43,58 @@ def ordered(results: Results, effect: Mapping[str, Estimate], names: list[str]) 
         if mine:
             out[group] = sorted(mine, key=lambda name: -effect[name].value if name in effect else float("inf"))
     return out
+
+
+def family_of(experiment: Experiment, name: str) -> str:
+    """The method that stands for `name` where relatives are counted once; a definition belongs to its base's family."""
+    entry = experiment.define.get(name)
+    base = name if entry is None else entry.base
+    if base is None:
+        return name
+    try:
+        return find(base).family or base
+    except UserError:
+        return base
+
+
+def standing_for(experiment: Experiment, names: Sequence[str]) -> dict[str, str]:
+    """Family to the one of `names` that stands for it: the one that it is named after, or else the first of them."""
+    out: dict[str, str] = {}
+    for name in names:
+        family = family_of(experiment, name)
+        if name == family or family not in out:
+            out[family] = name
+    return out
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Corrected p-values of the differences to the baseline; the bounds have none.
+
+    families    for the method that stands for its family: Holm over the families, each counted once
+    relatives   for the other methods of families: Holm among all of these, apart from the families
+    family_of   the family of each of these methods
+    """
+
+    families: dict[str, float]
+    relatives: dict[str, float]
+    family_of: dict[str, str]
+
+
+def corrected(experiment: Experiment, p_values: Mapping[str, float]) -> Corrected:
+    """The p-values of methods (in the configuration's order), corrected by family; bounds are left out.
+
+    One method of a family stands for it, fixed before anything is known: so a family costs one comparison however many
+    variants it has, and a variant's luck or harm is not the family's. The rest is a question of its own, such as which
+    part of a method matters, and is corrected as one.
+    """
+    tested = [name for name in p_values if group_of(experiment, name) != "rails"]
+    heads = set(standing_for(experiment, tested).values())
+    return Corrected(
+        holm({name: p_values[name] for name in tested if name in heads}),
+        holm({name: p_values[name] for name in tested if name not in heads}),
+        {name: family_of(experiment, name) for name in tested},
+    )
 
 
 def _role(name: str) -> Role:

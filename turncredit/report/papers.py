@@ -10,19 +10,23 @@ from typing import Any
 import yaml
 
 from turncredit.layout import SFT
-from turncredit.report.grid import Cell, Column, Grid, Number
-from turncredit.report.selection import eval_files, final_evals, final_rounds, where_sql
+from turncredit.report.grid import Cell, Column, Grid
+from turncredit.report.outcomes import checkpoint_cell
+from turncredit.report.selection import Checkpoint
 from turncredit.results.collect import Results
-from turncredit.stats import intervals
 
 
 @dataclass(frozen=True)
 class Paper:
-    """One published table: its source, what can be compared, and its numbers by method and column."""
+    """One published table: its source, what can be compared, and its numbers by method and column.
+
+    checkpoint   which of ours the paper's numbers are like: `best`, `last`, or None if the paper does not say
+    """
 
     source: str
     reports: str
     compare: str
+    checkpoint: Checkpoint | None
     columns: dict[str, tuple[str, ...]]
     numbers: dict[str, dict[str, str]]
 
@@ -35,6 +39,7 @@ def published() -> dict[str, Paper]:
             source=entry["source"],
             reports=entry["reports"],
             compare=entry["compare"],
+            checkpoint=entry["checkpoint"],
             columns={column: tuple(families) for column, families in entry["columns"].items()},
             numbers={method: dict(zip(entry["columns"], row, strict=True)) for method, row in entry["numbers"].items()},
         )
@@ -42,53 +47,59 @@ def published() -> dict[str, Paper]:
     }
 
 
+#: checkpoint -> the table's name, its title, what ours is, and the heading of our columns
+_TABLES: dict[Checkpoint, tuple[str, str, str, str]] = {
+    "final": ("paper", "Beside the paper", "mean of the last three evaluated rounds", "here"),
+    "last": ("paper_last", "Beside the paper, by our last round", "the last round alone", "here, last"),
+    "best": (
+        "paper_best",
+        "Beside the paper, by our best checkpoint",
+        "each seed's best round, selected on these same games: too high by construction, never the headline",
+        "here, best",
+    ),
+}
+
+
 def papers(results: Results, names: Sequence[str]) -> list[Grid]:
-    """Our numbers next to the paper's, for experiments that are a paper's preset; no grid for others.
+    """Our numbers next to the paper's, by each checkpoint, for experiments that are a paper's preset; no grid for others.
 
     A column covers the task families that it names, or all. The paper's cells are texts: they have no file and no SQL
-    here.
+    here. Checkpoints other than the mean of the last three and the paper's own are folded.
     """
     paper = published().get(results.experiment.experiment)
     if paper is None:
         return []
+    methods = [method for method in dict.fromkeys([*names, *paper.numbers]) if method in paper.numbers]
+    return [_grid(results, paper, checkpoint, methods) for checkpoint in _TABLES]
+
+
+def _grid(results: Results, paper: Paper, checkpoint: Checkpoint, methods: Sequence[str]) -> Grid:
+    name, title, meaning, heading = _TABLES[checkpoint]
+    theirs = f"the {paper.checkpoint} one, where it says so" if paper.checkpoint else "not stated"
+    interval = "over seeds only" if checkpoint == "best" else "over seeds and games (games alone with one seed)"
     grid = Grid(
-        name="paper",
-        title="Beside the paper",
-        caption=f"{paper.source}. {paper.reports} {paper.compare}",
+        name=name,
+        title=title,
+        caption=(
+            f"{paper.source}. {paper.reports} {paper.compare} Checkpoint of the paper's numbers: "
+            f"{theirs}. Of ours here: {meaning}; 95% intervals {interval}."
+        ),
         columns=[
             column
             for key in paper.columns
             for column in (
                 Column(f"paper_{key}", f"paper: {key}", f"as the paper reports it ({paper.source}), in percent"),
-                Column(key, f"here: {key}", "mean of the last three rounds, finished seeds"),
+                Column(key, f"{heading}: {key}", f"{meaning}; finished seeds"),
             )
         ],
+        closed=checkpoint not in ("final", paper.checkpoint),
     )
-    for method in dict.fromkeys([*names, *paper.numbers]):
-        theirs = paper.numbers.get(method)
-        if theirs is None:
-            continue
+    for method in methods:
+        # The SFT policy is one policy: the same in all three tables.
+        ours: Checkpoint = "final" if method == SFT else checkpoint
         row: dict[str, Cell] = {}
         for key, families in paper.columns.items():
-            row[f"paper_{key}"] = theirs[key]
-            row[key] = _ours(results, method, families)
+            row[f"paper_{key}"] = paper.numbers[method][key]
+            row[key] = checkpoint_cell(results, method, ours, families)
         grid.rows[method] = row
-    return [grid]
-
-
-def _ours(results: Results, method: str, families: Sequence[str]) -> Number | None:
-    """Our final success on some families' games (all if none is named); None if there is none yet."""
-    evals = final_evals(results, method)
-    if families:
-        evals = evals[evals["family"].isin(families)]
-    if evals.empty:
-        return None
-    rate = intervals.rates(evals.assign(one=0), ["one"]).iloc[0]
-    seeds = None if method == SFT else results.finished_seeds(method)
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
-    where = where_sql(results, method, rounds, mode, seeds)
-    if families:
-        where += f" AND family IN ({', '.join(repr(family) for family in families)})"
-    sql = f"SELECT avg(success::INT) FROM evals WHERE {where}"
-    files_ = eval_files(method, rounds, seeds)
-    return Number(float(rate["success"]), "share", sql, files_, rate["low"], rate["high"], int(rate["rollouts"]))
+    return grid

@@ -6,6 +6,7 @@ The three are defined next to each other because they must agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import pandas as pd
 
@@ -14,6 +15,9 @@ from turncredit.layout import ARTIFACTS, SFT, of_sft, shell_pattern
 from turncredit.results.collect import Results
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
+
+#: What of a run a number is of: the mean of the last three evaluated rounds, the last round, or each seed's best one.
+Checkpoint = Literal["final", "last", "best"]
 
 
 def final_rounds(results: Results) -> list[int]:
@@ -36,6 +40,54 @@ def final_evals(results: Results, method: str, mode: str | None = None) -> pd.Da
     seeds = None if method == SFT else results.finished_seeds(method)
     evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
     return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
+
+
+def best_rounds(results: Results, method: str) -> dict[int, int]:
+    """Each finished seed's round of the highest success in the primary mode; the first of equals.
+
+    It is selected on the games that it is then reported on, so its success is biased upwards.
+    """
+    seeds, rounds = results.finished_seeds(method), results.experiment.eval_rounds()
+    evals = chosen(results, method, rounds=rounds, mode=results.experiment.eval.primary, seeds=seeds)
+    success = evals.groupby(["seed", "round"])["success"].mean().reset_index()
+    best = success.sort_values(["seed", "success", "round"], ascending=[True, False, True]).groupby("seed").first()
+    return {int(seed): int(round_) for seed, round_ in best["round"].items()}
+
+
+def at_checkpoint(
+    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = ()
+) -> tuple[Estimate, str, str] | None:
+    """A method's success at a checkpoint on some families' games (all where none is named): estimate, SQL and files.
+
+    The best round is selected by the success on all families, and its interval is over seeds only. None for a method
+    without a finished seed, and for the SFT policy at other checkpoints than `final`: it is one policy.
+    """
+    evals = final_evals(results, method)
+    if evals.empty or (method == SFT and checkpoint != "final"):
+        return None
+    mode = results.experiment.eval.primary
+    seeds = None if method == SFT else results.finished_seeds(method)
+    rounds = final_rounds(results) if checkpoint == "final" else results.experiment.eval_rounds()[-1:]
+    more = f" AND family IN ({', '.join(repr(family) for family in families)})" if families else ""
+    if checkpoint == "best":
+        best = best_rounds(results, method)
+        rounds = sorted(set(best.values()))
+        more += f" AND (seed, round) IN ({', '.join(f'({seed}, {round_})' for seed, round_ in best.items())})"
+    evals = chosen(results, method, rounds=rounds, mode=mode, seeds=seeds)
+    if checkpoint == "best":
+        evals = evals[evals["round"] == evals["seed"].map(best)]
+    if families:
+        evals = evals[evals["family"].isin(families)]
+    if evals.empty:
+        return None
+    if checkpoint == "best":
+        found = intervals.mean_of_seeds(
+            evals.groupby("seed")["success"].mean().to_numpy(), len(evals), evals["task_id"].nunique()
+        )
+    else:
+        found = intervals.crossed_mean(intervals.cells(evals))
+    where = where_sql(results, method, rounds, mode, seeds) + more
+    return found, mean_sql(where), eval_files(method, rounds, seeds)
 
 
 def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:

@@ -12,7 +12,7 @@ from turncredit.layout import SFT
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.grid import Grid
 from turncredit.report.judges import judged
-from turncredit.report.ordering import ordered
+from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, predictions
 from turncredit.report.selection import paired
@@ -56,8 +56,7 @@ def summarise(results: Results) -> Summary:
         for method in results.methods
         if method != baseline and (difference := paired(results, method, baseline)) is not None
     }
-    family = {name: found.p for name, found in differences.items() if name not in (UPPER, LOWER)}
-    adjusted = intervals.holm(family)
+    adjusted = corrected(results.experiment, {name: found.p for name, found in differences.items()})
     against_middle = differences if baseline == MIDDLE else {}
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
@@ -131,16 +130,30 @@ def _spans(numbers: Sequence[int]) -> str:
     return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
 
 
-def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
-    """A conclusion about all methods together, adjusted for the number of comparisons. Empty without any."""
-    if not adjusted:
+def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corrected) -> str:
+    """A conclusion about all methods together, corrected for the number of families. Empty without any."""
+    if not adjusted.families:
         return ""
+    count = len(adjusted.families)
+    head = (
+        f"{count} famil{'ies' if count > 1 else 'y'} of methods compared with {baseline} (without the bounds), each by "
+        f"one method: {_clear(differences, adjusted.families)}"
+    )
+    if not adjusted.relatives:
+        return head
+    count = len(adjusted.relatives)
+    return f"{head} {count} relative{'s' if count > 1 else ''}, corrected among themselves: " + _clear(
+        differences, adjusted.relatives
+    )
+
+
+def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
+    """Which of the corrected differences are clear of zero, the largest first, with their sizes and intervals."""
     clear = [name for name, p in adjusted.items() if p < 0.05]
-    said = ", ".join(f"{name} ({100 * differences[name].value:+.1f})" for name in clear)
-    count = f"{len(adjusted)} method{'s' if len(adjusted) > 1 else ''} compared with {baseline} (without the bounds)"
     if not clear:
-        return f"{count}: none differs at the 5% level after Holm's correction; do not rank them."
-    verb = "differs" if len(clear) == 1 else "differ"
+        return "none differs at the 5% level after Holm's correction; do not rank them."
+    clear.sort(key=lambda name: -differences[name].value)
+    said = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
     left = len(adjusted) - len(clear)
     rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
-    return f"{count}: after Holm's correction at the 5% level, {said} {verb}{rest}."
+    return f"after Holm's correction at the 5% level, {said} differ{'s' if len(clear) == 1 else ''}{rest}."

@@ -195,6 +195,19 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     return Estimate(mean, mean - half, mean + half, p, rollouts, len(x_SC), games, covers)
 
 
+def mean_of_seeds(value_S: np.ndarray, rollouts: int, games: int, level: float = LEVEL) -> Estimate:
+    """The mean of one number for each seed, with Student's t over the seeds; no interval with one seed.
+
+    For numbers that are no mean over the same games, such as each seed's best round: the interval covers the choice of
+    seeds alone.
+    """
+    seeds, mean = len(value_S), float(np.mean(value_S))
+    if seeds < 2:
+        return Estimate(mean, float("nan"), float("nan"), float("nan"), rollouts, seeds, games, "nothing (one seed)")
+    half = float(stdtrit(seeds - 1, 0.5 + level / 2) * np.std(value_S, ddof=1) / np.sqrt(seeds))
+    return Estimate(mean, mean - half, mean + half, float("nan"), rollouts, seeds, games, "seeds only")
+
+
 def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
     """The share of a gap that a method closes: mean(gain) / mean(gap), by Fieller's (1954) method.
 

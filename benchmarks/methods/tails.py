@@ -1,0 +1,47 @@
+"""How often the report's p-values are below a bound when there is no difference: python -m benchmarks.methods.tails
+
+The design of the table of all methods: 256 fresh games in each of three rounds, paired differences of two methods with
+the same success, by 4 and by 8 seeds. What differs between the rows is how much the seeds differ (the deviation of a seed's
+true difference, and of a seed's in one round, in points of success). About two minutes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from turncredit.seeding import generator
+from turncredit.stats.intervals import crossed_mean
+
+ROUNDS, GAMES, TIMES = 3, 256, 4000
+BOUNDS = (0.05, 0.01, 0.0017)  # the last is 5% over 30 comparisons
+#: deviations between seeds, and between a seed's rounds
+SPREADS = ((0.0, 0.0), (0.01, 0.01), (0.02, 0.015), (0.03, 0.02))
+
+
+def p_values(seeds: int, seed_spread: float, round_spread: float, times: int, rng: np.random.Generator) -> np.ndarray:
+    """p of `times` experiments without a difference: outcomes -1, 0, 1, and an influence of the game on both methods."""
+    cells = [(seed, r, f"{r}/{g}", 0.0, 1) for seed in range(seeds) for r in range(ROUNDS) for g in range(GAMES)]
+    frame = pd.DataFrame(cells, columns=["seed", "round", "task_id", "value", "rollouts"])
+    out = np.empty(times)
+    for time in range(times):
+        value_SRG = rng.choice([-1.0, 0.0, 1.0], p=[0.2, 0.6, 0.2], size=(seeds, ROUNDS, GAMES))
+        value_SRG += rng.normal(0, seed_spread, (seeds, 1, 1)) + rng.normal(0, round_spread, (seeds, ROUNDS, 1))
+        value_SRG += rng.normal(0, 0.15, (ROUNDS, GAMES))
+        out[time] = crossed_mean(frame.assign(value=value_SRG.ravel())).p
+    return out
+
+
+def main() -> None:
+    """Print one row for each number of seeds and spread."""
+    print("| seeds | spread of seeds, of their rounds | " + " | ".join(f"p < {bound:g}" for bound in BOUNDS) + " |")
+    print("|---:|---:|" + "---:|" * len(BOUNDS))
+    for seeds in (4, 8):
+        for seed_spread, round_spread in SPREADS:
+            p = p_values(seeds, seed_spread, round_spread, TIMES, generator(0, "tails", seeds, str(seed_spread)))
+            shares = " | ".join(f"{(p < bound).mean():.4f}" for bound in BOUNDS)
+            print(f"| {seeds} | {100 * seed_spread:g}, {100 * round_spread:g} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
