@@ -1,8 +1,8 @@
 """How often the report's p-values are below a bound when there is no difference: python -m benchmarks.methods.tails
 
 The design of the table of all methods: 256 fresh games in each of three rounds, paired differences of two methods with
-the same success, by 4 and by 8 seeds. What differs between the rows is how much the seeds differ (the deviation of a seed's
-true difference, and of a seed's in one round, in points of success). About two minutes.
+the same success, by 4 and by 8 seeds. What differs between the rows is how much the seeds differ: the deviation of a
+seed's true difference, and of a seed's in one round, in points of success. About five minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPREADS = ((0.0, 0.0), (0.01, 0.01), (0.02, 0.015), (0.03, 0.02))
 
 
 def p_values(seeds: int, seed_spread: float, round_spread: float, times: int, rng: np.random.Generator) -> np.ndarray:
-    """p of `times` experiments without a difference: outcomes -1, 0, 1, and an influence of the game on both methods."""
+    """p of `times` experiments without a difference: outcomes -1, 0, 1, and an influence of the game on all seeds."""
     cells = [(seed, r, f"{r}/{g}", 0.0, 1) for seed in range(seeds) for r in range(ROUNDS) for g in range(GAMES)]
     frame = pd.DataFrame(cells, columns=["seed", "round", "task_id", "value", "rollouts"])
     out = np.empty(times)

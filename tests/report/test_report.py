@@ -178,7 +178,7 @@ def test_a_family_counts_as_one_comparison_and_its_relatives_are_corrected_among
     methods = ["flat_grpo", "triage_scalar", "triage", "has_judge", "mine", "gigpo", "mgr_no_gate", "oracle_progress"]
     config = synthetic.experiment(methods=methods, define={"mine": {"base": "triage", "params": {"lam": 0.4}}})
     p = {"triage_scalar": 0.001, "triage": 0.01, "has_judge": 0.02, "mine": 0.03, "gigpo": 0.02, "mgr_no_gate": 0.04}
-    found = corrected(config, {**p, "oracle_progress": 1e-9})
+    found = corrected(config, "flat_grpo", {**p, "oracle_progress": 1e-9})
     # triage stands for its four; mgr_no_gate for a family without mgr; the bound is left out.
     assert found.families == pytest.approx({"triage": 0.03, "gigpo": 0.04, "mgr_no_gate": 0.04})
     assert found.relatives == pytest.approx({"triage_scalar": 0.003, "has_judge": 0.04, "mine": 0.04})
@@ -189,7 +189,18 @@ def test_who_stands_for_a_family_does_not_depend_on_the_results():
     methods = ["flat_grpo", "scpo_shortest", "scpo_repeat", "gigpo"]
     config = synthetic.experiment(methods=methods)
     for p in ({"scpo_shortest": 0.9, "scpo_repeat": 0.001}, {"scpo_shortest": 0.001, "scpo_repeat": 0.9}):
-        assert set(corrected(config, p).families) == {"scpo_shortest"}
+        assert set(corrected(config, "flat_grpo", p).families) == {"scpo_shortest"}
+
+
+def test_the_baselines_own_variants_are_relatives():
+    penalised = {"base": "flat_grpo", "params": {"shapers": ["invalid_penalty"]}}
+    config = synthetic.experiment(methods=["flat_grpo", "penalised", "gigpo"], define={"penalised": penalised})
+    found = corrected(config, "flat_grpo", {"penalised": 0.01, "gigpo": 0.02})
+    assert (found.families, found.relatives) == ({"gigpo": 0.02}, {"penalised": 0.01})
+
+
+def test_a_variant_belongs_to_a_family():
+    assert [name for name, method in METHODS.items() if method.role == "variant" and not method.family] == []
 
 
 def test_every_family_is_named_after_one_of_its_methods():

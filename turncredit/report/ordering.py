@@ -81,15 +81,16 @@ class Corrected:
     family_of: dict[str, str]
 
 
-def corrected(experiment: Experiment, p_values: Mapping[str, float]) -> Corrected:
-    """The p-values of methods (in the configuration's order), corrected by family; bounds are left out.
+def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, float]) -> Corrected:
+    """The p-values of methods against `baseline`, in the configuration's order, corrected by family; without the bounds.
 
     One method of a family stands for it, fixed before anything is known: so a family costs one comparison however many
     variants it has, and a variant's luck or harm is not the family's. The rest is a question of its own, such as which
-    part of a method matters, and is corrected as one.
+    part of a method matters, and is corrected as one; so are the baseline's own variants, for which nobody stands.
     """
     tested = [name for name in p_values if group_of(experiment, name) != "rails"]
-    heads = set(standing_for(experiment, tested).values())
+    standing = standing_for(experiment, tested)
+    heads = {name for family, name in standing.items() if family != family_of(experiment, baseline)}
     return Corrected(
         holm({name: p_values[name] for name in tested if name in heads}),
         holm({name: p_values[name] for name in tested if name not in heads}),

@@ -56,7 +56,7 @@ def summarise(results: Results) -> Summary:
         for method in results.methods
         if method != baseline and (difference := paired(results, method, baseline)) is not None
     }
-    adjusted = corrected(results.experiment, {name: found.p for name, found in differences.items()})
+    adjusted = corrected(results.experiment, baseline, {name: found.p for name, found in differences.items()})
     against_middle = differences if baseline == MIDDLE else {}
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
