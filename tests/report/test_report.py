@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from benchmarks.methods import table as results_table
 from tests.helpers import nonempty
 from tests.results import synthetic
 from turncredit import tables
@@ -353,6 +354,16 @@ def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
 def test_samplings_of_the_sft_policy_are_told_apart_in_words():
     assert sampler("sft-t4k4T1.0") == "the SFT policy (t4k4T1.0)"
     assert sampler("gigpo") == "gigpo"
+
+
+def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished, capsys):
+    results_table.main(str(finished), "final")
+    words, _, title, _, heads, _, *rows = capsys.readouterr().out.strip().split("\n")
+    assert words == summarise(collect(finished)).comparisons
+    assert title == "**Final success**"
+    assert heads.index("above flat_grpo") < heads.index("best checkpoint") < heads.index("p, families")
+    row = next(row for row in rows if row.startswith("| `has_progressive` |"))
+    assert re.search(r"\| [+-][\d.]+ \([+-][\d.]+ to [+-][\d.]+\) \|.*\| (< )?[\d.]+ \|  \|$", row)
 
 
 def test_comparisons_are_worded_for_their_number():

@@ -82,7 +82,7 @@ class Corrected:
 
 
 def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, float]) -> Corrected:
-    """The p-values of methods against `baseline`, in the configuration's order, corrected by family; without the bounds.
+    """The p-values of methods against `baseline`, in the configuration's order, corrected by family. No bounds.
 
     One method of a family stands for it, fixed before anything is known: so a family costs one comparison however many
     variants it has, and a variant's luck or harm is not the family's. The rest is a question of its own, such as which
