@@ -79,5 +79,6 @@ METHODS = (
         FLAT_GRPO,
         turn_term=HCAPO.with_params(smoothing=0.5),
         role="variant",
+        family="hcapo",
     ),
 )
