@@ -1,5 +1,5 @@
-"""The order and the groups of methods in the report's tables: the largest effect first, bounds separate; and the families
-of methods that are counted as one comparison."""
+"""The order and the groups of methods in the report's tables: the largest effect first, bounds separate; and the
+families of methods that are counted as one comparison."""
 
 from __future__ import annotations
 

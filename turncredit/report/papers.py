@@ -61,7 +61,7 @@ _TABLES: dict[Checkpoint, tuple[str, str, str, str]] = {
 
 
 def papers(results: Results, names: Sequence[str]) -> list[Grid]:
-    """Our numbers next to the paper's, by each checkpoint, for experiments that are a paper's preset; no grid for others.
+    """Our numbers next to the paper's, by each checkpoint, for experiments that are a paper's preset; else no grid.
 
     A column covers the task families that it names, or all. The paper's cells are texts: they have no file and no SQL
     here. Checkpoints other than the mean of the last three and the paper's own are folded.
