@@ -107,6 +107,7 @@ READ_BY: dict[str, set[str]] = {
     "judge.max_tokens": LABELS,
     "judge.structured": LABELS,
     "judge.window": LABELS,
+    "judge.evidence": LABELS,
     "audit.run": {"pages", "rollout_invariants"},  # other turns, sampled at another temperature
     "audit.rounds": NOTHING,
     "audit.seeds": NOTHING,

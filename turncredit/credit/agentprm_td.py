@@ -42,4 +42,12 @@ def agentprm_td(turns: Turns, *, lam: Share = 0.95) -> dict[str, np.ndarray]:
 AGENTPRM_TD = Part("agentprm_td", agentprm_td, "estimator", model="agentprm_td")
 
 PARTS = (AGENTPRM_TD,)
-METHODS = (Method("agentprm_td", "GAE on the steps of a learned Q of state and action", AGENTPRM_TD, normaliser=RMS),)
+METHODS = (
+    Method(
+        "agentprm_td",
+        "GAE on the steps of a learned Q of state and action",
+        AGENTPRM_TD,
+        normaliser=RMS,
+        family="agentprm",
+    ),
+)

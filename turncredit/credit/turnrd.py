@@ -78,6 +78,7 @@ METHODS = (
         FLAT_GRPO,
         turn_term=HAS_TURNRD_OUTCOME_ONLY,
         role="variant",
+        family="has_turnrd",
     ),
     Method(
         "has_turnrd_film_outcome_only",
@@ -85,5 +86,6 @@ METHODS = (
         FLAT_GRPO,
         turn_term=HAS_TURNRD_FILM_OUTCOME_ONLY,
         role="variant",
+        family="has_turnrd",
     ),
 )
