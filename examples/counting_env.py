@@ -14,7 +14,7 @@ NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 
 
 class Settings(BaseModel):
-    """`env.settings`: how far to count, and after how many actions a rollout ends."""
+    """`env.counting`: how far to count, and after how many actions a rollout ends."""
 
     longest: int = 4
     horizon: int = 8

@@ -13,7 +13,7 @@ from turncredit.agents import AgentSettings, AgentSpec, Parsed, Prompt
 
 
 class Settings(AgentSettings):
-    """`agent.settings` of the configuration. `remember`: how many notes a prompt shows."""
+    """`agent.notes` of the configuration. `remember`: how many notes a prompt shows."""
 
     remember: int = 4
 

@@ -29,13 +29,23 @@ ROOT = Path(__file__).parent.parent
         ),
         (
             {"agent": {"history": 2}},
-            "config: agent: history is now a setting of the window agent: write",
+            "config: agent: history is now a setting of the window agent: write agent.window.history",
         ),
         ({"agent": {"show_admissible": False}}, "config: agent: show_admissible is now a setting of the window agent"),
         (
             {"resources": {"audit_model": {"gpu": 1}}},
             "config: resources: audit_model is now the stage credit_model: write resources.credit_model",
         ),
+        (
+            {"env": {"settings": {"horizon": 9}}},
+            "config: env: settings are now under the name of their owner: write 'household' instead of 'settings'",
+        ),
+        (
+            {"agent": {"name": "mine.py", "settings": {}}},
+            "config: agent: settings are now under the name of their owner: write the name that mine.py declares",
+        ),
+        ({"env": {"horizon": 9}}, "env: unknown key 'horizon'; if it is a setting, write it under 'household'"),
+        ({"env": {"tiemout": 9}}, "env: unknown key 'tiemout' (did you mean 'timeout'?)"),
         ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
         ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient belong together"),
         ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),
@@ -81,6 +91,21 @@ def test_files_are_merged_key_by_key(tmp_path):
     (tmp_path / "b.yaml").write_text(yaml.safe_dump({"rollout": {"tasks": 5}}))
     experiment = config.load([tmp_path / "a.yaml", tmp_path / "b.yaml"])
     assert (experiment.rounds, experiment.rollout.tasks, experiment.rollout.group_size) == (4, 5, 2)
+
+
+def test_settings_are_read_only_of_what_is_chosen_whatever_file_they_come_from(monkeypatch):
+    """So a file that chooses another environment or agent may be laid over one that has settings of its own."""
+    monkeypatch.chdir(ROOT)
+    base = {"env": {"household": {"horizon": 9}}, "agent": {"name": "window", "window": {"history": 2}}}
+    assert config.from_mapping(base).env.chosen().settings == {"horizon": 9}
+    assert config.from_mapping(base).agent.chosen().settings == {"history": 2}
+    counting = {"name": "examples/counting_env.py", "counting": {"longest": 3}}
+    other = {"env": counting, "agent": {"name": "transcript"}, "audit": {"rounds": []}, "demos": {"slips": 0}}
+    experiment = config.from_mapping(config.merge(base, other))
+    checks.check(experiment)
+    assert experiment.env.chosen().settings == {"longest": 3}
+    assert experiment.agent.chosen().settings == {}
+    assert config.from_mapping(experiment.model_dump(mode="json")) == experiment
 
 
 @pytest.mark.parametrize(

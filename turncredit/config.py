@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from turncredit.bounds import RAILS
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
+from turncredit.plugins import own_file
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -26,14 +27,65 @@ class _Closed(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EnvConfig(_Closed):
-    """The environment and its settings (validated by the environment)."""
+class _SettingsByName(BaseModel):
+    """A block about something chosen by `name`. Settings are under the name of what they belong to.
+
+    So a file laid over this one can choose another: settings of what is not chosen are kept and not read.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, dict[str, Any]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_have_an_owner(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        name = str(data.get("name", cls.model_fields["name"].default))
+        owner = f"the name that {name} declares" if own_file(name) else f"'{name}'"
+        for key, value in data.items():
+            if key == "settings":
+                raise ValueError(f"settings are now under the name of their owner: write {owner} instead of 'settings'")
+            if key not in cls.model_fields and not isinstance(value, Mapping):
+                hint = nearest(str(key), cls.model_fields) or f"; if it is a setting, write it under {owner}"
+                raise ValueError(f"unknown key '{key}'{hint}")
+        return data
+
+    def settings_of(self, owner: str) -> dict[str, Any]:
+        """The settings under the name `owner`; none if there is no such block."""
+        return dict((self.__pydantic_extra__ or {}).get(owner, {}))
+
+    def owners(self) -> list[str]:
+        """The names that settings are given for."""
+        return list(self.__pydantic_extra__ or {})
+
+
+class EnvSlice(_Closed):
+    """The environment that is played and its own settings: what a job gets of `env`."""
+
+    name: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    timeout: float | None = 60.0
+
+
+class EnvConfig(_SettingsByName):
+    """The environment; its settings, which it validates, are under its name: `household: {horizon: 30}`."""
 
     name: str = Field("household", description="a built-in or installed environment, or a path: my_env.py")
-    settings: dict[str, Any] = Field(default_factory=dict)
     timeout: float | None = Field(
         60.0, gt=0, description="time limit in seconds for a call of an environment that is not built in; null: none"
     )
+
+    @property
+    def owner(self) -> str:
+        """The name that the settings are under: that of a file's environment is the one that the file declares."""
+        from turncredit import envs
+
+        return envs.load(self.name).name if own_file(self.name) else self.name
+
+    def chosen(self) -> EnvSlice:
+        """The environment that is played, with its own settings. Raises UserError for a file that has none."""
+        return EnvSlice(name=self.name, settings=self.settings_of(self.owner), timeout=self.timeout)
 
 
 class TasksConfig(_Closed):
@@ -46,22 +98,40 @@ class TasksConfig(_Closed):
     seed: int = 0
 
 
-class AgentConfig(_Closed):
-    """What the model sees and how its text becomes an action."""
+class AgentSlice(_Closed):
+    """The agent and its own settings: what a job gets of `agent`."""
+
+    name: str = "transcript"
+    max_response_tokens: int = 16
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class AgentConfig(_SettingsByName):
+    """What the model sees and how its text becomes an action. Settings are under the agent's name, as with `env`."""
 
     name: str = Field("transcript", min_length=1, description="transcript, window, an installed agent, or path.py")
     max_response_tokens: int = Field(16, ge=2)
-    settings: dict[str, Any] = Field(
-        default_factory=dict, description="the agent's own settings, validated by the agent"
-    )
 
     @model_validator(mode="before")
     @classmethod
     def _no_old_keys(cls, data: Any) -> Any:
         for key in ("history", "show_admissible"):
             if isinstance(data, Mapping) and key in data:
-                raise ValueError(f"{key} is now a setting of the window agent: write agent.settings.{key}")
+                raise ValueError(f"{key} is now a setting of the window agent: write agent.window.{key}")
         return data
+
+    @property
+    def owner(self) -> str:
+        """The name that the settings are under: that of a file's agent is the one that the file declares."""
+        from turncredit import agents
+
+        return agents.load(self.name).name if own_file(self.name) else self.name
+
+    def chosen(self) -> AgentSlice:
+        """The agent that plays, with its own settings. Raises UserError for a file that has none."""
+        return AgentSlice(
+            name=self.name, max_response_tokens=self.max_response_tokens, settings=self.settings_of(self.owner)
+        )
 
 
 class LoraConfig(_Closed):

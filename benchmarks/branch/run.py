@@ -42,10 +42,10 @@ from turncredit.turns import Turns
 def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Branched], Player]:
     """Restored rollouts of the SFT policy with about this many turns, and a player of that policy."""
     layout = Layout(results)
-    games = Games(experiment.env, tables.read(layout.path("tasks", split="train"), "tasks"))
+    games = Games(experiment.env.chosen(), tables.read(layout.path("tasks", split="train"), "tasks"))
     view = Turns(tables.read(next(layout.find("turns", round=1)).path, "turns"))
     policy = OpenPolicy(layout.path("sft_policy"), dtype=experiment.policy.dtype, engine=experiment.policy.engine)
-    player = Player(policy, experiment.agent, games, experiment.rollout.slots)
+    player = Player(policy, experiment.agent.chosen(), games, experiment.rollout.slots)
     by_id = {row["task_id"]: row for row in games.rows}
     clock = time.perf_counter()
     chosen = choose(view, turns, generator(0, "benchmark"))

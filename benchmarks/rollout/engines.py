@@ -90,7 +90,7 @@ def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
     policy = plan.layout.path("sft_policy")
     processes = int(name.partition(" x")[2] or 1)
-    made = Player(OpenPolicy(policy, dtype="float32"), plan.experiment.agent, games, slots, processes=processes)
+    made = Player(OpenPolicy(policy, dtype="float32"), plan.agent, games, slots, processes=processes)
     if processes > 1:
         return made
     eos_id = made._tokenizer.eos_id
@@ -139,7 +139,7 @@ def main(name: str, size: str, folder: str, count: str) -> None:
     """Answer every line of standard input."""
     torch.set_num_threads(1)
     plan = Plan(small_world.settings(size), folder)
-    games = Games(plan.experiment.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"))
+    games = Games(plan.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"))
     print("ready", flush=True)
     for _ in sys.stdin:
         answer = profile(plan, games, int(count)) if name == "profile" else repetition(name, plan, games, int(count))

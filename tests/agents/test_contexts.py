@@ -12,7 +12,7 @@ import torch
 from tests import tiny
 from tests.agents.folding import Folding
 from turncredit import agents, tables
-from turncredit.config import AgentConfig
+from turncredit.config import AgentSlice
 from turncredit.credit_models.hiddens import contexts, hiddens
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
@@ -30,12 +30,12 @@ FOLDING = str(Path(__file__).with_name("folding.py"))
 EVERY = 3
 
 
-CONFIG = AgentConfig(name=FOLDING, max_response_tokens=6, settings={"every": EVERY})
+CONFIG = AgentSlice(name=FOLDING, max_response_tokens=6, settings={"every": EVERY})
 COMMON = {"env": "household", "policy_id": "sft", "agent": "folding", "seed": 0, "temperature": 1.0}
 
 
 def player(world, *, engine="lockstep", slots=5, processes=1):
-    games = Games(world.experiment.env, tables.read(world.path("tasks", split="train"), "tasks"))
+    games = Games(world.plan.env, tables.read(world.path("tasks", split="train"), "tasks"))
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=engine)
     return Player(policy, CONFIG, games, slots, processes=processes)
 
@@ -243,6 +243,6 @@ def test_a_file_may_declare_several_agents_by_name(tmp_path):
 
 
 def test_a_config_names_an_agent_and_its_settings():
-    config = AgentConfig(name=FOLDING, settings={"every": 2})
+    config = AgentSlice(name=FOLDING, settings={"every": 2})
     assert agents.load(config.name).Settings.model_validate(config.settings).every == 2
     assert agents.load(config.name).turn_columns["note"] == pa.string()

@@ -21,7 +21,7 @@ def test_the_examples_configuration_is_valid(monkeypatch):
     experiment = config.load(["config.yaml", "config/own_agent.yaml"])
     check(experiment)
     plan = Plan(experiment)
-    assert experiment.agent.settings == {"remember": 6}
+    assert experiment.agent.chosen().settings == {"remember": 6}
     assert Path(plan.inputs("sft", At())["agent"]).resolve() == EXAMPLE, "its code decides the result"
     assert plan.slice("base", At()).vocabulary == ("<note>", "<do>")
     assert Plan(config.load(["config.yaml"])).slice("base", At()).vocabulary == ()

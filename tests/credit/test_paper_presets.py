@@ -29,7 +29,7 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("scpo_*", "*", "SCPO table 3, KL coefficient", "update.kl_coefficient", 0.01),
     ("scpo_*", "*", "SCPO table 3, invalid-action penalty", "params.penalty", 0.1),
     ("scpo_*", "*", "SCPO table 3, max response length", "agent.max_response_tokens", 512),
-    ("scpo_*", "*", "SCPO table 3, history context K", "agent.settings.history", 2),
+    ("scpo_*", "*", "SCPO table 3, history context K", "agent.window.history", 2),
     ("scpo_*", "*", "SCPO table 3, training iterations", "rounds", 150),
     ("scpo_*", "*", "SCPO table 3, validation every 5 steps", "eval.every", 5),
     ("scpo_*", "*", "SCPO table 3, rollout temperature", "rollout.temperature", 1.0),
@@ -38,8 +38,8 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("scpo_sensitivity", "*", "SCPO appendix C.3, single-seed runs", "seeds", (0,)),
     ("scpo_*", "*", "SCPO section 4.1 and A.6, VALID_SEEN", "tasks.eval_split", "valid_seen"),
     ("scpo_*", "*", "SCPO A.6, a fixed set", "eval.fresh", False),
-    ("scpo_*", "*", "SCPO A.1, T_max", "env.settings.horizon", 50),
-    ("scpo_*", "*", "verl-agent's ALFWorld: 10 for a won game, 0 else", "env.settings.success_reward", 10),
+    ("scpo_*", "*", "SCPO A.1, T_max", "env.household.horizon", 50),
+    ("scpo_*", "*", "verl-agent's ALFWorld: 10 for a won game, 0 else", "env.household.success_reward", 10),
     ("scpo_*", "*", "verl-agent's default clip_ratio", "update.clip_low", 0.2),
     ("scpo_*", "*", "verl-agent's default clip_ratio", "update.clip_high", 0.2),
     ("scpo_*", "gigpo", "SCPO table 3, discount gamma", "params.gamma", 0.95),
@@ -73,7 +73,7 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("has_*", "*", "HAS table 6, batch size 4 x grad-accum 2", "update.minibatch", 8),
     ("has_*", "*", "HAS table 6, rollout temperature", "rollout.temperature", 1.0),
     ("has_*", "*", "HAS table 6, 1,000-game subset", "tasks.train", 1000),
-    ("has_*", "*", "HAS table 6, max_steps", "env.settings.horizon", 40),
+    ("has_*", "*", "HAS table 6, max_steps", "env.household.horizon", 40),
     ("has_*", "*", "HAS table 6, eval episodes", "eval.games", 100),
     ("has_*", "*", "HAS table 6, greedy", "eval.modes.0.temperature", 0.0),
     ("has_*", "*", "HAS table 4, held-out / round", "eval.every", 1),
@@ -120,8 +120,8 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("mgr_*", "*", "MGR A.5, 16 different groups per rollout", "rollout.tasks", 16),
     ("mgr_*", "*", "MGR A.5, rollout temperature", "rollout.temperature", 1.0),
     ("mgr_*", "*", "MGR A.5, maximum response length", "agent.max_response_tokens", 512),
-    ("mgr_*", "*", "MGR A.5, up to 50 environment steps", "env.settings.horizon", 50),
-    ("mgr_*", "*", "MGR section 3.1: the prompt has the entire history, of 50 turns", "agent.settings.history", 50),
+    ("mgr_*", "*", "MGR A.5, up to 50 environment steps", "env.household.horizon", 50),
+    ("mgr_*", "*", "MGR section 3.1: the prompt has the entire history, of 50 turns", "agent.window.history", 50),
     ("mgr_*", "mgr*", "MGR section 4.3, AdamW", "update.optimizer", "adamw"),
     ("mgr_*", "mgr*", "MGR section 4.3, constant learning rate", "update.lr", 5e-7),
     ("mgr_*", "mgr*", "MGR section 4.3, constant learning rate", "update.final_lr", 1.0),
@@ -133,7 +133,7 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("mgr_*", "mgr*", "MGR A.5, decay factor", "params.decay", 1.5),
     ("mgr_*", "mgr*", "MGR A.5, minimum retention probability", "params.floor", 0.1),
     ("mgr_table1*", "gigpo", "GiGPO's recipe: penalty .1 at rewards of 10 and 0", "params.penalty", 0.1),
-    ("mgr_*", "*", "GiGPO's recipe: penalty .1 at rewards of 10 and 0", "env.settings.success_reward", 10),
+    ("mgr_*", "*", "GiGPO's recipe: penalty .1 at rewards of 10 and 0", "env.household.success_reward", 10),
     ("mgr_table1", "*", "MGR table 1", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
     ("mgr_table1_qwen3_8b", "*", "MGR table 1", "policy.source", "Qwen/Qwen3-8B"),
     ("mgr_table2", "*", "MGR section 4.6", "policy.source", "Qwen/Qwen3-8B"),
@@ -238,7 +238,7 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
 
 
 def test_only_the_papers_with_a_binary_reward_have_one() -> None:
-    rewards = {name: plan_of(name).experiment.env.settings.get("success_reward", 1) for name in NAMES}
+    rewards = {name: plan_of(name).experiment.env.chosen().settings.get("success_reward", 1) for name in NAMES}
     assert {name.split("_")[0] for name, reward in rewards.items() if reward == 1} == {"has", "triage"}
     assert {name.split("_")[0] for name, reward in rewards.items() if reward == 10} == {"scpo", "mgr"}
 

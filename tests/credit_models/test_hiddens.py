@@ -20,7 +20,7 @@ from turncredit.stages.plan import Plan
 @pytest.fixture(scope="module")
 def window_turns(world, tmp_path_factory):
     """Rollouts of the window agent: a fresh prompt for every turn."""
-    agent = {"name": "window", "max_response_tokens": 4, "settings": {"history": 1, "show_admissible": False}}
+    agent = {"name": "window", "max_response_tokens": 4, "window": {"history": 1, "show_admissible": False}}
     changes = {"agent": agent, "rollout": {"tasks": 2, "group_size": 2}}
     at = Plan(tiny.experiment(**changes)).turns_at("flat_grpo", 0, 1)
     return world.run("rollout", at, tmp_path_factory.mktemp("window"), changes).output["turns"]

@@ -125,7 +125,7 @@ def test_a_missing_file_and_a_misspelt_name_say_so(tmp_path):
 
 def experiment(**changes):
     plain = {"demos": {"noise": 0.0}, "methods": ["flat_grpo"], "audit": {"rounds": []}}
-    settings = {"env": {"name": COUNTING, "settings": {}}}
+    settings = {"env": {"name": COUNTING}}
     return from_mapping({**plain, **settings, "rounds": 2, **changes})
 
 
@@ -170,7 +170,7 @@ class Expert:
         ),
         ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
         ({"demos": {"noise": 0, "slips": 0.1}}, {"expert": Expert}, "demos.slips: needs .* nor a slip_command"),
-        ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.settings.show_admissible to false"),
+        ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.window.show_admissible to false"),
         ({"methods": ["has_turnrd"]}, {"expert": Expert}, "'has_turnrd' needs .* progress, which 'doors'"),
         (
             {
@@ -318,5 +318,5 @@ def test_noise_takes_any_admissible_action_where_there_is_no_command_for_it():
 
 
 def test_settings_of_an_environment_without_any_are_closed():
-    with pytest.raises(UserError, match=r"unknown key 'env.settings.rooms'"):
-        check(from_mapping({"env": {"name": own.__file__, "settings": {"rooms": 3}}}))
+    with pytest.raises(UserError, match=r"unknown key 'env.doors.rooms'"):
+        check(from_mapping({"env": {"name": own.__file__, "doors": {"rooms": 3}}}))

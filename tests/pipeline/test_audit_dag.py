@@ -107,7 +107,7 @@ def test_an_audit_that_cannot_be_is_refused_in_one_line(audit, line):
 
 
 def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
-    long = tiny.mapping(env={"settings": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
+    long = tiny.mapping(env={"household": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
     with pytest.raises(UserError, match="'ppo' reads at most 50 turns"):
         checks.check(from_mapping(long))
 

@@ -26,7 +26,7 @@ def test_without_a_learned_method_there_are_no_models(snakemake):
 
 
 def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake):
-    run = snakemake("-n", *TINY, "--config", "methods=[ppo]", "env={settings: {horizon: 60}}")
+    run = snakemake("-n", *TINY, "--config", "methods=[ppo]", "env={household: {horizon: 60}}")
     assert run.returncode == 2
     assert "reads at most 50 turns (max_turns of its model critic)" in run.stderr
     assert "set define.ppo.model.max_turns" in run.stderr

@@ -35,7 +35,7 @@ def test_jobs_of_several_stages_are_planned_with_an_audit_of_such_a_run(snakemak
 
 
 def test_an_agent_that_cannot_look_back_is_refused_before_any_job(snakemake):
-    own = f"agent={{name: {tiny.ROOT}/examples/own_agent.py, settings: {{}}}}"
+    own = f"agent={{name: {tiny.ROOT}/examples/own_agent.py}}"
     run = snakemake("-n", *TINY, "--config", "methods=[hcapo]", own)
     assert run.returncode == 2
     assert "config: methods: 'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in run.stderr

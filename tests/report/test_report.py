@@ -92,7 +92,7 @@ def test_the_page_needs_no_network(page):
 
 def test_secrets_of_the_configuration_are_not_on_the_page(tmp_path):
     secrets = {"url": "https://user:hunter2@host/x", "api_key": "hunter2", "nested": [{"hub_token": "hunter2"}]}
-    more = {"env": {"settings": secrets}, "tracking": {"uri": "http://me:hunter2@host"}}
+    more = {"env": {"household": secrets}, "tracking": {"uri": "http://me:hunter2@host"}}
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6, **more)
     folder = synthetic.make(tmp_path, config, turns=False)
     module.report(experiment=config, results=folder, out=tmp_path / "out")

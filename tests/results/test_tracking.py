@@ -163,7 +163,7 @@ def test_parameters_are_the_methods_own_and_hold_no_secret(tmp_path, monkeypatch
         rounds=1,
         games=6,
         define={"mine": {"base": "flat_grpo", "params": {"api_key": "hunter2"}, "update": {"lr": 0.5}}},
-        env={"name": "household", "settings": {"url": "https://user:hunter2@host/x", "token": "hunter2"}},
+        env={"name": "household", "household": {"url": "https://user:hunter2@host/x", "token": "hunter2"}},
     )
     folder = synthetic.make(tmp_path, config)
     track(folder)
@@ -172,7 +172,7 @@ def test_parameters_are_the_methods_own_and_hold_no_secret(tmp_path, monkeypatch
     )
     assert params["update.lr"] == "0.5"
     assert params["agent.max_response_tokens"] == "16"
-    assert params["env.settings.url"] == "https://host/x"
+    assert params["env.household.url"] == "https://host/x"
     assert b"hunter2" not in (folder / "mlflow.db").read_bytes()
 
 

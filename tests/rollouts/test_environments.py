@@ -10,7 +10,7 @@ import pytest
 from tests import tiny
 from tests.envs import own
 from turncredit import envs, tables
-from turncredit.config import EnvConfig
+from turncredit.config import EnvSlice
 from turncredit.envs.household.native import NativeEnv
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
@@ -29,7 +29,7 @@ def games(monkeypatch):
         environment = own.environment(kind, **fields)
         monkeypatch.setattr(envs, "load", lambda _: environment)
         own.Doors.opened.clear()
-        config = EnvConfig(name="own", timeout=timeout)
+        config = EnvSlice(name="own", timeout=timeout)
         return Games(config, make_tasks(config, "train", count, 0, key="tasks.train"))
 
     return made
@@ -41,7 +41,7 @@ def policy(world):
 
 
 def play(policy, games, slots=16):
-    player = Player(policy, tiny.experiment().agent, games, slots)
+    player = Player(policy, tiny.experiment().agent.chosen(), games, slots)
     starts = [Start(row["task_id"], row["task_id"], row, number) for number, row in enumerate(games.rows)]
     return player.play(starts, temperature=1.0)
 

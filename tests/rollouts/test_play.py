@@ -30,11 +30,11 @@ def read(path):
 
 
 def player(world, games, slots):
-    return Player(OpenPolicy(world.path("sft_policy"), dtype="float32"), tiny.experiment().agent, games, slots)
+    return Player(OpenPolicy(world.path("sft_policy"), dtype="float32"), tiny.experiment().agent.chosen(), games, slots)
 
 
 def games_of(world, split):
-    return Games(tiny.experiment().env, tables.read(world.path("tasks", split=split), "tasks"))
+    return Games(tiny.experiment().env.chosen(), tables.read(world.path("tasks", split=split), "tasks"))
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(world, tmp_path):
@@ -97,7 +97,7 @@ def test_every_rollout_is_whole_and_every_group_has_its_size(world):
         assert turns.progress.tolist()[:-1] == turns.progress_before.tolist()[1:]
         assert turns.distance.tolist()[:-1] == turns.distance_before.tolist()[1:]
         assert turns.success.nunique() == 1
-        assert len(turns) == world.experiment.env.settings["horizon"] or turns.success.all()
+        assert len(turns) == world.plan.env.settings["horizon"] or turns.success.all()
 
 
 def test_recorded_actions_replay_to_the_recorded_observations(world):

@@ -36,7 +36,7 @@ CONFIG = tiny.mapping(
     methods=list(METHODS),
     define={"mine": MINE},
     tasks={"eval": 60},
-    agent={"name": "window", "settings": {"history": 2, "show_admissible": True}},
+    agent={"name": "window", "window": {"history": 2, "show_admissible": True}},
     policy={"revision": "main", "lora": {"rank": 4}},
     update={"kl": "k3", "kl_coefficient": 0.1, "kl_target": 0.01, "final_lr": 0.5},
     eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]},
@@ -159,6 +159,7 @@ def leaves(value: Any, where: str = "", annotation: Any = None) -> Iterator[tupl
     """(key, value, annotation) of every key of the configuration that has no keys below it."""
     if isinstance(value, BaseModel):
         parts = [(name, getattr(value, name), field.annotation) for name, field in type(value).model_fields.items()]
+        parts += [(name, part, None) for name, part in (value.model_extra or {}).items()]
     elif isinstance(value, dict) and value:
         parts = [(name, part, None) for name, part in value.items()]
     else:
@@ -276,9 +277,7 @@ def slices_of_rollouts(config: dict[str, Any]) -> list[list[str]]:
 def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
     method, agent = tmp_path / "own.py", tiny.ROOT / "examples" / "own_agent.py"
     method.write_text("def own(turns):\n    return turns.reward_N\n")
-    config = tiny.mapping(
-        methods=["own"], define={"own": {"credit": str(method)}}, agent={"name": str(agent), "settings": {}}
-    )
+    config = tiny.mapping(methods=["own"], define={"own": {"credit": str(method)}}, agent={"name": str(agent)})
     plan = Plan(from_mapping(config))
     at = plan.turns_at("own", 0, 1)
     assert plan.inputs("credit", At(policy=at.policy, method="own", seed=0, round=1))["method"] == str(method)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from turncredit import tables
-from turncredit.config import AgentConfig
+from turncredit.config import AgentSlice
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -20,8 +20,8 @@ from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import batches, stack, token_logprobs
 from turncredit.training.sft import demonstrations, learning_rate, minibatches
 
-LONG = {"settings": {"horizon": 40}}
-TRANSCRIPT = AgentConfig()
+LONG = {"household": {"horizon": 40}}
+TRANSCRIPT = AgentSlice()
 
 
 def demos(world, folder, **settings):
@@ -119,7 +119,7 @@ def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
 
 
 def test_nothing_to_imitate_is_an_error_that_says_what_to_do(world, tmp_path):
-    changes = {"env": {"settings": {"horizon": 1}}}
+    changes = {"env": {"household": {"horizon": 1}}}
     path = world.run("demos", At(), tmp_path, changes).output["demos"]
     with pytest.raises(UserError, match=rf"^{path}: no demonstrations to learn from; raise demos"):
         sft(world, tmp_path, path, changes)

@@ -11,7 +11,7 @@ from tests import tiny
 from tests.agents.test_contexts import FOLDING
 from turncredit import envs, tables
 from turncredit.agents.transcript import Transcript
-from turncredit.config import AgentConfig
+from turncredit.config import AgentConfig, AgentSlice
 from turncredit.envs.household import ENVIRONMENT, WORDS
 from turncredit.envs.household.expert import Expert
 from turncredit.errors import UserError
@@ -20,7 +20,7 @@ from turncredit.stages.checks import check
 from turncredit.stages.job import At
 from turncredit.training.sft import demonstrations
 
-FOLDING_AGENT = {"name": FOLDING, "max_response_tokens": 12, "settings": {"every": 2}}
+FOLDING_AGENT = {"name": FOLDING, "max_response_tokens": 12, "folding": {"every": 2}}
 
 
 def demos(world, folder, changes=None, threads=1):
@@ -73,7 +73,7 @@ def planned(world, tmp_path, planning):
 
 def test_an_agent_teaches_the_plan_with_the_action_in_contexts_that_it_folds(planned):
     table, words, encoder = planned
-    sequences = demonstrations(table, encoder, AgentConfig(**FOLDING_AGENT), words)
+    sequences = demonstrations(table, encoder, AgentConfig(**FOLDING_AGENT).chosen(), words)
     rows = table.to_pandas()
     said = {row: encoder.decode(s.ids[s.turn == row]) for s in sequences for row in set(s.turn.tolist()) - {-1}}
     learnt = rows[rows.imitate]
@@ -99,7 +99,7 @@ def test_an_agent_that_needs_a_plan_is_refused_where_the_expert_has_none(world):
     check(tiny.experiment(agent=FOLDING_AGENT, sft={"epochs": 0}))
     table = tables.read(world.path("demos"), "demos")
     with pytest.raises(UserError, match="agent 'folding' reads the column 'plan' of the demonstrations"):
-        demonstrations(table, tokenizer.load(world.path("base")), AgentConfig(**FOLDING_AGENT), WORDS)
+        demonstrations(table, tokenizer.load(world.path("base")), AgentConfig(**FOLDING_AGENT).chosen(), WORDS)
 
 
 @pytest.mark.usefixtures("planning")
@@ -119,4 +119,4 @@ def test_an_agent_that_reads_its_own_target_as_another_action_is_refused(world, 
     table = tables.read(world.path("demos"), "demos")
     message = r"demo000000, turn 0: agent 'transcript' teaches .*; its target and parse"
     with pytest.raises(UserError, match=message):
-        demonstrations(table, tokenizer.load(world.path("base")), AgentConfig(), WORDS)
+        demonstrations(table, tokenizer.load(world.path("base")), AgentSlice(), WORDS)

@@ -21,7 +21,7 @@ from turncredit.stages.plan import Plan, load
 from turncredit.training import second_pass, update
 
 WINDOW = {
-    "agent": {"name": "window", "max_response_tokens": 4, "settings": {"history": 1, "show_admissible": False}},
+    "agent": {"name": "window", "max_response_tokens": 4, "window": {"history": 1, "show_admissible": False}},
     "rollout": {"tasks": 2, "group_size": 2, "temperature": 0.7},
 }
 
@@ -173,7 +173,7 @@ def test_an_agent_that_does_not_say_how_it_carries_an_outcome_is_refused_before_
     said = r"^turns\.parquet: can't be read in hindsight: the agent 'transcript' does not say how"
     with pytest.raises(UserError, match=said):
         prompts(world, spec, tables.read(world.path("turns"), "turns"))
-    own = {"name": str(tiny.ROOT / "examples/own_agent.py"), "settings": {}}
+    own = {"name": str(tiny.ROOT / "examples/own_agent.py")}
     with pytest.raises(UserError) as told:
         checks.check(tiny.experiment(methods=["hcapo"], agent=own))
     line = "config: methods: 'hcapo' reads turns in hindsight, and the agent 'notes' does not say how"

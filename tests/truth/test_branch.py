@@ -234,10 +234,10 @@ def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_
     """So environment, agent, context and engine are where they were, token for token."""
     experiment = tiny.experiment(**changes)
     view = Turns(tables.read(sampled(world, tmp_path, changes), "turns"))
-    games = Games(experiment.env, tables.read(world.path("tasks", split="train"), "tasks"))
+    games = Games(experiment.env.chosen(), tables.read(world.path("tasks", split="train"), "tasks"))
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=experiment.policy.engine)
     by_id = {row["task_id"]: row for row in games.rows}
-    player = Player(policy, experiment.agent, games, 5)
+    player = Player(policy, experiment.agent.chosen(), games, 5)
     starts, recorded = [], []
     for number in (0, 5):
         one = restored(view, number, games, by_id, player.new_agent())

@@ -96,7 +96,7 @@ class AgentSpec:
 
     name              as written in the column `agent` of the turns
     make              (encoder, settings, words) to a function that makes a fresh agent for each rollout
-    Settings          `agent.settings` of the configuration
+    Settings          `agent.<name>` of the configuration
     turn_columns      columns, beyond the table's own, that it writes for each turn: name to Arrow type
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them

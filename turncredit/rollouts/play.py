@@ -14,7 +14,7 @@ import numpy as np
 
 from turncredit import agents
 from turncredit.agents import Agent, Parsed, Prompt
-from turncredit.config import AgentConfig
+from turncredit.config import AgentSlice
 from turncredit.envs.protocol import State, Step
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
@@ -182,7 +182,7 @@ class ActiveRollout:
 class Player:
     """Plays the games of a table with a policy and agents of one kind."""
 
-    def __init__(self, policy: OpenPolicy, agent: AgentConfig, games: Games, slots: int, *, processes: int = 1):
+    def __init__(self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1):
         """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here."""
         self.agent = agents.load(agent.name)
         self.games, self._policy = games, policy

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import envs, tables
-from turncredit.config import EnvConfig
+from turncredit.config import EnvSlice
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert, Step
@@ -19,7 +19,7 @@ from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
 
 
-def make_tasks(config: EnvConfig, split: str, count: int, seed: int, *, key: str) -> pa.Table:
+def make_tasks(config: EnvSlice, split: str, count: int, seed: int, *, key: str) -> pa.Table:
     """`count` games of the environment's split, as a `tasks` table.
 
     Raises UserError, naming the configuration's `key`, for a split that has fewer.
@@ -73,7 +73,7 @@ def _completed(given: Sequence[Any], env: Environment, name: str, split: str, se
 class Games:
     """The games of a tasks table, opened on demand. Third-party environments are guarded (`envs.guard`)."""
 
-    def __init__(self, env: EnvConfig, tasks: pa.Table, where: str = "tasks"):
+    def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks"):
         self.env: Environment = envs.load(env.name)
         self._settings = self.env.Settings.model_validate(env.settings)
         self._ours, self._timeout = envs.is_ours(self.env), env.timeout

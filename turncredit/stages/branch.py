@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.config import AgentConfig, BranchConfig, EnvConfig
+from turncredit.config import AgentSlice, BranchConfig, EnvSlice
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -10,8 +10,8 @@ from turncredit.stages.plan import Plan
 class Config(Slice):
     """Environment, agent, and the numbers of turns and continuations."""
 
-    env: EnvConfig
-    agent: AgentConfig
+    env: EnvSlice
+    agent: AgentSlice
     engine: str
     dtype: str
     branch: BranchConfig
@@ -22,8 +22,8 @@ def config(plan: Plan, at: At) -> Config:
     """`audit.branch`, and how the policy plays."""
     whole = plan.experiment
     return Config(
-        env=whole.env,
-        agent=whole.agent,
+        env=plan.env,
+        agent=plan.agent,
         engine=whole.policy.engine,
         dtype=whole.policy.dtype,
         branch=whole.audit.branch,

@@ -52,11 +52,11 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
     for name in credited(experiment):
         if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":
             raise UserError(f"config: methods: '{name}' reads turns in hindsight, and {agent.cannot_look_back()}")
-    lists = agent.shows_admissible and experiment.agent.settings.get("show_admissible", True)
+    chosen = experiment.agent
+    lists = agent.shows_admissible and chosen.chosen().settings.get("show_admissible", True)
     if lists and "admissible" not in have:
-        raise UserError(
-            f"config: agent: '{agent.name}' shows {lacks('admissible')}; set agent.settings.show_admissible to false"
-        )
+        key = f"agent.{chosen.owner}.show_admissible"
+        raise UserError(f"config: agent: '{agent.name}' shows {lacks('admissible')}; set {key} to false")
     demos = experiment.demos
     if "expert" not in have:
         raise UserError(f"config: demos: demonstrations need {lacks('expert')}")

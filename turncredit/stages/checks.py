@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from turncredit import agents, envs, tables
-from turncredit.config import Experiment, validated
+from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
 from turncredit.credit.configured import configured_method
 from turncredit.credit_models.settings import model_settings
-from turncredit.errors import UserError
+from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
 from turncredit.stages.capabilities import check_capabilities, credited
@@ -15,7 +15,8 @@ from turncredit.stages.capabilities import check_capabilities, credited
 def check(experiment: Experiment) -> None:
     """Raise UserError, one line, for mistakes that a job would run into: environment, agent, settings, methods."""
     environment = envs.load(experiment.env.name)
-    settings = validated(environment.Settings, experiment.env.settings, "env.settings")
+    _check_owners("env", experiment.env)
+    settings = validated(environment.Settings, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
     _check_agent(experiment)
     for name, entry in experiment.define.items():
         method = configured_method(experiment, name)
@@ -49,10 +50,18 @@ def _check_columns(experiment: Experiment, name: str) -> None:
         )
 
 
+def _check_owners(block: str, config: EnvConfig | AgentConfig) -> None:
+    """Raise UserError for settings under a name that looks like the chosen one's; those of others are not read."""
+    for name in config.owners():
+        if name != config.owner and (hint := nearest(name, [config.owner])):
+            raise UserError(f"config: unknown key '{block}.{name}'{hint}")
+
+
 def _check_agent(experiment: Experiment) -> None:
     """Raise UserError for an unknown agent, settings it does not have, and demonstrations that it cannot learn from."""
     agent = agents.load(experiment.agent.name)
-    validated(agent.Settings, experiment.agent.settings, "agent.settings")
+    _check_owners("agent", experiment.agent)
+    validated(agent.Settings, experiment.agent.chosen().settings, f"agent.{experiment.agent.owner}")
     written = {*tables.schema("demos").names, *envs.load(experiment.env.name).expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and experiment.sft.epochs:
@@ -70,5 +79,5 @@ def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None
     if longest is not None and horizon is not None and longest < horizon:
         raise UserError(
             f"config: methods: '{name}' reads at most {longest} turns (max_turns of its model {kind}), but "
-            f"env.settings.horizon is {horizon}; set define.{name}.model.max_turns"
+            f"env.{experiment.env.owner}.horizon is {horizon}; set define.{name}.model.max_turns"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from turncredit.config import DemosConfig, EnvConfig
+from turncredit.config import DemosConfig, EnvSlice
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.tasks import Games
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -14,13 +14,13 @@ from turncredit.stages.plan import Plan
 class Config(Slice):
     """The environment, and the mistakes of its expert."""
 
-    env: EnvConfig
+    env: EnvSlice
     demos: DemosConfig
 
 
 def config(plan: Plan, at: At) -> Config:
     """`env` and `demos`."""
-    return Config(env=plan.experiment.env, demos=plan.experiment.demos)
+    return Config(env=plan.env, demos=plan.experiment.demos)
 
 
 def inputs(plan: Plan, at: At) -> Inputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.config import AgentConfig, EnvConfig, EvalMode
+from turncredit.config import AgentSlice, EnvSlice, EvalMode
 from turncredit.errors import UserError
 from turncredit.layout import SFT, policy_id
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -18,8 +18,8 @@ class Config(Slice):
     adding rounds changes nothing. `slots` decides how samples are batched.
     """
 
-    env: EnvConfig
-    agent: AgentConfig
+    env: EnvSlice
+    agent: AgentSlice
     engine: str
     dtype: str
     games: int
@@ -35,8 +35,8 @@ def config(plan: Plan, at: At) -> Config:
     if at.round not in rounds:
         raise UserError(f"round {at.round} is not evaluated; with these eval.every and rounds it is {rounds}")
     return Config(
-        env=whole.env,
-        agent=whole.agent,
+        env=plan.env,
+        agent=plan.agent,
         engine=whole.policy.engine,
         dtype=whole.policy.dtype,
         games=whole.eval.games,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from turncredit import agents
 from turncredit.agents import Prompt
-from turncredit.config import AgentConfig
+from turncredit.config import AgentSlice
 from turncredit.errors import UserError
 from turncredit.layout import IMPLICIT, SFT, round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -28,7 +28,7 @@ class Config(Slice):
     dtype: str
     tokens_per_pass: int
     env: str | None
-    agent: AgentConfig | None
+    agent: AgentSlice | None
 
 
 #: The reader decides whether prompts are made.
@@ -43,7 +43,7 @@ def config(plan: Plan, at: At) -> Config:
         dtype=whole.policy.dtype,
         tokens_per_pass=whole.update.tokens_per_pass,
         env=whole.env.name if hindsight else None,
-        agent=AgentConfig(name=whole.agent.name, settings=whole.agent.settings) if hindsight else None,
+        agent=AgentSlice(name=plan.agent.name, settings=plan.agent.settings) if hindsight else None,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turncredit import envs, plugins
-from turncredit.config import Experiment, RolloutConfig
+from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
 from turncredit.credit import Method
 from turncredit.credit.configured import ask_of, configured_method
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
@@ -67,6 +67,18 @@ class Plan:
         entry = self.experiment.define.get(name)
         own = plugins.own_file(entry.credit) if entry and entry.credit else None
         return str(own[0]) if own else None
+
+    # Environment and agent ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def env(self) -> EnvSlice:
+        """The environment that is played, with its own settings."""
+        return self.experiment.env.chosen()
+
+    @cached_property
+    def agent(self) -> AgentSlice:
+        """The agent that plays it, with its own settings."""
+        return self.experiment.agent.chosen()
 
     @cached_property
     def environment_file(self) -> dict[str, str]:

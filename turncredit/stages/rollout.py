@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.config import AgentConfig, EnvConfig, RolloutConfig
+from turncredit.config import AgentSlice, EnvSlice, RolloutConfig
 from turncredit.layout import policy_id
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
@@ -14,8 +14,8 @@ class Config(Slice):
     The number of processes changes nothing and is left out.
     """
 
-    env: EnvConfig
-    agent: AgentConfig
+    env: EnvSlice
+    agent: AgentSlice
     engine: str
     dtype: str
     rollout: RolloutConfig
@@ -26,8 +26,8 @@ def config(plan: Plan, at: At) -> Config:
     """The sampling settings of the policy's run."""
     whole = plan.experiment
     return Config(
-        env=whole.env,
-        agent=whole.agent,
+        env=plan.env,
+        agent=plan.agent,
         engine=whole.policy.engine,
         dtype=whole.policy.dtype,
         rollout=plan.sampling(at.policy).model_copy(update={"processes": 1}),

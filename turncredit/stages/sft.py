@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.config import AgentConfig, LoraConfig, SftConfig
+from turncredit.config import AgentSlice, LoraConfig, SftConfig
 from turncredit.errors import UserError
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
@@ -19,7 +19,7 @@ class Config(Slice):
     """
 
     env: str
-    agent: AgentConfig
+    agent: AgentSlice
     sft: SftConfig
     lora: LoraConfig | None
     dtype: str
@@ -31,7 +31,7 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     return Config(
         env=whole.env.name,
-        agent=AgentConfig(name=whole.agent.name, settings=whole.agent.settings),
+        agent=AgentSlice(name=plan.agent.name, settings=plan.agent.settings),
         sft=whole.sft,
         lora=whole.policy.lora,
         dtype=whole.policy.dtype,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from turncredit.config import EnvConfig
+from turncredit.config import EnvSlice
 from turncredit.rollouts.tasks import make_tasks
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
@@ -13,7 +13,7 @@ from turncredit.stages.plan import Plan
 class Config(Slice):
     """The environment, one of its splits, and the number of games."""
 
-    env: EnvConfig
+    env: EnvSlice
     split: str
     count: int
     seed: int
@@ -24,7 +24,7 @@ def config(plan: Plan, at: At) -> Config:
     tasks = plan.experiment.tasks
     train = at.split == "train"
     return Config(
-        env=plan.experiment.env,
+        env=plan.env,
         split=tasks.train_split if train else tasks.eval_split,
         count=tasks.train if train else tasks.eval,
         seed=tasks.seed,

@@ -11,7 +11,7 @@ import torch
 
 from turncredit import agents
 from turncredit.agents import Parsed
-from turncredit.config import AgentConfig, SftConfig
+from turncredit.config import AgentSlice, SftConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy import models, tokenizer
@@ -79,7 +79,7 @@ def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt:
 
 
 def demonstrations(
-    table: pa.Table, encoder: tokenizer.Tokenizer, config: AgentConfig, words: Words, where: str = "demos"
+    table: pa.Table, encoder: tokenizer.Tokenizer, config: AgentSlice, words: Words, where: str = "demos"
 ) -> list[TokenSequence]:
     """Demonstrations as the configured agent's prompts and responses, in tokens; noise is context and has no loss.
 
