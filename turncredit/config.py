@@ -61,11 +61,10 @@ class _SettingsByName(BaseModel):
 
 
 class EnvSlice(_Closed):
-    """The environment that is played and its own settings: what a job gets of `env`."""
+    """The environment that is played and its own settings: what of `env` decides a job's result."""
 
     name: str
     settings: dict[str, Any] = Field(default_factory=dict)
-    timeout: float | None = 60.0
 
 
 class EnvConfig(_SettingsByName):
@@ -85,7 +84,7 @@ class EnvConfig(_SettingsByName):
 
     def chosen(self) -> EnvSlice:
         """The environment that is played, with its own settings. Raises UserError for a file that has none."""
-        return EnvSlice(name=self.name, settings=self.settings_of(self.owner), timeout=self.timeout)
+        return EnvSlice(name=self.name, settings=self.settings_of(self.owner))
 
 
 class TasksConfig(_Closed):
@@ -99,7 +98,7 @@ class TasksConfig(_Closed):
 
 
 class AgentSlice(_Closed):
-    """The agent and its own settings: what a job gets of `agent`."""
+    """The agent that plays and its own settings."""
 
     name: str = "transcript"
     max_response_tokens: int = 16

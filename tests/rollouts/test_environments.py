@@ -29,8 +29,8 @@ def games(monkeypatch):
         environment = own.environment(kind, **fields)
         monkeypatch.setattr(envs, "load", lambda _: environment)
         own.Doors.opened.clear()
-        config = EnvSlice(name="own", timeout=timeout)
-        return Games(config, make_tasks(config, "train", count, 0, key="tasks.train"))
+        config = EnvSlice(name="own")
+        return Games(config, make_tasks(config, "train", count, 0, key="tasks.train"), timeout=timeout)
 
     return made
 

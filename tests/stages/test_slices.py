@@ -69,6 +69,7 @@ READ_BY: dict[str, set[str]] = {
     "define.mine.update.lr": {"update"},
     "define.mine.update.minibatch": {*GRADIENT, "invariants"},
     "env": {"tasks", "demos", *PLAYING},
+    "env.timeout": NOTHING,
     "env.name": {"tasks", "demos", "sft", "logprobs", *PLAYING},
     "tasks": {"tasks"},
     "agent": {"sft", "logprobs", *PLAYING},
@@ -272,6 +273,13 @@ def test_without_an_audit_rollouts_record_only_what_the_methods_read():
 def slices_of_rollouts(config: dict[str, Any]) -> list[list[str]]:
     plan = Plan(from_mapping(config))
     return [plan.slice("rollout", plan.turns_at("flat_grpo", 0, 1)).measures]
+
+
+def test_the_time_limit_of_an_environment_reaches_every_job_that_plays():
+    plan = Plan(from_mapping(merge(CONFIG, {"env": {"timeout": 7.5}})))
+    for stage in ("demos", *sorted(PLAYING)):
+        for at in jobs(plan)[stage]:
+            assert plan.job(stage, at).operation.timeout == 7.5, stage
 
 
 def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):

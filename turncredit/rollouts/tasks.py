@@ -71,12 +71,15 @@ def _completed(given: Sequence[Any], env: Environment, name: str, split: str, se
 
 
 class Games:
-    """The games of a tasks table, opened on demand. Third-party environments are guarded (`envs.guard`)."""
+    """The games of a tasks table, opened on demand. Third-party environments are guarded (`envs.guard`).
 
-    def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks"):
+    `timeout` is the time limit in seconds for a call of one that is guarded; None: no limit.
+    """
+
+    def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks", *, timeout: float | None = None):
         self.env: Environment = envs.load(env.name)
         self._settings = self.env.Settings.model_validate(env.settings)
-        self._ours, self._timeout = envs.is_ours(self.env), env.timeout
+        self._ours, self._timeout = envs.is_ours(self.env), timeout
         self.rows = tasks.to_pylist()
         if not self.rows:
             raise UserError(f"{where}: no games in this table; set tasks.train and tasks.eval above 0 and run again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit.config import AgentSlice, BranchConfig, EnvSlice
 from turncredit.stages.job import At, Inputs, Job, Slice
-from turncredit.stages.plan import Plan
+from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
@@ -31,9 +31,9 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def operation(plan: Plan, at: At) -> int:
-    """How many processes share the work."""
-    return plan.experiment.rollout.processes
+def operation(plan: Plan, at: At) -> Playing:
+    """The number of processes that share the work, and the time limit of an environment's call."""
+    return plan.playing()
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -53,8 +53,8 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.truth.branch import branch
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
-    player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation)
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
+    player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation.processes)
     turns = job.table("turns", "turns")
     table, metrics = branch(player, turns, config.branch, seed=at.seed, round=at.round, where=job.path("turns"))
     job.write("branches", table)

@@ -8,7 +8,7 @@ from turncredit.config import DemosConfig, EnvSlice
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.tasks import Games
 from turncredit.stages.job import At, Inputs, Job, Slice
-from turncredit.stages.plan import Plan
+from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
@@ -23,6 +23,11 @@ def config(plan: Plan, at: At) -> Config:
     return Config(env=plan.env, demos=plan.experiment.demos)
 
 
+def operation(plan: Plan, at: At) -> Playing:
+    """The time limit of an environment's call."""
+    return plan.playing()
+
+
 def inputs(plan: Plan, at: At) -> Inputs:
     """The training games."""
     return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
@@ -34,7 +39,7 @@ OUTPUTS = {"demos": "demos"}
 def run(job: Job) -> dict[str, float]:
     """Write the demonstrations; returns their success and length."""
     config: Config = job.config
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
     table = make_demos(games, config.demos, processes=job.threads)
     job.write("demos", table)
     won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()

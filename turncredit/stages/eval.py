@@ -8,7 +8,7 @@ from turncredit.config import AgentSlice, EnvSlice, EvalMode
 from turncredit.errors import UserError
 from turncredit.layout import SFT, policy_id
 from turncredit.stages.job import At, Inputs, Job, Slice
-from turncredit.stages.plan import Plan
+from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
@@ -46,9 +46,9 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def operation(plan: Plan, at: At) -> int:
-    """The number of processes that share the work."""
-    return plan.experiment.rollout.processes
+def operation(plan: Plan, at: At) -> Playing:
+    """The number of processes that share the work, and the time limit of an environment's call."""
+    return plan.playing()
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -69,8 +69,10 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.rollouts.tasks import Games
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
-    player = Player(job.policy("policy"), config.agent, games, min(config.slots, config.games), processes=job.operation)
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
+    player = Player(
+        job.policy("policy"), config.agent, games, min(config.slots, config.games), processes=job.operation.processes
+    )
     rows = range(config.part * config.games, (config.part + 1) * config.games)
     common = {
         "policy_id": policy_id(at.method, at.seed, 0 if at.method == SFT else at.round),

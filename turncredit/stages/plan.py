@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turncredit import envs, plugins
 from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
@@ -31,6 +31,17 @@ STAGES = (
 
 #: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
 VARIES_BY = ("policy", "method", "split")
+
+
+class Playing(NamedTuple):
+    """What a job that plays needs besides its slice, and what changes no result.
+
+    processes   how many processes share the rollouts
+    timeout     seconds that a call of an environment may take; None: no limit
+    """
+
+    processes: int
+    timeout: float | None
 
 
 class Plan:
@@ -74,6 +85,10 @@ class Plan:
     def env(self) -> EnvSlice:
         """The environment that is played, with its own settings."""
         return self.experiment.env.chosen()
+
+    def playing(self, rollout: RolloutConfig | None = None) -> Playing:
+        """How a job plays; as `rollout` says, if it is not the experiment's own."""
+        return Playing((rollout or self.experiment.rollout).processes, self.experiment.env.timeout)
 
     @cached_property
     def agent(self) -> AgentSlice:

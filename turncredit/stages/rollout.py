@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit.config import AgentSlice, EnvSlice, RolloutConfig
 from turncredit.layout import policy_id
 from turncredit.stages.job import At, Inputs, Job, Slice
-from turncredit.stages.plan import Plan
+from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
@@ -35,9 +35,9 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def operation(plan: Plan, at: At) -> int:
-    """The number of processes that share the work."""
-    return plan.sampling(at.policy).processes
+def operation(plan: Plan, at: At) -> Playing:
+    """The number of processes that share the work, and the time limit of an environment's call."""
+    return plan.playing(plan.sampling(at.policy))
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -55,10 +55,10 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.rollouts.tasks import Games
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"))
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
     settings = config.rollout
     slots = min(settings.slots, settings.tasks * settings.group_size)
-    player = Player(job.policy("policy"), config.agent, games, slots, processes=job.operation)
+    player = Player(job.policy("policy"), config.agent, games, slots, processes=job.operation.processes)
     played = rollout(player, settings, seed=at.seed, round=at.round, measures=frozenset(config.measures))
     common = {
         "env": games.env.name,
