@@ -128,6 +128,7 @@ if ALIKE:
     workflow.ruleorder(
         *blocks,
         "rollout",
+        "measures",
         "label",
         "hiddens",
         "implicit_model",

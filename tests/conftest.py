@@ -75,7 +75,7 @@ class World:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """Games, demonstrations, base and SFT policy, and one round of rollouts."""
+    """Games, demonstrations, base and SFT policy, and one round of rollouts with their measures."""
     import torch
 
     torch.set_num_threads(1)
@@ -88,9 +88,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         ("sft", At()),
     ):
         load(stage).run(plan.job(stage, at))
-    # With methods that read both progress and distance, so that the turns have both.
-    measured = Plan(tiny.experiment(methods=["has_progressive", "oracle_progress"]), plan.results)
-    load("rollout").run(measured.job("rollout", plan.turns_at("flat_grpo", 0, 1)))
+    for stage in ("rollout", "measures"):
+        load(stage).run(plan.job(stage, plan.turns_at("flat_grpo", 0, 1)))
     return World(plan)
 
 

@@ -12,7 +12,9 @@ MADE_BY = {"stage": "synthetic", "code": "synthetic", "config": {}, "config_hash
 def turn_row(
     group_id: str, rollout_id: str, number: int, *, length: int, success: bool, **columns: Any
 ) -> dict[str, Any]:
-    """A row of `turns`: turn `number` of a rollout of `length` turns, whose last one is rewarded if it succeeds."""
+    """A row of `turns` and of `measures` beside it: turn `number` of a rollout of `length` turns, whose last one is
+    rewarded if it succeeds.
+    """
     last = number == length - 1
     action = columns.get("action", f"go to shelf {number + 1}")
     row = {

@@ -162,3 +162,37 @@ def test_a_column_that_must_be_one_value_names_those_that_are_there():
         only_value(rows, "temperature", "turns.parquet", "branching")
     with pytest.raises(UserError, match="the table has no rows"):
         only_value(rows.slice(0, 0), "temperature", "turns.parquet", "branching")
+
+
+# ---------------------------------------------------------------- measures beside the turns
+
+MEASURED = {"progress_before": [0.0, 0.5, 0.0], "progress": [0.5, 1.0, 0.0]}
+
+
+@given(st.permutations(range(3)), st.permutations(range(3)))
+def test_a_column_of_the_measures_beside_the_turns_is_the_tables_own(rows: list[int], others: list[int]) -> None:
+    keys = {"group_id": ["a", "a", "b"], "rollout_id": ["x", "x", "y"], "turn": [0, 1, 0]}
+    whole = pa.table({**keys, "reward": [0.0, 1.0, 0.0], **MEASURED})
+    turns, measures = whole.select([*keys, "reward"]).take(rows), whole.select([*keys, *MEASURED]).take(others)
+    view, expected = Turns(turns, {"measures": measures}), Turns(whole.take(rows))
+    assert view.table.equals(expected.table)
+    for name in MEASURED:
+        assert view.has(name)
+        assert view.numbers(name, "a test").tolist() == expected.numbers(name, "a test").tolist()
+
+
+def test_a_column_that_the_turns_have_themselves_is_not_replaced_by_the_measures() -> None:
+    keys = {"group_id": ["a"], "rollout_id": ["x"], "turn": [0]}
+    view = Turns(
+        {**keys, "reward": [1.0], "progress": [0.25]}, {"measures": {**keys, "progress": [1.0], "distance": [3]}}
+    )
+    assert view.numbers("progress", "a test").tolist() == [0.25]
+    assert view.numbers("distance", "a test").tolist() == [3.0]
+    assert not Turns({**keys, "reward": [1.0]}, {"labels": {**keys, "progress": [1.0]}}).has("progress")
+
+
+def test_measures_that_lack_a_turn_are_told_in_one_line() -> None:
+    keys = {"group_id": ["a", "a"], "rollout_id": ["x", "x"], "turn": [0, 1]}
+    short = {name: values[:1] for name, values in {**keys, "progress": [0.5, 1.0]}.items()}
+    with pytest.raises(UserError, match=r"^measures: no row for group 'a', rollout 'x', turn 1 \(1 turns have none\)"):
+        Turns({**keys, "reward": [0.0, 1.0]}, {"measures": short})

@@ -362,9 +362,9 @@ class ResourceConfig(_Closed):
 
 #: The valid keys of `resources`: the stages, and `rounds`, a job of several of them (granularity round and run).
 Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "implicit_model", "logprobs", "credit_model",
-    "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks", "rollout_invariants",
-    "invariants", "pages", "report", "rounds",
+    "tasks", "demos", "base", "sft", "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs",
+    "credit_model", "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks",
+    "rollout_invariants", "invariants", "pages", "report", "rounds",
 ]  # fmt: skip
 
 

@@ -86,6 +86,7 @@ ARTIFACTS: dict[str, Artifact] = {
         Artifact("sft_policy", "sft/policy", folder=True),
         Artifact("sft_log", "sft/log.parquet", "sft_log"),
         Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
+        Artifact("measures", f"{ROLLOUTS}/measures.parquet", "measures"),
         Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
         Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
         Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
@@ -116,6 +117,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "base": ("sft", "base"),
     "sft": ("sft", "sft"),
     "rollout": (ROLLOUTS, "rollout"),
+    "measures": (ROLLOUTS, "measures"),
     "label": (ROLLOUTS, "label-{judge}-{ask}"),
     "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
     "logprobs": (ROLLOUTS, "logprobs-{reader}"),
@@ -145,6 +147,12 @@ LOGS: dict[str, str] = {
 JUDGE_CACHE = "judge_cache"
 
 Keys = Mapping[str, str | int | None]
+
+
+def measures_beside(turns: str | Path) -> Path | None:
+    """The measures of a table of turns: the file of that name in its folder, if there is one."""
+    path = Path(turns).with_name(Path(ARTIFACTS["measures"].pattern).name)
+    return path if path.exists() else None
 
 
 @dataclass(frozen=True)

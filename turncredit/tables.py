@@ -22,6 +22,9 @@ from turncredit.errors import UserError, nearest
 from turncredit.files import new_file
 
 KEYS = ("group_id", "rollout_id", "turn")
+#: what is measured of an environment's state, with its columns before and after a turn in the table `measures`
+MEASURES = {"progress": ("progress_before", "progress"), "distance": ("distance_before", "distance")}
+MEASURED = tuple(column for columns in MEASURES.values() for column in columns)
 META = b"turncredit"
 
 _key_fields = [
@@ -59,12 +62,12 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     ),
     # One row per turn. `prompt_ids` are the tokens that entered the context since the last response (all of it
     # where `context_reset`), so a context is the concatenation of prompts and responses since the last reset and
-    # no token is stored twice. `progress*` and `distance*` describe the state before and after the action.
+    # no token is stored twice.
     # `failed` and `error_reply`: what the environment counts as a failed action (envs/failures.py).
     # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
     # The agent's own columns (`AgentSpec.turn_columns`) follow.
     "turns": (
-        2,
+        3,
         pa.schema(
             [
                 *_key_fields,
@@ -73,13 +76,18 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
                 *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b, well_formed=_b),
                 *_optional(admissible=pa.list_(_s)),
                 *_fields(next_observation=_s, reward=_f64),
-                *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32),
                 *_optional(failed=_b, error_reply=_b),
                 *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
                 *_fields(temperature=_f64, created_by=_s),
             ]
         ),
         True,
+    ),
+    # One row per turn: the environment's state before and after the action. Null if the environment lacks the measure.
+    "measures": (
+        1,
+        pa.schema([*_key_fields, *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32)]),
+        False,
     ),
     # One row per turn: a method's advantage for it. Components are further float columns.
     "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),

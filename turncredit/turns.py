@@ -62,7 +62,7 @@ class Turns:
 
     Shapes: `_N` turns, `_R` rollouts, `_G` groups, all in sorted order.
 
-    table      the input as given (Arrow)
+    table      the input as given (Arrow), with the columns of the side table `measures` that it does not have itself
     order_N    the input row at each sorted position
     group_N, rollout_N, turn_N     group number, rollout number and turn of each row
     group_R, first_R, length_R     group number, first row and number of turns of each rollout
@@ -100,6 +100,8 @@ class Turns:
         self._check_turn_numbers()
         self.reward_N = self.numbers("reward", "every method")
         self.side = {name: SideTable(self, part, name) for name, part in (side or {}).items()}
+        if "measures" in self.side:
+            self._add(self.side["measures"])
 
     # ------------------------------------------------------------------ sizes and columns
 
@@ -246,6 +248,13 @@ class Turns:
         return out_N
 
     # ------------------------------------------------------------------ checks
+
+    def _add(self, side: SideTable) -> None:
+        """Give the table the columns of a side table that it does not have itself."""
+        row_N = pa.array(self.restore(side.row_N))
+        for name in side.table.column_names:
+            if name not in self.table.column_names:
+                self.table = self.table.append_column(name, side.table.column(name).take(row_N))
 
     def _factorised(self, name: str) -> tuple[np.ndarray, pa.Array]:
         """Codes in sorted order and distinct values of a column; several parts of a method may ask for the same."""

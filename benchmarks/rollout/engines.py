@@ -108,7 +108,7 @@ def repetition(name: str, plan: Plan, games: Games, count: int) -> dict[str, flo
     clock, cpu = time.perf_counter(), time.process_time()
     chosen = starts(games, count)
     made = player(name, plan, games, min(plan.experiment.rollout.slots, len(chosen)))
-    played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
+    played = made.play(chosen, temperature=1.0)
     wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
     who = resource.RUSAGE_CHILDREN if made._sampler is None else resource.RUSAGE_SELF
     return {
@@ -127,7 +127,7 @@ def profile(plan: Plan, games: Games, count: int) -> dict[str, float]:
     def work() -> list[Played]:
         chosen = starts(games, count)
         made = player("lockstep", plan, games, min(plan.experiment.rollout.slots, len(chosen)))
-        played = made.play(chosen, temperature=1.0, measures=frozenset({"progress", "distance"}))
+        played = made.play(chosen, temperature=1.0)
         common = {"env": "household", "policy_id": "sft", "agent": "transcript", "seed": 0, "temperature": 1.0}
         turn_table(played, common)
         return played

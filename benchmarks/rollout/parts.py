@@ -27,7 +27,6 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     "guessing": [(Guesses, "after"), (Guesses, "learn")],
     "the engine's Python": [(lockstep.Lockstep, "sample")],
     "environment": [(NativeEnv, name) for name in ("reset", "step", "admissible")],
-    "progress and optimal distance": [(NativeEnv, "progress"), (NativeEnv, "distance")],
     "agents and tokenizer": [*((Transcript, name) for name in ("open", "follow", "parse")), (Tokenizer, "decode")],
 }
 

@@ -4,7 +4,7 @@
     python benchmarks/rollout/run.py --sizes "0.14 M" --repeats 1          a short look
 
 Every engine has its own process with one thread, and all take turns in every repetition. Times are wall times and
-include loading the policy, the environment, and progress and distance of every turn.
+include loading the policy and the environment.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def main(sizes: list[str] = list(small_world.SIZES), repeats: int = 5) -> None: 
     print(
         f"Machine: {os.cpu_count()} x {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start; Python "
         f"{platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}, one thread "
-        f"an engine. Medians of {repeats} interleaved repetitions of whole rounds: policy loaded, agents, environment, "
-        "progress and distance of each turn; games and policy as in the default experiment, but for brief training. "
+        f"an engine. Medians of {repeats} interleaved repetitions of whole rounds: policy loaded, agents and "
+        "environment; games and policy as in the default experiment, but for brief training. "
         "Both engines return the log-probabilities that training needs. "
         "`policy/engines/transformers.py` was run once. Memory is that of the largest process.",
         flush=True,

@@ -34,7 +34,7 @@ EXPERIMENT = tiny.experiment(
     methods=["has_turnrd", "has_judge"],
     audit={
         "rounds": [1],
-        "methods": ["has_turnrd", "has_judge", "flat_grpo", "scpo"],
+        "methods": ["has_turnrd", "has_judge", "flat_grpo", "scpo", "has_progressive"],
         "branch": {"turns": 4, "min_continuations": 2, "max_continuations": 2, "reference_continuations": 0},
     },
 )
@@ -74,14 +74,20 @@ def first(value) -> Callable[[list], list]:
     return lambda column: [value(column[0]) if callable(value) else value, *column[1:]]
 
 
-def declare_successes(turns: Path) -> None:
-    """Every third rollout is declared a success, so that there is something to learn."""
+def declare_successes(turns: Path, measures: Path) -> None:
+    """Every third rollout is declared a success, so that there is something to learn.
+
+    The measures are those of the rollouts as they were played; they are marked as made from the changed turns.
+    """
     names = pq.read_table(turns).column("rollout_id").to_pylist()
     won = {name: number % 3 == 0 for number, name in enumerate(dict.fromkeys(names))}
     last = [row + 1 == len(names) or names[row + 1] != name for row, name in enumerate(names)]
     edit(turns, with_column("success", lambda _: [won[name] for name in names]))
     edit(turns, with_column("score", lambda _: [float(won[name]) for name in names]))
     edit(turns, with_column("reward", lambda _: [float(won[n] and end) for n, end in zip(names, last, strict=True)]))
+    made_by = tables.metadata(measures)
+    made_by["inputs"]["turns"] = tables.file_hash(turns)
+    tables.write(tables.read(measures), measures, "measures", made_by)
 
 
 @pytest.fixture(scope="module")
@@ -100,14 +106,15 @@ def made(world, tmp_path_factory) -> Path:
     run("config", At())
     for turns in (FIRST, SECOND):
         run("rollout", turns)
-        declare_successes(Path(plan.layout.path("turns", turns.keys)))
+        run("measures", turns)
+        declare_successes(*(Path(plan.layout.path(name, turns.keys)) for name in ("turns", "measures")))
         run("hiddens", plan.hiddens_at(turns, "has_turnrd"))
         for stage in ("credit_model", "values", "credit"):
             run(stage, replace(turns, method="has_turnrd"))
         for stage in ("update", "eval"):
             run(stage, At(method="has_turnrd", seed=0, round=turns.round))
     run("label", plan.labels_at(FIRST, "has_judge"))
-    for method in ("has_judge", "flat_grpo", "scpo"):
+    for method in ("has_judge", "flat_grpo", "scpo", "has_progressive"):
         run("credit", replace(FIRST, method=method))
     run("update", At(method="has_judge", seed=0, round=1))
     run("branch", FIRST)
@@ -197,6 +204,18 @@ TAMPERED = {
         beside("credits", SECOND, method="has_turnrd"),
         lambda table: pa.concat_tables([table.slice(7), table.slice(0, 7)]),
         {"same_keys", "reproduced", "conservation", "made_from"},
+        "its rows are not those of",
+    ),
+    "measures that are not those the credit was made from": (
+        beside("measures", FIRST),
+        with_column("progress", lambda column: [1.0 - value for value in column]),
+        {"reproduced", "made_from"},
+        "has the advantage",
+    ),
+    "measures in another order": (
+        beside("measures", FIRST),
+        lambda table: pa.concat_tables([table.slice(7), table.slice(0, 7)]),
+        {"same_keys", "made_from"},
         "its rows are not those of",
     ),
     "an advantage that is not finite": (

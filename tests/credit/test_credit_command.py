@@ -52,6 +52,21 @@ def test_any_method_runs_on_a_table_of_anybodys(name: str, monkeypatch: pytest.M
     assert tables.metadata(folder / "out.parquet")["config"]["method"] == name
 
 
+@pytest.mark.parametrize("name", ["has_progressive", "oracle_progress"])
+def test_measures_in_the_folder_of_the_turns_are_found(
+    name: str, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """So a table of the pipeline's, whose measures are beside it, is credited as one that has them as columns."""
+    assert credit(monkeypatch, folder, name) == 0
+    expected = tables.read(folder / "out.parquet", "credits")
+    turns = pq.read_table(folder / "turns.parquet")
+    pq.write_table(turns.select([*tables.KEYS, *tables.MEASURED])[::-1], folder / "measures.parquet")
+    pq.write_table(turns.drop_columns(list(tables.MEASURED)), folder / "turns.parquet")
+    assert credit(monkeypatch, folder, name) == 0
+    assert tables.read(folder / "out.parquet", "credits").equals(expected)
+    assert "measures" in tables.metadata(folder / "out.parquet")["inputs"]
+
+
 def test_settings_and_presets_change_the_result(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     seen = []
     for more in (

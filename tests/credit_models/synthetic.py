@@ -38,7 +38,9 @@ def noise_rollouts(*, lengths: Sequence[int], returns: Sequence[float] | None = 
 
 
 def as_tables(rollouts: Rollouts, *, shuffle: bool = False) -> tuple[pa.Table, pa.Table]:
-    """Tables `turns` (the columns that credit models read) and `hiddens` with these rollouts, two in a group."""
+    """Tables `turns` (the columns that credit models read, and progress) and `hiddens` with these rollouts, two in a
+    group.
+    """
     at = rollouts.present.nonzero().numpy()
     keys = {
         "group_id": [f"g{rollout // 2:03d}" for rollout, _ in at],

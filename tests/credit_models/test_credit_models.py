@@ -232,10 +232,18 @@ def test_a_model_learns_from_rounds_before_its_own(kind, rounds):
 
 def test_rollouts_are_read_in_order_from_tables_in_any_order():
     wanted = noise_rollouts(lengths=[3, 6, 1, 5], returns=[1, 0, 1, 0])
-    view, read = replay.load(*as_tables(wanted, shuffle=True))
+    turns, hiddens = as_tables(wanted, shuffle=True)
+    measures = turns.select([*tables.KEYS, "progress_before", "progress"])
+    measures = measures.take(np.random.default_rng(2).permutation(len(turns)))
+    view, read = replay.load(turns.select(replay.COLUMNS), hiddens, measures=measures)
     assert view.length_R.tolist() == [3, 6, 1, 5]
     for name in ("hidden", "present", "reward", "goal", "gain"):
         assert torch.equal(getattr(read, name), getattr(wanted, name)), name
+
+
+def test_progress_is_no_part_of_rollouts_for_models_that_do_not_learn_from_it():
+    turns, hiddens = as_tables(noise_rollouts(lengths=[3, 6]))
+    assert replay.load(turns.select(replay.COLUMNS), hiddens)[1].gain is None
 
 
 def test_rounds_of_different_lengths_are_joined_with_their_padding():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.rollouts.tasks import split_rows
-from turncredit.stages.capabilities import check_capabilities, measures
+from turncredit.stages.capabilities import check_capabilities
 from turncredit.stages.checks import check
+from turncredit.stages.plan import Plan
+from turncredit.workflow.rounds import steps_of_round
 
 COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 
@@ -79,7 +82,7 @@ def test_a_file_of_ones_own_is_known_by_its_name_once_it_is_loaded():
     counting = envs.load(COUNTING)
     assert counting.name == "counting"
     assert envs.find("counting") is counting
-    assert counting.capabilities == {"progress", "snapshot", "admissible", "expert", "tasks_by_seed"}
+    assert counting.capabilities == {"progress", "snapshot", "admissible", "replay", "expert", "tasks_by_seed"}
 
 
 @pytest.mark.parametrize(
@@ -194,27 +197,68 @@ NO_PROGRESS = {"lambda_value": 0, "lambda_progress": 0}
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("method", "definition", "credit", "model"),
     [
-        ({"methods": ["flat_grpo"]}, set()),
-        ({"methods": ["flat_grpo", "has_progressive"]}, {"progress"}),
-        ({"methods": ["oracle_progress"]}, {"distance"}),
-        ({"methods": ["flat_grpo"], "audit": {"rounds": [1]}}, {"progress", "distance"}),
-        ({"methods": ["n"], "define": {"n": {"credit": "examples/novelty.py"}}}, {"progress", "distance"}),
-        ({"methods": ["has_turnrd"]}, {"progress"}),
-        ({"methods": ["has_turnrd_outcome_only"]}, set()),
-        ({"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": NO_PROGRESS}}}, set()),
+        ("plain", {"base": "flat_grpo"}, False, False),
+        ("progressive", {"base": "has_progressive"}, True, False),
+        ("oracle", {"base": "oracle_progress"}, True, False),
+        ("own_file", {"credit": "examples/novelty.py"}, True, False),
+        ("composed", {"base": "rloo", "params": {"turn_term": "has_progressive"}}, True, False),
+        ("turnrd", {"base": "has_turnrd"}, False, True),
+        ("outcome_only", {"base": "has_turnrd_outcome_only"}, False, False),
+        ("no_losses", {"base": "has_turnrd", "model": NO_PROGRESS}, False, False),
+        ("a_loss", {"base": "has_turnrd_outcome_only", "model": {"lambda_progress": 0.1}}, False, True),
+        ("both", {"base": "turn_value", "params": {"turn_term": "has_progressive"}}, True, False),
+    ],
+)
+def test_measures_are_recorded_for_those_that_read_them(method, definition, credit, model):
+    plan = Plan(tiny.experiment(methods=[method], define={method: definition}))
+    assert (plan.credit_reads_measures(method), plan.model_reads_measures(method)) == (credit, model)
+    at = replace(plan.turns_at(method, 0, 2), method=method)
+    assert ("measures" in plan.inputs("credit", at)) == credit
+    learned = [plan.inputs(stage, at).get("measures") for stage in ("credit_model", "values") if plan.learns(method)]
+    assert [bool(path) for path in learned] == [model] * len(learned)
+    stages = [stage for stage, _ in steps_of_round(plan, method, 0, 2)]
+    assert stages.count("measures") == (credit or model)
+
+
+def test_a_method_of_ones_own_file_runs_where_there_is_nothing_to_measure():
+    plan = Plan(experiment(methods=["n"], define={"n": {"credit": "examples/novelty.py"}}, env={"name": own.__file__}))
+    assert not plan.measurable
+    assert not plan.credit_reads_measures("n")
+
+
+class Counts(own.Doors):
+    """Doors that tell how far one is, and can be come back to."""
+
+    def progress(self):
+        return self.at / 3
+
+    def snapshot(self):
+        return self.at
+
+    def restore(self, state):
+        self.at = state
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"methods": ["has_progressive"]}, "config: methods: 'has_progressive' needs"),
+        ({"audit": {"rounds": [1], "methods": ["flat_grpo"]}}, "config: audit.rounds: branching needs"),
         (
-            {
-                "methods": ["t"],
-                "define": {"t": {"base": "has_turnrd_outcome_only", "model": {"lambda_progress": 0.1}}},
-            },
-            {"progress"},
+            {"methods": ["t"], "define": {"t": {"base": "has_turnrd", "model": {"lambda_value": 1}}}},
+            "config: methods: 't' needs",
         ),
     ],
 )
-def test_only_what_is_read_is_measured(changes, wanted):
-    assert measures(tiny.experiment(**changes), HOUSEHOLD) == wanted
+def test_what_replays_rollouts_is_refused_where_steps_are_not_deterministic(changes, error):
+    fields = {"expert": Expert, "deterministic": False}
+    lacking = " the environment's deterministic steps, which 'counts' does not have"
+    with pytest.raises(UserError, match=f"^{error}{lacking}"):
+        check_capabilities(experiment(**changes), own.environment(Counts, **fields))
+    check_capabilities(experiment(**changes), own.environment(Counts, expert=Expert))
+    check_capabilities(experiment(), own.environment(Counts, **fields))
 
 
 # ---------------------------------------------------------------- guarded
@@ -281,7 +325,7 @@ def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():
     env = own.environment(
         own.Doors, make_tasks=None, read_tasks=lambda split, settings: own.rows(split, 20, 0, settings)
     )
-    assert env.capabilities == {"tasks_from_files"}
+    assert env.capabilities == {"tasks_from_files", "replay"}
     one, again, other = (split_rows(env, "train", 5, seed, None) for seed in (0, 0, 1))
     assert one == again
     assert [row["task_id"] for row in one] != [row["task_id"] for row in other]

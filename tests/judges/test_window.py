@@ -30,10 +30,10 @@ def prompts(table: pa.Table, size: int = 5) -> list[str]:
 
 
 def full_turns(**columns: Any) -> pa.Table:
-    """Turns with every column of the schema; those given replace the made-up ones."""
+    """Turns with every column of the schema and the measures; those given replace the made-up ones."""
     table = turns_table(2, 4)
     made_up = {"string": "sentinel-text", "double": 0.123454321, "float": 0.123454321, "bool": True}
-    for field in tables.schema("turns"):
+    for field in (*tables.schema("turns"), *tables.schema("measures")):
         if field.name not in table.column_names:
             name = str(field.type)
             value = made_up.get(name, [] if pa.types.is_list(field.type) else 987654321)
@@ -45,7 +45,7 @@ def full_turns(**columns: Any) -> pa.Table:
 def test_the_columns_that_are_read_are_none_that_tell_the_outcome() -> None:
     assert set(COLUMNS) == {"group_id", "rollout_id", "turn", "env", "goal", "action", "next_observation"}
     assert not set(COLUMNS) & OUTCOME
-    assert set(tables.schema("turns").names) >= OUTCOME  # the names above are the table's
+    assert {*tables.schema("turns").names, *tables.MEASURED} >= OUTCOME  # the names above are the tables'
 
 
 @settings(max_examples=25, deadline=None)

@@ -27,6 +27,7 @@ class World:
     """Paths of all tables, by what they hold."""
 
     turns: Path
+    measures: Path
     branches: Path
     credits: dict[str, Path]
     labels: dict[str, Path]
@@ -36,6 +37,7 @@ class World:
         """Arguments of `read_book` and of the stage."""
         return {
             "turns": self.turns,
+            "measures": self.measures,
             "branches": self.branches,
             "credits": self.credits,
             "labels": self.labels,
@@ -48,6 +50,8 @@ def make(root: Path, *, groups: int = 3, siblings: int = 4, longest: int = 9, me
     rows = [turn for group in range(groups) for copy in range(siblings) for turn in _rollout(group, copy, longest)]
     table = pa.Table.from_pylist(rows, schema=tables.schema("turns"))
     tables.write(table, root / "turns.parquet", "turns", MADE_BY)
+    measures = pa.Table.from_pylist(rows, schema=tables.schema("measures"))
+    tables.write(measures, root / "measures.parquet", "measures", MADE_BY)
     keys = {name: table.column(name) for name in tables.KEYS}
     rng = generator("pages", "side tables")
     n = table.num_rows
@@ -64,6 +68,7 @@ def make(root: Path, *, groups: int = 3, siblings: int = 4, longest: int = 9, me
     tables.write(pa.table({**keys, **said}), root / "values.parquet", "values", MADE_BY)
     tables.write(_branches(rows, rng), root / "branches.parquet", "branches", MADE_BY)
     side = {"labels": tables.read(root / "rule-role.parquet"), "values": tables.read(root / "values.parquet")}
+    side["measures"] = measures
     credits = {}
     for name in methods:
         credits[name] = root / f"{name}.parquet"
@@ -71,6 +76,7 @@ def make(root: Path, *, groups: int = 3, siblings: int = 4, longest: int = 9, me
         tables.write(made, credits[name], "credits", MADE_BY)
     return World(
         root / "turns.parquet",
+        root / "measures.parquet",
         root / "branches.parquet",
         credits,
         {"rule-role": root / "rule-role.parquet"},

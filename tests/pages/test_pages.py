@@ -47,6 +47,7 @@ def make_pages(world, out, count=5):
     job = plan.job("pages", plan.audited[0])
     job.input = {
         "turns": str(world.turns),
+        "measures": [str(world.measures)],
         "branches": str(world.branches),
         "credits": [str(path) for path in world.credits.values()],
         "values": [str(world.values[name]) for name in plan.audit_learned],

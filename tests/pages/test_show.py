@@ -44,6 +44,15 @@ def test_each_turn_has_its_action_and_its_advantage(finished, capsys):
     assert "turn_term" in shown(capsys, folder, "train-2-0#0", components=True)
 
 
+def test_progress_and_distance_are_those_of_the_measures_beside_the_turns(finished, capsys):
+    folder = finished / "runs/flat_grpo/seed0/round02"
+    measures = tables.read(finished / "rollouts/flat_grpo/seed0/round02/measures.parquet", "measures").to_pylist()
+    out = shown(capsys, folder, "train-2-0#0")
+    for row in nonempty(row for row in measures if row["rollout_id"] == "train-2-0#0"):
+        assert f"progress {row['progress_before']:.3g} to {row['progress']:.3g}" in out
+    assert "progress_before: 0" in shown(capsys, folder, "train-2-0#0", 0)
+
+
 def test_round_one_shows_the_shared_rollouts_with_the_runs_own_credit_first(finished, capsys):
     out = shown(capsys, finished / "runs/oracle_progress/seed1/round01", "train-1-0#0")
     credited = [line.split()[0] for line in out.splitlines() if "│" in line]

@@ -19,7 +19,7 @@ def test_every_audited_round_is_branched_on_the_runs_rollouts_and_no_run_waits_f
     assert jobs["branch"] == 2
     alone = counts(snakemake("-n", BRANCHES, *TINY))
     assert alone == {
-        **dict.fromkeys(("tasks", "demos", "base", "sft", "credit", "update", "branch"), 1),
+        **dict.fromkeys(("tasks", "demos", "base", "sft", "measures", "credit", "update", "branch"), 1),
         "rollout": 2,
     }
 
@@ -32,6 +32,6 @@ def test_a_round_is_branched_and_only_its_own_settings_branch_it_again(snakemake
     assert frame.replayed.all()
     assert set(frame.policy_id) == {"flat_grpo/seed0/round01"}
     made_by = tables.metadata(workdir / BRANCHES)
-    assert set(made_by["inputs"]) == {"policy", "tasks", "turns"}
+    assert set(made_by["inputs"]) == {"policy", "tasks", "turns", "measures"}
     assert not counts(snakemake("-n", BRANCHES, *TINY, *audit(more=", pages: 3, methods: [rloo]")))
     assert counts(snakemake("-n", BRANCHES, *TINY, *audit(f"{SMALL}, target_se: 0.2"))) == {"branch": 1}

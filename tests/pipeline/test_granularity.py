@@ -15,6 +15,8 @@ from tests.pipeline.processes import processes_with
 from tests.pipeline.test_dag import counts
 
 TINY = tiny.ARGUMENTS
+#: two methods that read the same
+ALIKE = "methods=[flat_grpo,gigpo]"
 AUDIT = "audit={run: flat_grpo, rounds: [2], methods: [flat_grpo, gigpo], branch: {turns: 4}, pages: 1}"
 
 
@@ -23,7 +25,7 @@ def planned(snakemake, *config: str):
 
 
 def test_a_job_of_a_round_takes_the_place_of_its_stages(snakemake):
-    jobs = planned(snakemake, "granularity=round", "seeds=[0,1]", "rounds=3", "tasks={eval: 12}")
+    jobs = planned(snakemake, ALIKE, "granularity=round", "seeds=[0,1]", "rounds=3", "tasks={eval: 12}")
     runs = 2 * 2
     assert {name: count for name, count in jobs.items() if name.startswith("rounds_")} == {
         "rounds_01_01_1": runs,
@@ -36,13 +38,21 @@ def test_a_job_of_a_round_takes_the_place_of_its_stages(snakemake):
 
 
 def test_rounds_per_job_cuts_a_run_into_blocks(snakemake):
-    jobs = planned(snakemake, "granularity=round", "rounds_per_job=2", "rounds=3", "tasks={eval: 12}")
+    jobs = planned(snakemake, ALIKE, "granularity=round", "rounds_per_job=2", "rounds=3", "tasks={eval: 12}")
     assert jobs["rounds_01_02_1"] == jobs["rounds_03_03_1"] == 2
 
 
 def test_a_run_is_one_job(snakemake):
-    jobs = planned(snakemake, "granularity=run", "rounds=3", "tasks={eval: 12}")
+    jobs = planned(snakemake, ALIKE, "granularity=run", "rounds=3", "tasks={eval: 12}")
     assert jobs["rounds_01_03_1"] == 2
+
+
+def test_a_run_that_reads_measures_makes_them_itself_but_for_those_that_are_shared(snakemake):
+    jobs = planned(
+        snakemake, "granularity=run", "methods=[has_progressive,oracle_progress]", "rounds=3", "tasks={eval: 12}"
+    )
+    assert jobs["rounds_01_03_1"] == 2
+    assert jobs["measures"] == 1  # of the SFT policy's rollouts
 
 
 def test_an_audit_reads_what_the_audited_runs_job_makes(snakemake):

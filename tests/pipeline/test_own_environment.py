@@ -22,8 +22,10 @@ def test_a_file_with_an_environment_runs_through_the_whole_pipeline(snakemake, w
     turns = tables.read(next(results.glob("rollouts/*/seed0/round01/turns.parquet")), "turns").to_pandas()
     assert set(turns.env) == {"counting"}
     assert (turns.failed == (turns.next_observation == "that is not the next number")).all()
-    assert turns.progress.notna().all()
-    assert turns.distance.isna().all(), "counting has no distance, and nothing needs one"
+    measures = tables.read(next(results.glob("rollouts/*/seed0/round01/measures.parquet")), "measures").to_pandas()
+    assert (measures.rollout_id == turns.rollout_id).all()
+    assert measures.progress.notna().all()
+    assert measures.distance.isna().all(), "counting has no distance, and nothing needs one"
     branches = tables.read(next(results.glob("rollouts/*/seed0/round01/branches.parquet")), "branches")
     assert all(branches.column("replayed").to_pylist())
     assert branches.column("distance_change").null_count == branches.num_rows

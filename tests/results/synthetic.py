@@ -136,7 +136,9 @@ def _turns(layout: Layout, config: Experiment, keys: dict) -> None:
                 }
                 name = f"train-{round_}-{group}"
                 rows.append(turn_row(name, f"{name}#{copy}", turn, temperature=config.rollout.temperature, **given))
-    tables.write(pa.Table.from_pylist(rows, schema=tables.schema("turns")), path, "turns", MADE_BY)
+    for name in ("turns", "measures"):
+        table = pa.Table.from_pylist(rows, schema=tables.schema(name))
+        tables.write(table, layout.path(name, keys), name, MADE_BY)
 
 
 def _credits(layout: Layout, keys: dict) -> None:

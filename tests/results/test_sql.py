@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -138,6 +139,25 @@ def test_tables_about_turns_join_on_one_number(audited):
     assert len(found) == 4 * 2 * 3 + 2 * 2 + 2 * 5
     whole = rows("SELECT count(*) AS n, count(DISTINCT turn_id) AS d FROM turns", audited)[0]
     assert whole["n"] == whole["d"]
+
+
+def test_turns_have_their_measures_where_a_query_asks_for_them(finished, tmp_path):
+    folder = Path(shutil.copytree(finished, tmp_path / finished.name))
+    Path(Layout(folder).path("measures", policy="flat_grpo", seed=0, round=2)).unlink()
+    found = rows("SELECT turn_id, progress, distance_before, policy, seed, round FROM turns", folder)
+    whole = sql.answer("SELECT * FROM turns", folder)
+    assert len(found) == whole.num_rows == rows("SELECT count(*) AS n FROM turns", folder)[0]["n"]
+    assert set(tables.MEASURED) <= set(whole.column_names)
+    assert (whole.column_names[0], whole.column_names[-1]) == ("experiment", "path")
+    measured = {
+        row["turn_id"]: row for row in rows("SELECT turn_id, progress, distance_before FROM measures", finished)
+    }
+    assert measured
+    for row in found:
+        known = measured[row["turn_id"]]
+        gone = (row["policy"], row["seed"], row["round"]) == ("flat_grpo", 0, 2)
+        assert row["progress"] == (None if gone else known["progress"])
+        assert row["distance_before"] == (None if gone else known["distance_before"])
 
 
 def test_ground_truth_joins_the_turns_it_is_about(audited):

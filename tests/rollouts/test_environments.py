@@ -1,4 +1,4 @@
-"""Rollouts of environments that are not the household: side by side, asynchronous, measured on demand."""
+"""Rollouts of environments that are not the household: side by side, asynchronous."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import pytest
 
 from tests import tiny
 from tests.envs import own
-from turncredit import envs, tables
+from turncredit import envs
 from turncredit.config import EnvSlice
-from turncredit.envs.household.native import NativeEnv
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games, make_tasks
-from turncredit.stages.plan import Plan, load
 
 
 @pytest.fixture
@@ -69,7 +66,6 @@ def test_every_environment_is_closed_when_it_has_ended(games, policy, kind):
     assert all(len(one.turns) == 3 and one.success for one in played)
     assert [env.closed for env in own.Doors.opened] == [True] * 16
     assert {turn.failed for one in played for turn in one.turns} == {True}, "no action was 'open'"
-    assert {turn.progress for one in played for turn in one.turns} == {None}
 
 
 def test_environments_are_closed_when_one_of_them_goes_wrong(games, policy):
@@ -128,40 +124,3 @@ def test_an_expert_and_random_commands_of_ones_own_may_ask_the_environment(games
     noise = table.filter(pc.invert(table.column("imitate"))).column("action").to_pylist()
     assert set(imitated) == {"open", "knock"}
     assert set(noise) == {"knock"}
-
-
-@pytest.mark.parametrize(
-    ("methods", "expected"),
-    [
-        (["flat_grpo"], (False, False)),
-        (["has_progressive"], (True, False)),
-        (["oracle_progress"], (False, True)),
-    ],
-)
-def test_progress_and_distance_are_computed_only_where_a_method_reads_them(
-    world, policy, monkeypatch, methods, expected
-):
-    calls = {"progress": 0, "distance": 0}
-
-    def counted(name, original):
-        def method(self):
-            calls[name] += 1
-            return original(self)
-
-        return method
-
-    for name in calls:
-        monkeypatch.setattr(NativeEnv, name, counted(name, getattr(NativeEnv, name)))
-    plan = Plan(tiny.experiment(methods=methods), world.plan.results)
-    config = load("rollout").config(plan, plan.turns_at(methods[0], 0, 1))
-    games = Games(config.env, tables.read(world.path("tasks", split="train"), "tasks"))
-    calls.update(progress=0, distance=0)
-    player = Player(policy, config.agent, games, 16)
-    played = rollout(player, config.rollout, seed=0, round=1, measures=frozenset(config.measures))
-    assert tuple(count > 0 for count in calls.values()) == expected
-    common = {"env": "household", "policy_id": "", "agent": "", "seed": 0, "temperature": 1.0}
-    table = turn_table(played, common)
-    assert tuple(table.column(name).null_count == 0 for name in calls) == expected
-    refused = [text == "Nothing happens." for text in table.column("next_observation").to_pylist()]
-    assert table.column("failed").to_pylist() == refused
-    assert any(refused)

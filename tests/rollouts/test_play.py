@@ -94,8 +94,6 @@ def test_every_rollout_is_whole_and_every_group_has_its_size(world):
         assert turns.done.tolist() == [False] * (len(turns) - 1) + [True]
         assert turns.context_reset.tolist() == [True] + [False] * (len(turns) - 1)
         assert turns.next_observation.tolist()[:-1] == turns.observation.tolist()[1:]
-        assert turns.progress.tolist()[:-1] == turns.progress_before.tolist()[1:]
-        assert turns.distance.tolist()[:-1] == turns.distance_before.tolist()[1:]
         assert turns.success.nunique() == 1
         assert len(turns) == world.plan.env.settings["horizon"] or turns.success.all()
 
@@ -110,7 +108,13 @@ def test_recorded_actions_replay_to_the_recorded_observations(world):
         for turn in turns.itertuples():
             step = env.step(turn.action)
             assert (step.observation, step.reward) == (turn.next_observation, turn.reward)
-            assert env.distance() == turn.distance
+
+
+def test_a_refused_command_counts_as_failed(world):
+    table = read(world.path("turns"))
+    refused = [text == "Nothing happens." for text in table.column("next_observation").to_pylist()]
+    assert table.column("failed").to_pylist() == refused
+    assert any(refused)
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 3))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
@@ -68,9 +69,9 @@ READ_BY: dict[str, set[str]] = {
     "define.mine.rollout.temperature": {"rollout", *INVARIANTS},
     "define.mine.update.lr": {"update"},
     "define.mine.update.minibatch": {*GRADIENT, "invariants"},
-    "env": {"tasks", "demos", *PLAYING},
+    "env": {"tasks", "demos", "measures", *PLAYING},
     "env.timeout": NOTHING,
-    "env.name": {"tasks", "demos", "sft", "logprobs", *PLAYING},
+    "env.name": {"tasks", "demos", "sft", "logprobs", "measures", *PLAYING},
     "tasks": {"tasks"},
     "agent": {"sft", "logprobs", *PLAYING},
     "agent.max_response_tokens": PLAYING,
@@ -212,6 +213,7 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         **dict.fromkeys(of_audit, audited),
         "tasks": [At(split="train"), At(split="eval")],
         "rollout": turns,
+        "measures": turns,
         "label": [plan.labels_at(at, "has_judge") for at in turns],
         "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
         "implicit_model": [At(policy="istar", seed=0, round=2, method="istar")],
@@ -261,23 +263,41 @@ def test_with_a_constant_learning_rate_more_rounds_change_no_slice():
     assert {stage for stage in STAGES if one[stage] != two[stage]} == {"config"}
 
 
-def test_without_an_audit_rollouts_record_only_what_the_methods_read():
-    """So an audit that is added to an experiment runs its rollouts again, unless its methods read both measures."""
-    alone = merge(CONFIG, {"methods": ["flat_grpo"], "audit": {"run": None, "rounds": []}})
-    assert slices_of_rollouts(alone) == [[]]
-    assert slices_of_rollouts(merge(alone, {"methods": ["has_progressive"]})) == [["progress"]]
-    assert slices_of_rollouts(merge(alone, {"methods": ["oracle_progress"]})) == [["distance"]]
-    assert slices_of_rollouts(CONFIG) == [["distance", "progress"]]
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"methods": ["flat_grpo", "has_progressive"]},
+        {"methods": ["flat_grpo", "oracle_progress"]},
+        {"audit": {"run": "flat_grpo", "rounds": [1]}},
+    ],
+    ids=["progress", "distance", "audit"],
+)
+def test_what_reads_progress_or_distance_adds_jobs_and_repeats_none(more):
+    """Neither the rollouts nor what was made of them: slices and inputs of the jobs there were stay as they are."""
+    config = merge(CONFIG, {"methods": ["flat_grpo"], "audit": {"run": None, "rounds": []}})
+    one, two = (Plan(from_mapping(merge(config, changes))) for changes in ({}, more))
+    for round in (1, 2):
+        turns = one.turns_at("flat_grpo", 0, round)
+        credited, run = replace(turns, method="flat_grpo"), At(method="flat_grpo", seed=0, round=round)
+        for stage, at in (("rollout", turns), ("credit", credited), ("update", run)):
+            assert two.slice(stage, at) == one.slice(stage, at), stage
+            assert two.inputs(stage, at) == one.inputs(stage, at), stage
 
 
-def slices_of_rollouts(config: dict[str, Any]) -> list[list[str]]:
-    plan = Plan(from_mapping(config))
-    return [plan.slice("rollout", plan.turns_at("flat_grpo", 0, 1)).measures]
+def test_another_measure_that_is_read_does_not_repeat_what_reads_the_first():
+    one, two = (
+        Plan(tiny.experiment(methods=methods))
+        for methods in (["has_progressive"], ["has_progressive", "oracle_progress"])
+    )
+    turns = one.turns_at("has_progressive", 0, 2)
+    credited = replace(turns, method="has_progressive")
+    for stage, at in (("measures", turns), ("credit", credited)):
+        assert (two.slice(stage, at), two.inputs(stage, at)) == (one.slice(stage, at), one.inputs(stage, at))
 
 
 def test_the_time_limit_of_an_environment_reaches_every_job_that_plays():
     plan = Plan(from_mapping(merge(CONFIG, {"env": {"timeout": 7.5}})))
-    for stage in ("demos", *sorted(PLAYING)):
+    for stage in ("demos", "measures", *sorted(PLAYING)):
         for at in jobs(plan)[stage]:
             assert plan.job(stage, at).operation.timeout == 7.5, stage
 

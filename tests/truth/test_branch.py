@@ -322,11 +322,12 @@ def test_a_stratum_names_outcome_family_and_third():
 # ---------------------------------------------------------------- the stage
 
 
-def branches(world, folder, *, turns=None, seed=0, changes=None, **settings):
+def branches(world, folder, *, turns=None, measures=None, seed=0, changes=None, **settings):
     """What the stage branch writes, and what it measured."""
     changes = {"audit": {"branch": {**SMALL, **settings}}, **(changes or {})}
     at = replace(world.turns, seed=seed)
-    ran = world.run("branch", at, folder, changes, turns=turns or world.path("turns"))
+    read = {"turns": turns or world.path("turns"), "measures": measures or world.path("measures")}
+    ran = world.run("branch", at, folder, changes, **read)
     return tables.read(ran.output["branches"], "branches"), ran.metrics
 
 
@@ -334,6 +335,7 @@ def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
     table, metrics = branches(world, tmp_path)
     frame = table.to_pandas()
     turns = tables.read(world.path("turns"), "turns").to_pandas()
+    turns = turns.merge(tables.read(world.path("measures"), "measures").to_pandas())
     both = frame.merge(turns, on=["group_id", "rollout_id", "turn"], how="left", validate="one_to_one")
     assert 10 <= len(frame) == metrics["turns"]
     assert (
@@ -371,7 +373,8 @@ def test_the_same_seed_gives_the_same_ground_truth_whatever_the_slots(world, tmp
 
 def test_the_window_agent_is_branched_too_and_an_expert_need_not_be_asked(world, tmp_path):
     turns = sampled(world, tmp_path, WINDOW)
-    table, _ = branches(world, tmp_path, turns=turns, changes=WINDOW, reference_continuations=0)
+    measures = world.run("measures", world.turns, tmp_path, WINDOW, turns=turns).output["measures"]
+    table, _ = branches(world, tmp_path, turns=turns, measures=measures, changes=WINDOW, reference_continuations=0)
     assert all(table.column("replayed").to_pylist())
     assert table.column("advantage_reference").null_count == table.num_rows
 

@@ -17,9 +17,9 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import rounds as fused
 
 ROUNDS = [1, 2]
-#: a method that reads turns alone, one with labels, one whose model learns from rounds before, a critic's, and three
-#: that read turns a second time, one with a model of its own
-METHODS = ("gigpo", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo", "istar")
+#: a method that reads turns alone, one with measures, one with labels, one whose model learns from rounds before, a
+#: critic's, and three that read turns a second time, one with a model of its own
+METHODS = ("gigpo", "has_progressive", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo", "istar")
 
 
 @pytest.fixture(scope="module")

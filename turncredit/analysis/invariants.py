@@ -7,7 +7,7 @@ keys          keys are unique, and turns run 0, 1, 2, ... in each rollout
 success       success and score are constant within a rollout, only its last turn is `done`; no evaluated rollout occurs
               twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
-same_keys     credits, values, labels and hidden states are those of these turns, in their order
+same_keys     measures, credits, values, labels and hidden states are those of these turns, in their order
 finite        advantages are finite; values are too, or all unknown
 reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
@@ -55,7 +55,7 @@ LOGPROB = {"float32": 1e-4, "bfloat16": 0.25}
 #: rollouts of a round whose judge's input is recomputed
 LABELLED = 16
 #: columns of turns that reveal the outcome of a rollout, which a judge must not see
-OUTCOME = ("success", "score", "reward", "progress_before", "progress", "distance_before", "distance", "done")
+OUTCOME = ("success", "score", "reward", *tables.MEASURED, "done")
 
 
 class StepSettings(BaseModel):
@@ -90,6 +90,7 @@ class CheckSettings(BaseModel):
 class RoundFiles(BaseModel):
     """The artifacts of one round of a run (or of an audit of it).
 
+    measures          progress and distance, where a method reads them
     credits, values   by method
     beside            further tables as (schema, path), such as hiddens or branches
     policy            the folder of the policy that sampled the turns, where it is still there
@@ -100,6 +101,7 @@ class RoundFiles(BaseModel):
     seed: int
     round: int
     turns: Path
+    measures: Path | None = None
     credits: dict[str, Path] = Field(default_factory=dict)
     values: dict[str, Path] = Field(default_factory=dict)
     labels: tuple[Path, ...] = ()
@@ -110,7 +112,7 @@ class RoundFiles(BaseModel):
 
     def all(self) -> list[tuple[str, Path]]:
         """(schema, path) of every table."""
-        single = [(name, getattr(self, name)) for name in ("turns", "updates", "evals")]
+        single = [(name, getattr(self, name)) for name in ("turns", "measures", "updates", "evals")]
         many = [(name, path) for name in ("credits", "values") for path in getattr(self, name).values()]
         return [
             *((name, path) for name, path in single if path is not None),
@@ -168,6 +170,8 @@ class Round:
             "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader_file), None),
         }
         side = {need: there[need] for need in self.method(name).needs}
+        if self.files.measures is not None:
+            side["measures"] = self.files.measures
         read = {need: tables.read(path, need) for need, path in side.items() if path is not None}
         return Turns(self.table, read, self.turns.where) if read.keys() == side.keys() else None
 
@@ -225,7 +229,7 @@ def made_from(at: Round) -> Finding | None:
     """The inputs named in an artifact's metadata still have the same content."""
     files, broken, checked = at.files, [], 0
     beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()]}
-    beside |= {"credits": [*files.credits.values()]}
+    beside |= {"credits": [*files.credits.values()], "measures": [files.measures] if files.measures else []}
     beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
     hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
@@ -285,8 +289,7 @@ def sampled_by(at: Round) -> Finding:
 
 def same_keys(at: Round) -> Finding | None:
     """Every table about these turns has their keys, in their order."""
-    about_turns = {"credits", "values", "labels", "hiddens", "logprobs"}
-    others = [(name, path) for name, path in at.files.all() if name in about_turns]
+    others = [(name, path) for name, path in at.files.all() if name in BY_TURN]
     broken = []
     for _, path in others:
         found = tables.read(path, columns=tables.KEYS)
@@ -344,8 +347,9 @@ def alpha_one(at: Round) -> Finding:
         method = at.method(name)
         off = _off(method)
         view = at.with_side(name)
-        known = all(name in at.table.column_names and not at.table.column(name).null_count for name in method.reads)
-        if off is None or view is None or not known:
+        if off is None or view is None:
+            continue
+        if any(not view.has(column) or view.table.column(column).null_count for column in method.reads):
             continue
         without = credit_columns(view, replace(method, turn_term=None), at.credit_seed)["advantage"]
         shaped = credit_columns(view, off, at.credit_seed)["advantage"]
@@ -483,6 +487,8 @@ def _reads_a_model(method: Method) -> bool:
     return any(str(part.settable().get("scorer", "")).split(":")[0] in MODEL_SCORERS for part in method.parts)
 
 
+#: the tables that have a row for each turn
+BY_TURN = {"measures", "credits", "values", "labels", "hiddens", "logprobs"}
 MODEL_SCORERS = ("minilm", "bi-encoder", "cross-encoder")
 CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "schemas": schemas,

@@ -14,6 +14,7 @@ from turncredit.credit.compose import Method, compute
 from turncredit.credit.conventions import PRESETS
 from turncredit.credit.resolving import SLOTS, preset_params, resolve
 from turncredit.errors import UserError
+from turncredit.layout import measures_beside
 from turncredit.turns import Turns
 
 
@@ -51,7 +52,11 @@ def credit(
     for name in chosen.needs:
         if name not in side_paths:
             raise UserError(f"{chosen.name} needs {name}; give a table with --{name}")
-    side = {name: tables.read(path) for name, path in side_paths.items() if name in chosen.needs or ".py" in method}
+    measures = measures_beside(turns)
+    if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
+        side_paths["measures"] = measures
+    wanted = (*chosen.needs, "measures")
+    side = {name: tables.read(path) for name, path in side_paths.items() if name in wanted or ".py" in method}
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = tables.provenance(
         "credit",

@@ -9,6 +9,7 @@ import typer
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
+from turncredit.layout import measures_beside
 from turncredit.pages.build import page as write_page
 from turncredit.pages.data import Book, read_book
 
@@ -31,6 +32,7 @@ def page(
     """Write a rollout as a self-contained page: turn by turn, each method's credit next to the ground truth."""
     book = read_book(
         turns=turns,
+        measures=measures_beside(turns),
         credits=_named(credits, by_method=True),
         branches=branches,
         labels=_named(labels or []),

@@ -36,7 +36,8 @@ Reader = Literal["sft", "hindsight", "implicit"]
 class Part:
     """One step of a method: a function, what it reads, and the parameters that are not its defaults.
 
-    reads      columns of the turn table, beside the keys and the reward
+    reads      columns of the turn table, beside the keys and the reward; `tables.MEASURED` come from the side table
+               `measures` where the turns do not have them
     requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of

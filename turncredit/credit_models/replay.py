@@ -18,9 +18,9 @@ from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.turns import SideTable, Turns
 
-PROGRESS = ("progress_before", "progress")
+PROGRESS = tables.MEASURES["progress"]
 #: the columns of the turns that are read
-COLUMNS = (*tables.KEYS, "reward", *PROGRESS)
+COLUMNS = (*tables.KEYS, "reward")
 #: those that a kind which `reads_pairs` needs as well
 PAIR = ("goal", "observation", "action")
 
@@ -33,7 +33,7 @@ class Rollouts:
     present (R, T) bool        whether the rollout has this turn
     reward (R, T) float32      the environment's reward
     goal (R, D) float16        the goal's vector, if the hiddens have one
-    gain (R, T) float32        change of the environment's progress over the turn, if it was measured
+    gain (R, T) float32        change of the environment's progress over the turn, if it is known
     old, target (R, T) float32 a critic's value when the turn was credited; what a value should be
     pair (R, T) int64          the same number for the same goal, history and action (`pairs_N`)
     """
@@ -100,6 +100,7 @@ def load(
     turns: pa.Table,
     hiddens: pa.Table,
     credits: pa.Table | None = None,
+    measures: pa.Table | None = None,
     where: str = "turns",
     *,
     pairs: bool = False,
@@ -107,19 +108,20 @@ def load(
     """The rollouts of one round: its turns (sorted by group, rollout, turn, as `Rollouts` are) and their tensors.
 
     `credits` is the round's credits table, for a critic: its columns `value` and `value_target` become `old` and
-    `target`. With `pairs`, the columns `PAIR` of the turns are read too. Raises UserError, naming `where`, where a
-    table lacks a column or a turn.
+    `target`. `measures` are those of these turns, for a kind that learns from progress. With `pairs`, the columns
+    `PAIR` of the turns are read too. Raises UserError, naming `where`, where a table lacks a column or a turn.
     """
-    table = turns.select([*COLUMNS, *(PAIR if pairs else ())])
-    side = {"hiddens": hiddens}
-    if credits is not None:
-        side["credits"] = credits
+    own = [name for name in PROGRESS if name in turns.column_names]
+    table = turns.select([*COLUMNS, *(PAIR if pairs else ()), *own])
+    given = {"hiddens": hiddens, "credits": credits, "measures": measures}
+    side = {name: part for name, part in given.items() if part is not None}
     view = Turns(table, side, where=where)
     states = view.side["hiddens"]
     hidden_ND = _vectors(states.table, "hidden")[states.row_N]
     flat = {"reward": view.reward_N}
-    if not any(table.column(name).null_count for name in PROGRESS):
-        flat["gain"] = view.numbers("progress", "a credit model") - view.numbers("progress_before", "a credit model")
+    if all(view.has(name) for name in PROGRESS):
+        before, after = (view.numbers(name, "a credit model") for name in PROGRESS)
+        flat["gain"] = after - before
     if credits is not None:
         judged = view.side["credits"]
         flat["old"] = judged.numbers("value", "a critic")

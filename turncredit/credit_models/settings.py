@@ -71,9 +71,13 @@ def learns_from_credits(kind: str) -> bool:
     return load_kind(kind).learns_from_credits
 
 
+def model_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
+    """What the environment must be able to give to the method's credit model as it is configured."""
+    kind = kind_of(configured_method(experiment, method))
+    return load_kind(kind).requires(model_settings(experiment, method)[1]) if kind else ()
+
+
 def required_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
     """What the environment must be able to give to the method as it is configured, its credit model included."""
-    resolved = configured_method(experiment, method)
-    kind = kind_of(resolved)
-    more = load_kind(kind).requires(model_settings(experiment, method)[1]) if kind else ()
-    return tuple(dict.fromkeys([*resolved.requires, *more]))
+    own = configured_method(experiment, method).requires
+    return tuple(dict.fromkeys([*own, *model_capabilities(experiment, method)]))

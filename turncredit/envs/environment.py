@@ -47,6 +47,8 @@ class Environment:
                     needed where `open_task` is a function
     make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
+    deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
+                    truth are had by replaying recorded actions; they are refused where this is false
 
     A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (the text from which the
     task can be opened again) are optional, further columns are kept.
@@ -80,6 +82,7 @@ class Environment:
     env_class: type | None = None
     make_tasks: Callable[[str, int, int, Any], Sequence[Row]] | None = None
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
+    deterministic: bool = True
 
     expert: Callable[..., Expert] | None = None
     expert_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -106,7 +109,7 @@ class Environment:
         ):
             if value is not None:
                 have.add(name)
-        return frozenset(have)
+        return frozenset(have | {"replay"} if self.deterministic else have)
 
     @cached_property
     def concurrent(self) -> bool:

@@ -99,15 +99,13 @@ METHODS_OF = {
     "admissible": ("admissible",),
 }
 
-#: capabilities that measure a state by a number, which rollouts record if something reads it
-MEASURES = ("progress", "distance")
-
 #: every capability, and its wording in error messages
 CAPABILITIES = {
     "progress": "progress",
     "distance": "distance",
     "snapshot": "snapshot and restore",
     "admissible": "list of admissible actions",
+    "replay": "deterministic steps",
     "expert": "expert",
     "tasks_by_seed": "tasks by seed (make_tasks)",
     "tasks_from_files": "tasks from files (read_tasks)",

@@ -158,6 +158,7 @@ def read_book(
     *,
     turns: str | Path,
     credits: Mapping[str, str | Path],
+    measures: str | Path | None = None,
     branches: str | Path | None = None,
     labels: Mapping[str, str | Path] | None = None,
     values: Mapping[str, str | Path] | None = None,
@@ -168,14 +169,20 @@ def read_book(
     Raises UserError for a table that cannot be read, lacks a column, or does not cover the turns (branches may cover
     any part of them, and every branched turn must be one of the turns).
     """
-    view = Turns(tables.read(turns), where=str(turns))
+    side = {"measures": tables.read(measures)} if measures else {}
+    view = Turns(tables.read(turns), side, where=str(turns))
     book_credits: dict[str, Credit] = {}
     for name, path in credits.items():
         for method, part in _by_method(tables.read(path), name, str(path)).items():
             if method in book_credits:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
             book_credits[method] = _credit(view, part, method, str(path))
-    named = {"turns": turns, **{f"credits of {name}": path for name, path in credits.items()}, "branches": branches}
+    named = {
+        "turns": turns,
+        "measures": measures,
+        **{f"credits of {name}": path for name, path in credits.items()},
+        "branches": branches,
+    }
     named |= {f"labels {name}": path for name, path in (labels or {}).items()}
     named |= {f"values of {name}": path for name, path in (values or {}).items()}
     return Book(

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
-from turncredit.layout import Layout, named_round, of_sft, round_name, sampled_by
+from turncredit.layout import Layout, measures_beside, named_round, of_sft, round_name, sampled_by
 from turncredit.pages.data import CLEAR
 from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Print the list of rollouts, one rollout, or one turn of it. Raises UserError if it cannot be found."""
     files = find(what, results)
-    turns = _turns(files.turns)
+    turns = _turns(files.turns, measures_beside(files.turns))
     truth = _truth(files.branches)
     screen = console()
     if rollout is None:
@@ -146,14 +146,18 @@ def _of_round(layout: Layout, keys: Found) -> Tables:
     )
 
 
-def _turns(path: Path) -> pd.DataFrame:
-    """The table's turns with keys as text, in order. Raises UserError if a key is missing."""
+def _turns(path: Path, measures: Path | None) -> pd.DataFrame:
+    """The table's turns and their measures, keys as text, in order. Raises UserError if a key is missing."""
     table = tables.read(path)
     for key in tables.KEYS:
         if key not in table.column_names:
             raise UserError(f"{path}: showing rollouts needs the column '{key}'{nearest(key, table.column_names)}")
-    frame = table.to_pandas()
-    return frame.astype({"group_id": str, "rollout_id": str}).sort_values(["group_id", "rollout_id", "turn"])
+    frame = table.to_pandas().astype({"group_id": str, "rollout_id": str})
+    if measures is not None:
+        beside = tables.read(measures, "measures").to_pandas()
+        new = [name for name in beside.columns if name not in frame.columns]
+        frame = frame.merge(beside[[*tables.KEYS, *new]], how="left", on=list(tables.KEYS))
+    return frame.sort_values(["group_id", "rollout_id", "turn"])
 
 
 def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:

@@ -24,7 +24,7 @@ SHOWN_ROWS = 40
 def answer(query: str, results: Path) -> pa.Table:
     """The query's result as an Arrow table. Raises UserError with DuckDB's own message on one line."""
     # Files of a kind usually have the same columns; checking that costs more than most queries.
-    if not _asks_for_all_columns(query):
+    if not views.asks_for_all_columns(query):
         with suppress(duckdb.Error):
             return _answer(query, results, alike=True)
     try:
@@ -37,13 +37,6 @@ def _answer(query: str, results: Path, *, alike: bool) -> pa.Table:
     with views.connect(results, query, alike=alike) as connection:
         relation = connection.sql(query)
         return pa.table({}) if relation is None else relation.to_arrow_table()
-
-
-def _asks_for_all_columns(query: str) -> bool:
-    """Whether the query may need columns that it does not name and that only files other than the first have."""
-    text = re.sub(r"count\s*\(\s*\*\s*\)", "", query.lower())
-    whole = re.search(r"\*|columns\s*\(|\(\s*(from|describe|summarize)\b|\bnatural\b", text)
-    return bool(whole) or not re.match(r"\s*(select|with)\b", text)
 
 
 def _one_line(message: str) -> str:

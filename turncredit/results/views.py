@@ -72,10 +72,14 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     for view, names in TABLES.items():
         if view in words:
             found = [(folder, name, list(Layout(folder).find(name))) for folder in folders for name in names]
-            _create_view(connection, view, found, alike=alike)
+            text = _union(found, alike=alike)
+            if view == "turns" and (words & {*tables.MEASURED} or asks_for_all_columns(query)):
+                beside = [(folder, "measures", list(Layout(folder).find("measures"))) for folder in folders]
+                text = _with_measures(text, _union(beside, alike=alike))
+            connection.execute(f"CREATE VIEW {view} AS {text}")
     if RUN_CREDITS in words:
         own = [(folder, "credits", own_credits(folder)) for folder in folders]
-        _create_view(connection, RUN_CREDITS, own, alike=alike)
+        connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
     if "judge_cache" in words:
         _create_cache_view(connection, folders, alike=alike)
     for name, make in (("runs", runs_table), ("metrics", metrics_table)):
@@ -92,14 +96,26 @@ def own_credits(folder: Path) -> list[Located]:
     return [credit for credit in found if credit.path.exists()]
 
 
-def _create_view(
-    connection: duckdb.DuckDBPyConnection,
-    view: str,
-    found: Sequence[tuple[Path, str, list[Located]]],
-    *,
-    alike: bool,
-) -> None:
-    """A view over files, which are listed as (experiment's folder, artifact, its files).
+def asks_for_all_columns(query: str) -> bool:
+    """Whether the query may want columns that it does not name, which other files than the first may have."""
+    text = re.sub(r"count\s*\(\s*\*\s*\)", "", query.lower())
+    whole = re.search(r"\*|columns\s*\(|\(\s*(from|describe|summarize)\b|\bnatural\b", text)
+    return bool(whole) or not re.match(r"\s*(select|with)\b", text)
+
+
+def _with_measures(turns: str, measures: str) -> str:
+    """The view `turns` with the measures beside them, null where there are none.
+
+    Only for a query that may want them: a join of all turns takes longer than most queries.
+    """
+    columns = ", ".join(f"m.{name}" for name in tables.MEASURED)
+    return (
+        f"SELECT t.* EXCLUDE (path), {columns}, t.path FROM ({turns}) AS t LEFT JOIN ({measures}) AS m USING (turn_id)"
+    )
+
+
+def _union(found: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -> str:
+    """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files).
 
     Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
     """
@@ -109,7 +125,7 @@ def _create_view(
         if files
     ]
     parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in found)]
-    connection.execute(f"CREATE VIEW {view} AS {' UNION ALL BY NAME '.join(parts)}")
+    return " UNION ALL BY NAME ".join(parts)
 
 
 def _create_cache_view(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], *, alike: bool) -> None:

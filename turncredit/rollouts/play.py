@@ -21,9 +21,6 @@ from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
 
-Measures = frozenset[str]
-"""Which of `progress` and `distance` are recorded."""
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -53,7 +50,7 @@ class Start:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn that was played. Progress and distance are None if nothing reads them; `columns` are the agent's."""
+    """A turn that was played; `columns` are the agent's."""
 
     observation: str
     admissible: list[str] | None
@@ -68,10 +65,6 @@ class Turn:
     success: bool
     well_formed: bool = True
     columns: Mapping[str, Any] = field(default_factory=dict)
-    progress_before: float | None = None
-    progress: float | None = None
-    distance_before: int | None = None
-    distance: int | None = None
     failed: bool | None = None
     error_reply: bool | None = None
 
@@ -97,8 +90,8 @@ class Played:
 class ActiveRollout:
     """A slot of the engine and the rollout that occupies it."""
 
-    def __init__(self, slot: int, start: Start, player: Player, measures: Measures):
-        self.slot, self.max_new, self.measures = slot, player.max_new, measures
+    def __init__(self, slot: int, start: Start, player: Player):
+        self.slot, self.max_new = slot, player.max_new
         self.played = Played(start)
         self.environment = player.games.env
         self.env = player.games.open(start.task)
@@ -110,7 +103,6 @@ class ActiveRollout:
         self.prompt = Prompt([], reset=True)
         self.parsed = Parsed("", well_formed=True)
         self.admissible: Sequence[str] = ()
-        self.state: tuple[float | None, int | None] = (None, None)
 
     def begin(self, observation: str) -> None:
         """Show the agent the first observation of a rollout from its start."""
@@ -126,13 +118,9 @@ class ActiveRollout:
         self.prompt = Prompt(checkpoint.context, reset=True)
         self.rng.random(checkpoint.turn * self.max_new)
 
-    def _look(self, *, over: bool = False) -> None:
-        """The measures of the environment's state that are needed."""
-        self.state = (
-            self.env.progress() if "progress" in self.measures else None,
-            self.env.distance() if "distance" in self.measures else None,
-        )
-        if self._lists_admissible and not over:
+    def _look(self) -> None:
+        """What is allowed now, for an agent that shows it."""
+        if self._lists_admissible:
             self.admissible = self.env.admissible()
 
     def request(self) -> Request:
@@ -147,10 +135,11 @@ class ActiveRollout:
 
     def take(self, step: Step, response: Response, text: str) -> bool:
         """Record the turn that follows from the response; true when the rollout has ended."""
-        parsed, before, admissible = self.parsed, self.state, self.admissible
+        parsed, admissible = self.parsed, self.admissible
         failed, error_reply = self.environment.failed(step)
         seen, prompt, self.observation = self.observation, self.prompt, step.observation
-        self._look(over=step.done)
+        if not step.done:
+            self._look()
         self.played.turns.append(
             Turn(
                 seen,
@@ -166,10 +155,6 @@ class ActiveRollout:
                 step.success,
                 parsed.well_formed,
                 parsed.columns,
-                before[0],
-                self.state[0],
-                before[1],
-                self.state[1],
                 failed,
                 error_reply,
             )
@@ -197,13 +182,11 @@ class Player:
         starts: Sequence[Start],
         *,
         temperature: float,
-        measures: Measures = frozenset(),
         on_done: Callable[[int], None] = lambda _: None,
     ) -> list[Played]:
         """Play every start to its end. Returns them in the order given, whatever order they ended in.
 
-        `measures` (`progress`, `distance`) are recorded before and after each turn; the environment must have them. A
-        rollout's samples depend on its own seed and on the policy, not on the other rollouts (up to the rounding of
+        A rollout's samples depend on its own seed and on the policy, not on the other rollouts (up to the rounding of
         batched arithmetic). A slot is refilled with the next start as soon as its rollout has ended; `on_done` is
         called with the number of finished rollouts. A start with a `checkpoint` is played from there: its turns and its
         random numbers begin at that turn.
@@ -211,17 +194,15 @@ class Player:
         With several processes, an error in one ends all: see `turncredit.processes.workers.gathered`.
         """
         ended: dict[int, Played] = {}
-        for number, played in self.stream(starts, temperature=temperature, measures=measures):
+        for number, played in self.stream(starts, temperature=temperature):
             ended[number] = played
             on_done(len(ended))
         return [ended[number] for number in sorted(ended)]
 
-    def stream(
-        self, starts: Sequence[Start], *, temperature: float, measures: Measures = frozenset()
-    ) -> Iterator[tuple[int, Played]]:
+    def stream(self, starts: Sequence[Start], *, temperature: float) -> Iterator[tuple[int, Played]]:
         """As `play`, but yields each rollout with its index in `starts` as soon as it has ended."""
         if self._sampler is not None:
-            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature, measures):
+            for number, rollout in self._lockstep(self._sampler, list(enumerate(starts)), temperature):
                 yield number, rollout.played
             return
         parts = shares(starts, self._processes)
@@ -229,16 +210,14 @@ class Player:
 
         def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
             chosen = [(number, starts[number]) for number in parts[part]]
-            for number, rollout in self._lockstep(
-                self._policy.sampler(min(slots, len(chosen))), chosen, temperature, measures
-            ):
+            for number, rollout in self._lockstep(self._policy.sampler(min(slots, len(chosen))), chosen, temperature):
                 yield number, rollout.played.turns
 
         for number, turns in gathered(work, len(parts)):
             yield number, Played(starts[number], turns)
 
     def _lockstep(
-        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float, measures: Measures
+        self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float
     ) -> Iterator[tuple[int, ActiveRollout]]:
         """Play numbered starts with `engine`; yields each number with its rollout when the rollout has ended.
 
@@ -253,7 +232,7 @@ class Player:
                 first_new = len(active)
                 while waiting and free:
                     number, start = waiting.pop()
-                    active.append((number, ActiveRollout(free.pop(), start, self, measures)))
+                    active.append((number, ActiveRollout(free.pop(), start, self)))
                 self._begin([rollout for _, rollout in active[first_new:]])
                 active.sort(key=lambda pair: pair[1].slot)
                 responses = engine.sample([rollout.request() for _, rollout in active], temperature, self.max_new)

@@ -11,17 +11,15 @@ from turncredit import tables
 from turncredit.config import RolloutConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
-from turncredit.rollouts.play import Measures, Played, Player, Start
+from turncredit.rollouts.play import Played, Player, Start
 from turncredit.seeding import derive_seed, generator
 
 
-def rollout(
-    player: Player, settings: RolloutConfig, *, seed: int, round: int, measures: Measures = frozenset()
-) -> list[Played]:
+def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
     """`settings.tasks` groups of `settings.group_size` rollouts of the player's policy.
 
     Games and random numbers depend on the seed and the round only, so that methods are compared on the same games with
-    the same random numbers. `measures` (`progress`, `distance`) are recorded.
+    the same random numbers.
     """
     games = player.games
     starts = [
@@ -37,7 +35,6 @@ def rollout(
     return player.play(
         starts,
         temperature=settings.temperature,
-        measures=measures,
         on_done=lambda done: progress(done, len(starts)),
     )
 
@@ -79,9 +76,10 @@ def turn_table(
         "score": [float(sum(turn.reward for turn in rollout.turns)) for rollout, _, _ in pairs],
         "created_by": [tables.code_version()] * len(pairs),
     }
-    for name in ("observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done"):
-        made[name] = [getattr(turn, name) for _, _, turn in pairs]
-    for name in ("progress_before", "progress", "distance_before", "distance", "failed", "error_reply"):
+    for name in (
+        "observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done", "failed",
+        "error_reply",
+    ):  # fmt: skip
         made[name] = [getattr(turn, name) for _, _, turn in pairs]
     for name, value in common.items():
         made[name] = [value] * len(pairs)

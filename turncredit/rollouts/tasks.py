@@ -111,6 +111,12 @@ class Games:
             return [env.step(action) for env, action in zip(running, actions, strict=True)]
         return guard.call_each(running, "step", actions)
 
+    def measure_each(self, running: Sequence[Any], name: str) -> list[float]:
+        """`progress` or `distance` of each; coroutines run concurrently."""
+        if self._ours:
+            return [getattr(env, name)() for env in running]
+        return guard.call_each(running, name)
+
     def close_each(self, running: Sequence[Any]) -> None:
         """Release abandoned environments; further errors are not reported, because the original one will be."""
         for env in running:

@@ -37,10 +37,11 @@ def operation(plan: Plan, at: At) -> Playing:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the training games, and the turns."""
+    """The policy that sampled, the training games, and the turns with the planner's distance where there is one."""
     path = plan.layout.path
     files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files}
+    measured: Inputs = {"measures": path("measures", at.keys)} if plan.measurable else {}
+    return {**files, **measured, **plan.plugin_files}
 
 
 OUTPUTS = {"branches": "branches"}
@@ -55,7 +56,15 @@ def run(job: Job) -> dict[str, float]:
     config, at = job.config, job.at
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
     player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation.processes)
-    turns = job.table("turns", "turns")
-    table, metrics = branch(player, turns, config.branch, seed=at.seed, round=at.round, where=job.path("turns"))
+    measures = job.table("measures", "measures") if "measures" in job.input else None
+    table, metrics = branch(
+        player,
+        job.table("turns", "turns"),
+        config.branch,
+        measures=measures,
+        seed=at.seed,
+        round=at.round,
+        where=job.path("turns"),
+    )
     job.write("branches", table)
     return metrics

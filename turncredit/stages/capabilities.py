@@ -1,14 +1,15 @@
-"""An experiment's requirements of its environment: capabilities, checked before any job; measures to record."""
+"""An experiment's requirements of its environment, checked before any job; which methods read measures."""
 
 from __future__ import annotations
 
 from turncredit import agents
 from turncredit.config import Experiment
 from turncredit.credit.configured import configured_method
-from turncredit.credit_models.settings import required_capabilities
+from turncredit.credit_models.settings import model_capabilities, required_capabilities
 from turncredit.envs.environment import Environment
-from turncredit.envs.protocol import CAPABILITIES, MEASURES
+from turncredit.envs.protocol import CAPABILITIES
 from turncredit.errors import UserError
+from turncredit.tables import MEASURES
 
 
 def credited(experiment: Experiment) -> list[str]:
@@ -17,19 +18,32 @@ def credited(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
 
-def measures(experiment: Experiment, environment: Environment) -> frozenset[str]:
-    """Which of `progress` and `distance` rollouts must record, because something in the experiment reads them.
+def measurable(environment: Environment) -> bool:
+    """Whether progress or distance can be had of the environment's rollouts, by replaying them."""
+    return "replay" in environment.capabilities and not environment.capabilities.isdisjoint(MEASURES)
 
-    These are the measures that a credited method or its learned model needs, and, with an audit, all that the
-    environment has: branches record the change of distance, pages show both. A method from a user's own file may read
-    any column, so it gets all of them. Columns of other measures are null.
-    """
-    names = credited(experiment)
-    own_files = any(experiment.define[name].credit for name in names if name in experiment.define)
-    needed = {measure for name in names for measure in required_capabilities(experiment, name)}
-    if experiment.audit.rounds or own_files:
-        needed |= environment.capabilities
-    return frozenset(needed & set(MEASURES))
+
+def measures_read(experiment: Experiment, name: str) -> list[str]:
+    """Which of progress and distance the credit of the method `name` reads, by the columns that it names."""
+    columns = configured_method(experiment, name).reads
+    return [measure for measure, its in MEASURES.items() if not set(its).isdisjoint(columns)]
+
+
+def credit_reads_measures(experiment: Experiment, environment: Environment, name: str) -> bool:
+    """Whether the credit of the method `name` gets measures. One's own file may read any column: it gets all."""
+    own = name in experiment.define and experiment.define[name].credit is not None
+    return bool(measures_read(experiment, name)) or (own and measurable(environment))
+
+
+def model_reads_measures(experiment: Experiment, name: str) -> bool:
+    """Whether the learned credit model of the method `name` is trained on measures."""
+    return not set(MEASURES).isdisjoint(model_capabilities(experiment, name))
+
+
+def needed(experiment: Experiment, name: str) -> list[str]:
+    """The capabilities that the method `name` needs, its credit model included."""
+    named = dict.fromkeys([*required_capabilities(experiment, name), *measures_read(experiment, name)])
+    return [*named, *(["replay"] if not named.keys().isdisjoint(MEASURES) else [])]
 
 
 def check_capabilities(experiment: Experiment, environment: Environment) -> None:
@@ -40,14 +54,15 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
 
     have = environment.capabilities
     for name in credited(experiment):
-        missing = [capability for capability in required_capabilities(experiment, name) if capability not in have]
+        missing = [capability for capability in needed(experiment, name) if capability not in have]
         if missing and name in experiment.methods:
             raise UserError(f"config: methods: '{name}' needs {lacks(missing[0])}")
         if missing:
             listed = "" if experiment.audit.methods else " (the audit compares it unless audit.methods names others)"
             raise UserError(f"config: audit.methods: '{name}' needs {lacks(missing[0])}{listed}")
-    if experiment.audit.rounds and "snapshot" not in have:
-        raise UserError(f"config: audit.rounds: branching needs {lacks('snapshot')}; set audit.rounds to []")
+    for capability in ("snapshot", "replay") if experiment.audit.rounds else ():
+        if capability not in have:
+            raise UserError(f"config: audit.rounds: branching needs {lacks(capability)}; set audit.rounds to []")
     agent = agents.load(experiment.agent.name)
     for name in credited(experiment):
         if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":

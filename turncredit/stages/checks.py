@@ -38,9 +38,9 @@ def check(experiment: Experiment) -> None:
 
 
 def _check_columns(experiment: Experiment, name: str) -> None:
-    """Raise UserError if a method reads columns of the turns that the stage rollout does not write."""
+    """Raise UserError if a method reads columns that neither the turns nor the measures have."""
     agent = agents.load(experiment.agent.name)
-    written = {*tables.schema("turns").names, *agent.turn_columns}
+    written = {*tables.schema("turns").names, *tables.MEASURED, *agent.turn_columns}
     missing = [column for column in configured_method(experiment, name).reads if column not in written]
     if missing:
         where = "methods" if name in experiment.methods else "audit.methods"

@@ -29,7 +29,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys)}
     keyed = {"labels": plan.labels_at, "logprobs": plan.logprobs_at}
-    for name in plan.method(at.method).needs:
+    for name in plan.side_tables(at.method):
         keys = keyed[name](at, at.method) if name in keyed else at
         files[name] = path(name, keys.keys)
     own = plan.own_file(at.method)
@@ -43,7 +43,7 @@ def run(job: Job) -> dict[str, float]:
     """Write the credits; returns the advantages' RMS and the share that is zero."""
     config, at = job.config, job.at
     method = resolve(config.method, at.method)
-    side = {name: job.table(name, name) for name in method.needs}
+    side = {name: job.table(name, name) for name in (*method.needs, "measures") if name in job.input}
     view = Turns(job.table("turns", "turns"), side, where=job.path("turns"))
     table = compute(view, method, seed=derive_seed(at.seed, "credit", at.round))
     job.write("credits", table)

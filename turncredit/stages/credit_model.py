@@ -6,7 +6,6 @@ policy's update. The model of round 1 is untrained.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from turncredit.credit_models.settings import learns_from_credits
@@ -28,7 +27,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns and hidden states of the rounds that it learns from, their credits for a critic, the model before."""
+    """Turns and hidden states of the rounds that it learns from, what else it learns of them, the model before."""
     rounds = plan.rounds_before(at)
     kind, _ = plan.model(at.method)
     path = plan.layout.path
@@ -36,12 +35,15 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {
         "turns": [path("turns", round.keys) for round in rounds],
         "hiddens": [path("hiddens", plan.hiddens_at(round, at.method).keys) for round in rounds or [at]],
+        "measures": [path("measures", round.keys) for round in rounds] if plan.model_reads_measures(at.method) else [],
         "credits": [path("credits", round.keys) for round in rounds] if learns_from_credits(kind) else [],
         "previous": [] if before is None else [path("model", before.keys)],
     }
 
 
 OUTPUTS = {"model": "model"}
+#: what a kind of model may learn from beside turns and hidden states
+MORE = ("credits", "measures")
 
 
 def run(job: Job) -> dict[str, float]:
@@ -55,19 +57,13 @@ def run(job: Job) -> dict[str, float]:
     previous = next((load(folder) for folder in job.paths("previous")), None)
     if previous is not None:
         check_settings(previous, settings, job.paths("previous")[0])
-    credits: Sequence[str | None] = job.paths("credits") or [None] * len(job.paths("turns"))
     pairs = load_kind(config.kind).reads_pairs
     columns = [*replay.COLUMNS, *(replay.PAIR if pairs else ())]
-    rounds = [
-        replay.load(
-            job.store.table(turns, columns=columns),
-            job.store.table(hiddens, "hiddens"),
-            job.store.table(credit, "credits") if credit else None,
-            where=turns,
-            pairs=pairs,
-        )[1]
-        for turns, hiddens, credit in zip(job.paths("turns"), job.paths("hiddens"), credits, strict=False)
-    ]
+    rounds = []
+    for number, (turns, hiddens) in enumerate(zip(job.paths("turns"), job.paths("hiddens"), strict=False)):
+        more = {name: job.store.table(job.paths(name)[number], name) for name in MORE if job.paths(name)}
+        rows, states = job.store.table(turns, columns=columns), job.store.table(hiddens, "hiddens")
+        rounds.append(replay.load(rows, states, **more, where=turns, pairs=pairs)[1])
     width = len(job.store.table(job.paths("hiddens")[0], columns=["hidden"]).column("hidden")[0])
     model, metrics = next_model(
         config.kind, settings, previous=previous, rounds=rounds, width=width, seed=at.seed, round=at.round

@@ -52,6 +52,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
     own = {**turns.keys, "method": method}
     needs = plan.method(method).needs
     kept = round == 1 or plan.experiment.keep_policies == "all"
+    measured = plan.credit_reads_measures(method) or plan.model_reads_measures(method)
     evaluated = round in plan.experiment.eval_rounds()
     keyed = {"hiddens": (plan.hiddens_at, "values"), "logprobs": (plan.logprobs_at, "logprobs")}
     beside = [(name, path(name, find(turns, method).keys)) for name, (find, need) in keyed.items() if need in needs]
@@ -61,6 +62,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "seed": seed,
             "round": round,
             "turns": path("turns", own),
+            "measures": path("measures", own) if measured else None,
             "credits": {method: path("credits", own)},
             "values": {method: path("values", own)} if "values" in needs else {},
             "labels": [path("labels", plan.labels_at(turns, method).keys)] if "labels" in needs else [],

@@ -40,7 +40,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns, ground truth, and each learned method's model, hidden states and labels."""
+    """Turns, ground truth, each learned method's model, hidden states and labels, and measures where one reads them."""
     path = plan.layout.path
     names = plan.audit_learned
     return {
@@ -51,6 +51,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
         "labels": [
             path("labels", plan.labels_at(at, name).keys) for name in names if "labels" in plan.method(name).needs
         ],
+        "measures": [path("measures", at.keys)] if any(plan.credit_reads_measures(name) for name in names) else [],
     }
 
 
@@ -65,13 +66,15 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.credit_models.train import load
 
     labels = iter(job.paths("labels"))
+    measured = next((job.store.table(path, "measures") for path in job.paths("measures")), None)
+    shared = {} if measured is None else {"measures": measured}
     learned = []
     for (name, entry), model, hiddens in zip(
         job.config.learned.items(), job.paths("models"), job.paths("hiddens"), strict=True
     ):
         side = {"labels": job.store.table(next(labels), "labels")} if entry.labels else {}
         method = resolve(entry.method, name)
-        learned.append(tests.Learned(method, load(model), job.store.table(hiddens, "hiddens"), side))
+        learned.append(tests.Learned(method, load(model), job.store.table(hiddens, "hiddens"), {**side, **shared}))
     rows = tests.leaks(
         job.table("turns"),
         learned,

@@ -35,11 +35,12 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns, ground truth, every method's credit, outputs of credit models, and all labels that methods read."""
+    """Turns, measures, ground truth, every method's credit, outputs of credit models, all labels that methods read."""
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
     return {
         "turns": path("turns", at.keys),
+        "measures": [path("measures", at.keys)] if plan.measurable else [],
         "branches": path("branches", at.keys),
         "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
         "values": [path("values", at.keys, method=name) for name in plan.audit_learned],
@@ -64,6 +65,7 @@ def run(job: Job) -> dict[str, float]:
     config = job.config
     book = read_book(
         turns=job.path("turns"),
+        measures=next(iter(job.paths("measures")), None),
         branches=job.path("branches"),
         credits=dict(zip(config.methods, job.paths("credits"), strict=True)),
         values=dict(zip(config.learned, job.paths("values"), strict=True)),

@@ -19,12 +19,12 @@ from turncredit.credit_models.settings import ModelSettings, model_settings, rep
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import IMPLICIT, METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
-from turncredit.stages.capabilities import measures
+from turncredit.stages import capabilities
 from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
 STAGES = (
-    "config", "tasks", "demos", "base", "sft", "rollout", "label", "hiddens", "implicit_model", "logprobs",
+    "config", "tasks", "demos", "base", "sft", "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs",
     "credit_model", "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks",
     "rollout_invariants", "pages", "invariants", "report", "track",
 )  # fmt: skip
@@ -52,6 +52,7 @@ class Plan:
         self.results = Path(results)
         self.layout: Layout = layout_of(experiment, results)
         self._methods: dict[str, Method] = {}
+        self._measured: dict[tuple[str, str], bool] = {}
         self._models: dict[str, tuple[str, ModelSettings]] = {}
         self._slices: dict[tuple[str, At], Slice] = {}
 
@@ -108,9 +109,27 @@ class Plan:
         return {**({"agent": str(own[0])} if own else {}), **self.environment_file}
 
     @cached_property
-    def measures(self) -> list[str]:
-        """Which of progress and distance rollouts record, because a method or an audit reads them."""
-        return sorted(measures(self.experiment, envs.load(self.experiment.env.name)))
+    def measurable(self) -> bool:
+        """Whether the environment's rollouts have progress or distance, which an audit shows."""
+        return capabilities.measurable(envs.load(self.experiment.env.name))
+
+    def credit_reads_measures(self, name: str) -> bool:
+        """Whether the credit of the method `name` reads progress or distance."""
+        if ("credit", name) not in self._measured:
+            environment = envs.load(self.experiment.env.name)
+            found = capabilities.credit_reads_measures(self.experiment, environment, name)
+            self._measured["credit", name] = found
+        return self._measured["credit", name]
+
+    def model_reads_measures(self, name: str) -> bool:
+        """Whether the learned credit model of the method `name`, if it has one, reads progress or distance."""
+        if ("model", name) not in self._measured:
+            self._measured["model", name] = capabilities.model_reads_measures(self.experiment, name)
+        return self._measured["model", name]
+
+    def side_tables(self, name: str) -> list[str]:
+        """The side tables that the credit of the method `name` reads."""
+        return [*self.method(name).needs, *(["measures"] if self.credit_reads_measures(name) else [])]
 
     def labels_at(self, at: At, name: str) -> At:
         """The keys of the labels, on the turns of `at`, that the method `name` reads."""

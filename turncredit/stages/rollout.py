@@ -9,7 +9,7 @@ from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
-    """Environment, agent, sampling, and the measures to record.
+    """Environment, agent and sampling.
 
     The number of processes changes nothing and is left out.
     """
@@ -19,7 +19,6 @@ class Config(Slice):
     engine: str
     dtype: str
     rollout: RolloutConfig
-    measures: list[str]
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -31,7 +30,6 @@ def config(plan: Plan, at: At) -> Config:
         engine=whole.policy.engine,
         dtype=whole.policy.dtype,
         rollout=plan.sampling(at.policy).model_copy(update={"processes": 1}),
-        measures=plan.measures,
     )
 
 
@@ -59,7 +57,7 @@ def run(job: Job) -> dict[str, float]:
     settings = config.rollout
     slots = min(settings.slots, settings.tasks * settings.group_size)
     player = Player(job.policy("policy"), config.agent, games, slots, processes=job.operation.processes)
-    played = rollout(player, settings, seed=at.seed, round=at.round, measures=frozenset(config.measures))
+    played = rollout(player, settings, seed=at.seed, round=at.round)
     common = {
         "env": games.env.name,
         "policy_id": policy_id(at.policy, at.seed, at.round - 1),

@@ -32,6 +32,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "seed": at.seed,
             "round": at.round,
             "turns": path("turns", at.keys),
+            "measures": path("measures", at.keys) if plan.measurable else None,
             "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
             "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
             "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),

@@ -10,13 +10,14 @@ __all__ = ["OUTPUTS", "Config", "config", "inputs", "run"]
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The round's model, its turns and the hidden states that the model reads."""
+    """The round's model, its turns, and what the model reads of them."""
     path = plan.layout.path
-    return {
+    files: Inputs = {
         "model": path("model", at.keys),
         "turns": path("turns", at.keys),
         "hiddens": path("hiddens", plan.hiddens_at(at, at.method).keys),
     }
+    return {**files, "measures": path("measures", at.keys)} if plan.model_reads_measures(at.method) else files
 
 
 OUTPUTS = {"values": "values"}
@@ -32,7 +33,8 @@ def run(job: Job) -> dict[str, float]:
     model = load(job.path("model"))
     check_settings(model, load_kind(config.kind).settings_from(config.settings), job.path("model"))
     turns = job.table("turns", columns=replay.COLUMNS)
-    view, rollouts = replay.load(turns, job.table("hiddens", "hiddens"), where=job.path("turns"))
+    measures = job.table("measures", "measures") if "measures" in job.input else None
+    view, rollouts = replay.load(turns, job.table("hiddens", "hiddens"), measures=measures, where=job.path("turns"))
     check_width(model, rollouts, job.path("hiddens"))
     table, metrics = values_table(model, view, rollouts, seed=at.seed, round=at.round)
     job.write("values", table)

@@ -30,7 +30,6 @@ from turncredit.turns import Turns, only_value
 
 THIRDS = ("early", "middle", "late")
 _PER_ROLLOUT = ("group_id", "rollout_id", "task_id", "family", "success")
-_DISTANCES = ("distance_before", "distance")
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,27 @@ class Branched:
 
 
 def branch(
-    player: Player, turns: pa.Table, settings: BranchConfig, *, seed: int, round: int, where: str = "turns"
+    player: Player,
+    turns: pa.Table,
+    settings: BranchConfig,
+    *,
+    measures: pa.Table | None = None,
+    seed: int,
+    round: int,
+    where: str = "turns",
 ) -> tuple[pa.Table, dict[str, float]]:
     """A `branches` table for about `settings.turns` turns of the rollouts `turns`, whole rollouts each.
 
     The player's policy must be the one that sampled them; continuations use the same temperature. Which turns are
-    chosen and all random numbers depend on the seed, the round and the turns.
+    chosen and all random numbers depend on the seed, the round and the turns. `measures` are those of these turns, if
+    there are any: the change of the planner's distance is written beside the truth.
 
     Raises UserError for rollouts of several policies, of unknown games, or whose states cannot be restored.
     """
     temperature = only_value(turns, "temperature", where, "branching")
     policy_id = only_value(turns, "policy_id", where, "branching")
     games = player.games
-    view = Turns(turns, where=where)
+    view = Turns(turns, {} if measures is None else {"measures": measures}, where=where)
     chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
     by_id = {row["task_id"]: row for row in games.rows}
     rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]
@@ -120,7 +127,7 @@ def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict],
     """Rollout number `rollout` of `view`, its states restored in the environment."""
     first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
     rows_T = view.order_N[first : first + length]
-    have = [name for name in _DISTANCES if name in view.table.column_names]
+    have = [name for name in tables.MEASURES["distance"] if name in view.table.column_names]
     columns = list(dict.fromkeys([*_PER_ROLLOUT, "turn", *restore.COLUMNS, *have]))
     turns = view.table.select(columns).take(pa.array(rows_T)).to_pylist()
     where = f"{view.where}: {view.rollout_name(rollout)}"
@@ -276,7 +283,7 @@ def stratum(turn: dict[str, Any], length: int) -> str:
 
 def _distance_change(turn: dict[str, Any]) -> float | None:
     """How much nearer the turn brought the goal; None if that is unknown or the goal cannot be reached."""
-    before, after = (turn.get(name) for name in _DISTANCES)
+    before, after = (turn.get(name) for name in tables.MEASURES["distance"])
     return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
 
 

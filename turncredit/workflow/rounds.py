@@ -23,8 +23,8 @@ from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
 STAGES = (
-    "rollout", "label", "hiddens", "implicit_model", "logprobs", "credit_model", "values", "credit", "update",
-    "eval", "invariants",
+    "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs", "credit_model", "values", "credit",
+    "update", "eval", "invariants",
 )  # fmt: skip
 
 Step = tuple[str, At]
@@ -41,6 +41,8 @@ def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[S
     needs = plan.method(method).needs
     if round > 1:
         yield "rollout", turns
+        if plan.credit_reads_measures(method) or plan.model_reads_measures(method):
+            yield "measures", turns
         if "labels" in needs:
             yield "label", plan.labels_at(turns, method)
         if "values" in needs:
