@@ -129,6 +129,8 @@ if ALIKE:
         *blocks,
         "rollout",
         "measures",
+        "continuations",
+        "forks",
         "label",
         "hiddens",
         "implicit_model",

@@ -37,6 +37,8 @@ keys = st.fixed_dictionaries(
         "read": st.sampled_from(["sft", "current"]),
         "point": st.sampled_from(["observation", "action"]),
         "reader": st.sampled_from(["sft", "hindsight", "implicit-istar"]),
+        "continued": st.sampled_from(["k9", "k32b20000"]),
+        "forked": st.sampled_from(["n1", "n16"]),
     }
 )
 

@@ -28,6 +28,8 @@ KEYS = {
     "read": "sft",
     "point": "observation",
     "reader": "hindsight",
+    "continued": "k9",
+    "forked": "n16",
 }
 
 
@@ -218,3 +220,12 @@ def test_a_stage_of_a_joint_job_names_its_rounds(stage, at, job):
     assert (named in lines) if job else not any(line.startswith("runs in") for line in lines)
     alone = where.lines_of(Plan(tiny.experiment(**settings)), stage, at)
     assert not any(line.startswith("runs in") for line in alone)
+
+
+@pytest.mark.usefixtures("folder")
+def test_continuations_are_found_by_the_method_that_reads_them_or_by_their_name():
+    path = f"results/tiny/rollouts/{SHARED}/seed0/round01/continuations/k9.parquet"
+    for word in ("vineppo", "k9"):
+        assert path in " ".join(answer("continuations", word))
+    with pytest.raises(UserError, match="the method 'flat_grpo' reads no continuations"):
+        where.at_of(Plan(tiny.experiment()), "continuations", ["flat_grpo"], None, 0, 1)

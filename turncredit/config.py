@@ -286,18 +286,36 @@ class EvalConfig(_Closed):
         return self
 
 
+class ContinuationsConfig(_Closed):
+    """Continuations of the acting policy from every state of the training rollouts (docs/methods/vineppo.md)."""
+
+    per_state: int | None = Field(None, ge=1, description="from each state; null: the method's own number")
+    budget_turns: int | None = Field(
+        None, ge=1, description="about this many continuation turns a round: every state gets fewer; null: no limit"
+    )
+
+
+class ForksConfig(_Closed):
+    """Rollouts that fork from states of the training rollouts, for a tree of each task (docs/methods/carl.md)."""
+
+    per_task: int | None = Field(None, ge=1, description="forks of each task; null: the method's own number")
+
+
 class MethodConfig(_Closed):
     """Your own method, or a built-in one with other parameters.
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
-    `model` has the settings of its learned credit model, if it has one (turncredit/credit_models).
+    `model` has the settings of its learned credit model, if it has one (turncredit/credit_models); `continuations`
+    and `forks` how many there are, if it reads any.
     """
 
     base: str | None = None
     credit: str | None = None
     params: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
+    continuations: ContinuationsConfig | None = None
+    forks: ForksConfig | None = None
     rollout: dict[str, Any] = Field(default_factory=dict)
     update: dict[str, Any] = Field(default_factory=dict)
 
@@ -362,9 +380,9 @@ class ResourceConfig(_Closed):
 
 #: The valid keys of `resources`: the stages, and `rounds`, a job of several of them (granularity round and run).
 Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs",
-    "credit_model", "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks",
-    "rollout_invariants", "invariants", "pages", "report", "rounds",
+    "tasks", "demos", "base", "sft", "rollout", "measures", "continuations", "forks", "label", "hiddens",
+    "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
+    "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report", "rounds",
 ]  # fmt: skip
 
 

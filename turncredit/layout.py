@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from turncredit.config import Experiment, RolloutConfig
+from turncredit.config import ContinuationsConfig, Experiment, RolloutConfig
 from turncredit.errors import UserError, nearest
 
 #: Name of the SFT policy's run: it has evaluations (of seed 0, whatever the experiment's seeds are) and nothing else.
@@ -47,6 +47,8 @@ KEYS: dict[str, str] = {
     "read": "sft|current",
     "point": "observation|action",
     "reader": rf"sft|hindsight|{IMPLICIT}{_NAME}",
+    "continued": r"k\d+(?:b\d+)?",
+    "forked": r"n\d+",
 }
 
 
@@ -87,6 +89,8 @@ ARTIFACTS: dict[str, Artifact] = {
         Artifact("sft_log", "sft/log.parquet", "sft_log"),
         Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
         Artifact("measures", f"{ROLLOUTS}/measures.parquet", "measures"),
+        Artifact("continuations", f"{ROLLOUTS}/continuations/{{continued}}.parquet", "continuations"),
+        Artifact("forks", f"{ROLLOUTS}/forks/{{forked}}.parquet", "forks"),
         Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
         Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
         Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
@@ -118,6 +122,8 @@ PLACES: dict[str, tuple[str, str]] = {
     "sft": ("sft", "sft"),
     "rollout": (ROLLOUTS, "rollout"),
     "measures": (ROLLOUTS, "measures"),
+    "continuations": (ROLLOUTS, "continuations-{continued}"),
+    "forks": (ROLLOUTS, "forks-{forked}"),
     "label": (ROLLOUTS, "label-{judge}-{ask}"),
     "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
     "logprobs": (ROLLOUTS, "logprobs-{reader}"),
@@ -296,6 +302,28 @@ def sampling_name(rollout: RolloutConfig) -> str:
     """
     slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
     return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
+
+
+def continuations_name(settings: ContinuationsConfig) -> str:
+    """The name of continuations: `k9` is 9 from each state, `k9b20000` at most 9 within about 20,000 turns."""
+    budget = "" if settings.budget_turns is None else f"b{settings.budget_turns}"
+    return f"k{settings.per_state}{budget}"
+
+
+def named_continuations(name: str) -> ContinuationsConfig:
+    """The settings behind a `continuations_name`."""
+    per_state, _, budget = name.removeprefix("k").partition("b")
+    return ContinuationsConfig(per_state=int(per_state), budget_turns=int(budget) if budget else None)
+
+
+def forks_name(per_task: int) -> str:
+    """The name of forks: `n16` is 16 of each task."""
+    return f"n{per_task}"
+
+
+def named_forks(name: str) -> int:
+    """The number of forks behind a `forks_name`."""
+    return int(name.removeprefix("n"))
 
 
 def sampled_by(experiment: Experiment, method: str, round: int) -> str:

@@ -46,6 +46,18 @@ def _optional(**types: pa.DataType) -> list[pa.Field]:
 
 _s, _f32, _f64, _i32, _i64, _b = pa.string(), pa.float32(), pa.float64(), pa.int32(), pa.int64(), pa.bool_()
 
+_turn_fields = [
+    *_key_fields,
+    *_fields(env=_s, split=_s, task_id=_s, family=_s, goal=_s, observation=_s),
+    *_fields(context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
+    *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b, well_formed=_b),
+    *_optional(admissible=pa.list_(_s)),
+    *_fields(next_observation=_s, reward=_f64),
+    *_optional(failed=_b, error_reply=_b),
+    *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
+    *_fields(temperature=_f64, created_by=_s),
+]
+
 #: name -> (version, fields, whether further columns may follow)
 SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # One row per game.
@@ -66,19 +78,22 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # `failed` and `error_reply`: what the environment counts as a failed action (envs/failures.py).
     # `well_formed`: the response kept the agent's format; `valid`: it did, and the environment allowed the action.
     # The agent's own columns (`AgentSpec.turn_columns`) follow.
-    "turns": (
-        3,
+    "turns": (3, pa.schema(_turn_fields), True),
+    # One row per turn of a rollout that forked from a state of another one: as `turns`, but numbered from its own first
+    # turn, which leaves the state before turn `parent_turn` of `parent_rollout_id` (a rollout of the turns, or a fork).
+    # Its first prompt is the whole context there; rewards, score and returns are those from there on.
+    "forks": (1, pa.schema([*_turn_fields, *_fields(parent_rollout_id=_s, parent_turn=_i32)]), True),
+    # One row per turn: a method's advantage for it. Components are further float columns.
+    "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
+    # One row per turn: what the policy came to when it went on from the state before it, several times; sums over them.
+    # Returns are of the turns from there on, undiscounted.
+    "continuations": (
+        1,
         pa.schema(
             [
                 *_key_fields,
-                *_fields(env=_s, split=_s, task_id=_s, family=_s, goal=_s, observation=_s),
-                *_fields(context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
-                *_fields(response_logprobs=pa.list_(_f32), response_text=_s, action=_s, valid=_b, well_formed=_b),
-                *_optional(admissible=pa.list_(_s)),
-                *_fields(next_observation=_s, reward=_f64),
-                *_optional(failed=_b, error_reply=_b),
-                *_fields(done=_b, success=_b, score=_f64, policy_id=_s, agent=_s, seed=_i64),
-                *_fields(temperature=_f64, created_by=_s),
+                *_fields(policy_id=_s, temperature=_f64, continuations=_i32, return_sum=_f64, return_square_sum=_f64),
+                *_fields(turns_played=_i32, tokens=_i64),
             ]
         ),
         True,
@@ -89,8 +104,6 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
         pa.schema([*_key_fields, *_optional(progress_before=_f64, progress=_f64, distance_before=_i32, distance=_i32)]),
         False,
     ),
-    # One row per turn: a method's advantage for it. Components are further float columns.
-    "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
     # One row per turn: a judge's label. `role` is null if no label could be obtained; `reason` then explains why.
     "labels": (
         1,

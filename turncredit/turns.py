@@ -20,6 +20,27 @@ from turncredit.errors import UserError, nearest
 KEYS = ("group_id", "rollout_id", "turn")
 
 
+#: of a turn in a tree: the rollout that its rollout forked from, and the turn there; of a rollout from the start, these
+PARENT = {"parent_rollout_id": "", "parent_turn": -1}
+
+
+def with_forks(turns: pa.Table, forks: pa.Table) -> pa.Table:
+    """The turns of a tree: those of the rollouts, then those of their forks, each with its parent (`PARENT`).
+
+    Columns that only one of the tables has are left out.
+    """
+    names = [name for name in turns.column_names if name in forks.column_names]
+    types = (pa.string(), pa.int32())
+    roots = [pa.repeat(pa.scalar(no, kind), turns.num_rows) for no, kind in zip(PARENT.values(), types, strict=True)]
+    parents = [forks.column(name) for name in PARENT if name in forks.column_names]
+    both = pa.concat_tables([turns.select(names), forks.select(names).cast(turns.select(names).schema)])
+    if not parents:
+        return both
+    for name, root, parent in zip(PARENT, roots, parents, strict=True):
+        both = both.append_column(name, pa.chunked_array([root, *parent.chunks]))
+    return both
+
+
 class CellStats(NamedTuple):
     """Statistics of the values in each of C cells. A cell without values has count 0, mean 0 and std 0."""
 

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from difflib import SequenceMatcher
-from functools import partial
+from functools import cache, partial
 from statistics import NormalDist
 
 from benchmarks.credit.rows import Rows, groups, mean, own_and_peers, relative, returns, rollouts, std, step_returns
@@ -96,6 +96,43 @@ def agentprm_td(rows: Rows, *, lam=0.95) -> list[float]:
         raw.append(sum(lam ** (turn - row["turn"]) * (known[turn + 1] - known[turn]) for turn in ahead))
     size = math.sqrt(mean([value**2 for value in raw]))
     return [value / size for value in raw]
+
+
+def carl(rows: Rows) -> list[float]:
+    """Values by recursion from the tree's definition."""
+
+    def state(row: dict) -> tuple:
+        """What two turns that leave the same state have in common."""
+        if row["turn"]:
+            return (row["rollout_id"], row["turn"])
+        parent = (row["parent_rollout_id"], row["parent_turn"])
+        return state(at[parent]) if row["parent_rollout_id"] else (row["group_id"],)
+
+    @cache
+    def gain(place: int) -> float:
+        row = rows[place]
+        after = at.get((row["rollout_id"], row["turn"] + 1))
+        return row["reward"] + (value(state(after)) if after else 0.0)
+
+    @cache
+    def value(node: tuple) -> float:
+        return mean([gain(place) for place in leaving[node]])
+
+    at = {(row["rollout_id"], row["turn"]): row for row in rows}
+    leaving = defaultdict(list)
+    for place, row in enumerate(rows):
+        leaving[state(row)].append(place)
+    return [gain(place) - value(state(row)) for place, row in enumerate(rows)]
+
+
+def truth(rows: Rows) -> list[float]:
+    """r + V(next state) - V(state), V the mean return of a state's continuations."""
+    valued = [{**row, "value": row["return_sum"] / row["continuations"]} for row in rows]
+    return gae(valued, [row["reward"] for row in rows], gamma=1.0, lam=0.0)
+
+
+def vineppo(rows: Rows) -> list[float]:
+    return whiten(truth(rows))
 
 
 def within(rows: Rows, values: list[float], cell: Callable[[int], object], *, norm="mean_std", ddof=1, eps=1e-6):
@@ -524,6 +561,9 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "hcapo_smooth": partial(hcapo, smoothing=0.5),
     "hipif": hipif,
     "hipif_gigpo": hipif_gigpo,
+    "carl": carl,
+    "vineppo": vineppo,
+    "truth": truth,
     "random_credit": random_credit,
     "oracle_progress": oracle_progress,
 }

@@ -16,15 +16,20 @@ THINGS = ("mug", "pen", "book", "apple", "cloth", "lamp", "keychain", "bowl")
 def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: bool = False) -> list[dict]:
     """One dict per turn, with every column and every label that any method reads."""
     rng = np.random.default_rng(seed)
-    again = np.random.default_rng([seed, 1])  # of its own, so that the other columns stay what they were
+    # Generators of their own, so that the other columns stay what they were.
+    again, continuing, forking = (np.random.default_rng([seed, number]) for number in (1, 2, 3))
     out = []
     for g in range(groups):
         lies = {
             place: [f"a {THINGS[k]} {rng.integers(1, 4)}" for k in np.flatnonzero(rng.random(8) < 0.25)]
             for place in PLACES
         }
+        lengths: list[int] = []
         for i in range(size):
+            left = int(forking.integers(-1, i))  # the rollout that this one forked from; -1: it is from the start
+            parent = (f"g{g:05d}-{left}", int(forking.integers(lengths[left]))) if left >= 0 else ("", -1)
             length = turns if equal_length else int(rng.integers(1, turns + 1))
+            lengths.append(length)
             won = bool(rng.random() < 0.4)
             seen = "You are in the middle of a room. Your task is to: put a mug in the fridge."
             for t in range(length):
@@ -51,12 +56,17 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                         "prompt_ids": list(range(rng.integers(3, 20))),
                         "response_ids": list(range(rng.integers(2, 6))),
                         "context_reset": t == 0,
+                        "parent_rollout_id": parent[0],
+                        "parent_turn": parent[1],
                         "subgoal": ("find a mug", "find a dragon", "")[(t // 4) % 3],
                         "subgoal_index": t // 4,
                         "well_formed": bool(rng.random() < 0.9),
                         "role": ROLES[rng.integers(4)],
                         "score": float(rng.random()),
                         "value": float(rng.normal()),
+                        "continuations": (count := int(continuing.integers(1, 10))),
+                        "return_sum": 10.0 * (wins := int(continuing.integers(0, count + 1))),
+                        "return_square_sum": 100.0 * wins,
                     }
                 )
                 row = out[-1]
@@ -68,9 +78,14 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
 
 
 def tables(made: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
-    """The turns, and the side tables `labels`, `values` and `logprobs`."""
+    """The turns, and the side tables `labels`, `values`, `logprobs` and `continuations`."""
     table = pa.Table.from_pylist(made)
     keys = ["group_id", "rollout_id", "turn"]
-    columns = {"labels": ["role", "score"], "values": ["value"], "logprobs": ["tokens", "logprob", "sampled"]}
+    columns = {
+        "labels": ["role", "score"],
+        "values": ["value"],
+        "logprobs": ["tokens", "logprob", "sampled"],
+        "continuations": ["continuations", "return_sum", "return_square_sum"],
+    }
     side = {name: table.select([*keys, *its]) for name, its in columns.items()}
     return table.drop_columns([name for its in columns.values() for name in its]), side

@@ -19,11 +19,11 @@ from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
 from turncredit.training.sequences import cut, list_column, stack, token_logprobs
-from turncredit.truth.branch import restored
 from turncredit.turns import Turns
 
 FOLDING = str(Path(__file__).with_name("folding.py"))
@@ -123,8 +123,7 @@ def test_a_rollout_is_continued_from_any_turn_before_and_after_a_fold(world, tmp
     """With the rollout's own random numbers the continuation is the rest of the rollout, token for token."""
     view = Turns(tables.read(roll(world, tmp_path / "turns", engine=engine), "turns"))
     made = player(world, engine=engine)
-    by_id = {row["task_id"]: row for row in made.games.rows}
-    one = restored(view, int(np.argmax(view.length_R)), made.games, by_id, made.new_agent())
+    (one,) = restored(view, [np.argmax(view.length_R)], made)
     assert one.replayed == [True] * len(one.turns)
     assert len(one.turns) > EVERY
     seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(one.rollout_id.split("#")[1]))

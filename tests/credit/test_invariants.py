@@ -69,7 +69,13 @@ def test_renaming_groups_and_rollouts_changes_nothing(name: str, made: list[dict
     draw = np.random.default_rng(seed).permutation(1000)
     new = {rollout: f"y{draw[place]}" for place, rollout in enumerate(names)}
     renamed = [
-        {**row, "group_id": f"x{draw[int(row['group_id'][1:])]}", "rollout_id": new[row["rollout_id"]]} for row in made
+        {
+            **row,
+            "group_id": f"x{draw[int(row['group_id'][1:])]}",
+            "rollout_id": new[row["rollout_id"]],
+            "parent_rollout_id": new.get(row["parent_rollout_id"], ""),
+        }
+        for row in made
     ]
     np.testing.assert_allclose(credits_of(renamed, name), credits_of(made, name), atol=1e-9)
 
@@ -92,7 +98,7 @@ def test_longer_rollouts_elsewhere_leak_nothing_before_whitening(name: str, made
     if name.startswith("mgr"):
         params["gate"] = "keep"
     longer = [
-        {**row, "group_id": "z", "rollout_id": "z" + row["rollout_id"]}
+        {**row, "group_id": "z", "rollout_id": "z" + row["rollout_id"], "parent_rollout_id": "", "parent_turn": -1}
         for row in synthetic.rows(1, 2, 20, seed=1, equal_length=True)
     ]
     got = credits_of(made + longer, name, **params)[: len(made)]

@@ -171,6 +171,16 @@ class Expert:
             {"expert": Expert},
             "snapshot and restore, which 'doors'",
         ),
+        (
+            {"methods": ["carl"]},
+            {"expert": Expert},
+            "'carl' needs the environment's snapshot and restore, which 'doors' does not have",
+        ),
+        (
+            {"methods": ["vineppo"]},
+            {"expert": Expert},
+            "'vineppo' needs the environment's snapshot and restore, which 'doors' does not have",
+        ),
         ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
         ({"demos": {"noise": 0, "slips": 0.1}}, {"expert": Expert}, "demos.slips: needs .* nor a slip_command"),
         ({"agent": {"name": "window"}}, {"expert": Expert}, "set agent.window.show_admissible to false"),

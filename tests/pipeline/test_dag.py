@@ -115,6 +115,22 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
         ("env={household: {horizn: 9}}", "unknown key 'env.household.horizn' (did you mean 'horizon'?)"),
         ("define={mine: {base: has_turnrd, model: {causl: true}}}", "config: define.mine.model: unknown key 'causl'"),
         ("define={mine: {base: flat_grpo, model: {film: true}}}", "define.mine.model: this method has no learned"),
+        (
+            "define={mine: {base: flat_grpo, continuations: {per_state: 2}}}",
+            "config: define.mine.continuations: this method reads no continuations; remove `continuations`",
+        ),
+        (
+            "define={mine: {base: vineppo, forks: {per_task: 2}}}",
+            "config: define.mine.forks: this method credits no forks; remove `forks`",
+        ),
+        (
+            "audit={rounds: [1], methods: [flat_grpo, carl]}",
+            "config: audit.methods: 'carl' credits forks of its own rollouts, which those of an audit do not have",
+        ),
+        (
+            "define={mine: {base: vineppo, continuations: {per_stat: 2}}}",
+            "unknown key 'define.mine.continuations.per_stat' (did you mean 'per_state'?)",
+        ),
         ("define={mine: {base: turn_value, model: {heads: 3}}}", "hidden (64) must be a multiple of heads (3)"),
         (
             "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
@@ -134,6 +150,12 @@ def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, 
         checks.check(tiny.experiment(**{key: yaml.safe_load(value)}))
     assert line in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_part_that_reads_a_side_table_is_not_combined_with_forks():
+    mine = {"base": "carl", "params": {"turn_term": "triage"}}
+    with pytest.raises(UserError, match="'mine' credits forks, and its part that reads labels has none for their"):
+        checks.check(tiny.experiment(methods=["mine"], define={"mine": mine}))
 
 
 @pytest.mark.parametrize("mistake", ["roudns=3", "methods=[flat_gpro]"])

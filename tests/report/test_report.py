@@ -20,6 +20,7 @@ from tests.results import synthetic
 from turncredit import tables
 from turncredit.credit import METHODS
 from turncredit.errors import UserError
+from turncredit.layout import Layout
 from turncredit.report import figures
 from turncredit.report import report as module
 from turncredit.report.grid import Number
@@ -428,3 +429,22 @@ def test_inside_another_page_no_link_leads_to_what_is_not_there(page, tmp_path):
     outer.write_text(f"<title>nothing</title>{hear}<iframe src='inner.html'></iframe>")
     assert not title_in_browser(path, tmp_path).startswith("0 links")
     assert title_in_browser(outer, tmp_path) == "0 links, true"
+
+
+def test_environment_turns_of_a_run_are_its_rollouts_the_shared_ones_and_its_continuations(tmp_path):
+    config = synthetic.experiment(methods=("flat_grpo", "vineppo"), seeds=(0,), rounds=3, games=8)
+    folder = synthetic.make(tmp_path, config)
+    for method in config.methods:
+        for round_ in (1, 2, 3):
+            keys = synthetic.sampled(config, method, 0, round_)
+            synthetic.metrics(Layout(folder), "rollout", keys, seconds=1.0, turns=100 * round_)
+            synthetic.metrics(Layout(folder), "continuations", {**keys, "continued": "k9"}, seconds=1.0, turns=1000)
+    summary = summarise(collect(folder))
+    found = {name: cell(summary, "spending", name, "environment") for name in config.methods}
+    assert {name: number.value for name, number in found.items()} == {"flat_grpo": 600, "vineppo": 3600}
+    for number in found.values():
+        assert answer(number.sql, tmp_path).column(0)[0].as_py() == number.value
+    # Beside flat GRPO's later rounds they are an audit's, and no run's.
+    assert cell(summary, "spending", "vineppo", "continued").value == 3000
+    assert cell(summary, "spending", "flat_grpo", "continued") is None
+    assert cell(summary, "spending", "audit", "continued").value == 2000

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import tiny
 from tests.results import synthetic
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.results import sql, views
 from turncredit.results.collect import collect
-from turncredit.results.experiments import RunRound, paid_by
+from turncredit.results.experiments import RunRound, paid_by, played_for
 
 
 def rows(query, results):
@@ -270,6 +271,25 @@ def test_metrics_say_who_pays(audited):
 def test_a_compared_methods_credit_is_paid_by_the_audit(stage, keys, payer):
     rounds = {RunRound("flat_grpo", 0, 1, "sft-t4k4T1.0"), RunRound("flat_grpo", 0, 2, "flat_grpo")}
     assert paid_by(stage, {"seed": 0, **keys}, rounds) == payer
+
+
+@pytest.mark.parametrize(
+    ("keys", "payer"),
+    [
+        ({"policy": "vineppo", "round": 2, "continued": "k9"}, "vineppo"),
+        ({"policy": "sft-t4k4T1.0", "round": 1, "continued": "k9"}, "vineppo"),
+        ({"policy": "sft-t4k4T1.0", "round": 1, "continued": "k32"}, "shared"),
+        ({"policy": "flat_grpo", "round": 2, "continued": "k9"}, "audit"),
+        ({"policy": "vineppo", "round": 2, "continued": "k32"}, "audit"),
+    ],
+)
+def test_continuations_are_paid_by_the_runs_that_learn_from_them_and_elsewhere_by_the_audit(keys, payer):
+    methods = ("flat_grpo", "vineppo", "truth", "more")
+    define = {"more": {"base": "vineppo", "continuations": {"per_state": 32}}}
+    played = played_for(tiny.experiment(methods=list(methods), define=define))
+    rounds = {RunRound(name, 0, 1, "sft-t4k4T1.0") for name in methods}
+    rounds |= {RunRound(name, 0, 2, name) for name in methods}
+    assert paid_by("continuations", {"seed": 0, **keys}, rounds, played) == payer
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from turncredit.layout import SFT
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
 
-METHODS = ("mine", "flat_grpo", "has_judge", "hcapo", "istar")
+COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
+METHODS = (*COMPARED, "tree")
 MINE = {
     "base": "has_turnrd",
     "params": {"alpha": 0.5},
@@ -35,20 +36,24 @@ CONFIG = tiny.mapping(
     rounds=6,
     seeds=[0, 1],
     methods=list(METHODS),
-    define={"mine": MINE},
+    define={
+        "mine": MINE,
+        "vine": {"base": "vineppo", "continuations": {"per_state": 3, "budget_turns": 500}},
+        "tree": {"base": "carl", "forks": {"per_task": 5}},
+    },
     tasks={"eval": 60},
     agent={"name": "window", "window": {"history": 2, "show_admissible": True}},
     policy={"revision": "main", "lora": {"rank": 4}},
     update={"kl": "k3", "kl_coefficient": 0.1, "kl_target": 0.01, "final_lr": 0.5},
     eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]},
     judge={"kind": "llm"},
-    audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(METHODS)},
+    audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(COMPARED)},
     tracking={"uri": "sqlite:///runs.db"},
     resources={"update": {"mem_mb": 2000}},
     granularity="round",
 )
 
-PLAYING = {"rollout", "eval", "branch"}
+PLAYING = {"rollout", "continuations", "forks", "eval", "branch"}
 INVARIANTS = {"invariants", "rollout_invariants"}
 CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
 COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
@@ -72,6 +77,9 @@ READ_BY: dict[str, set[str]] = {
     "env": {"tasks", "demos", "measures", *PLAYING},
     "env.timeout": NOTHING,
     "env.name": {"tasks", "demos", "sft", "logprobs", "measures", *PLAYING},
+    "define.vine.base": CREDIT - {"leaks"},
+    "define.vine.continuations": {"continuations"},
+    "define.tree.forks": {"forks"},
     "tasks": {"tasks"},
     "agent": {"sft", "logprobs", *PLAYING},
     "agent.max_response_tokens": PLAYING,
@@ -130,6 +138,7 @@ OTHER: dict[str, Any] = {
     "seeds": [0, 1, 2],
     "methods": [*METHODS, "rloo"],
     "define.mine.base": "has_turnrd_film",
+    "define.vine.base": "truth",
     "env.name": str(tiny.ROOT / "examples" / "counting_env.py"),
     "tasks.train_split": "eval",
     "tasks.eval_split": "train",
@@ -153,8 +162,13 @@ OTHER: dict[str, Any] = {
     "audit.methods": ["mine", "flat_grpo"],
     "tracking.uri": "sqlite:///other.db",
 }
-#: a method has either a base or a file of one's own, which is an input of its credit (below)
-INSTEAD_OF_BASE = "define.mine.credit"
+#: keys of methods that are not changed here: what the method does not have; the only base with forks; and `credit`,
+#: since a method has either a base or a file of one's own, which is an input of its credit (below)
+UNSET = {
+    *(f"define.mine.{key}" for key in ("credit", "continuations", "forks")),
+    *(f"define.vine.{key}" for key in ("credit", "forks", "params", "model", "rollout", "update")),
+    *(f"define.tree.{key}" for key in ("base", "credit", "continuations", "params", "model", "rollout", "update")),
+}
 
 
 def leaves(value: Any, where: str = "", annotation: Any = None) -> Iterator[tuple[str, Any, Any]]:
@@ -188,7 +202,7 @@ def another(key: str, value: Any, annotation: Any) -> Any:
     raise AssertionError(f"{key}: say another value of {value!r} in OTHER")
 
 
-LEAVES = {key: (value, annotation) for key, value, annotation in leaves(from_mapping(CONFIG)) if key != INSTEAD_OF_BASE}
+LEAVES = {key: (value, annotation) for key, value, annotation in leaves(from_mapping(CONFIG)) if key not in UNSET}
 
 
 def changed_config(key: str) -> dict[str, Any]:
@@ -215,6 +229,8 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         "rollout": turns,
         "measures": turns,
         "label": [plan.labels_at(at, "has_judge") for at in turns],
+        "continuations": [plan.continuations_at(at, "vine") for at in turns],
+        "forks": [plan.forks_at(at, "tree") for at in turns],
         "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
         "implicit_model": [At(policy="istar", seed=0, round=2, method="istar")],
         "logprobs": [plan.logprobs_at(at, name) for at in turns for name in ("hcapo", "istar")],

@@ -3,131 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tests import tiny
+from tests.rollouts.walk import Walk, Words, branched, value, walk, walked
 from turncredit import tables
-from turncredit.agents import Parsed, Prompt
 from turncredit.config import BranchConfig
-from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.policy.engines import sampler
 from turncredit.policy.open import OpenPolicy
-from turncredit.policy.sampling import Request, Response
-from turncredit.rollouts.play import Played, Player, Start, Turn
+from turncredit.policy.sampling import Request
+from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.restore import restore, restored
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
-from turncredit.truth.branch import Branched, advantages, choose, restored, stratum, true_values
-from turncredit.truth.restore import restore
+from turncredit.truth.branch import advantages, choose, stratum, true_values
 from turncredit.turns import Turns
 
 WINDOW = {"agent": {"name": "window", "max_response_tokens": 6}}
 SMALL = {"turns": 10, "min_continuations": 4, "max_continuations": 8, "reference_continuations": 4}
-
-
-# ---------------------------------------------------------------- a world whose values are known
-
-
-class Walk:
-    """Positions 0, 1, 2, 3; at 3 it is won. `forward` and `back` move by one; six commands at most."""
-
-    goal, family, horizon = "reach 3.", "walk", 6
-
-    def __init__(self):
-        self.at, self.turn = 0, 0
-
-    def reset(self):
-        self.at, self.turn = 0, 0
-        return "at 0"
-
-    def step(self, action):
-        self.at = max(0, self.at + (1 if action == "forward" else -1))
-        self.turn += 1
-        won = self.at == 3
-        return Step(f"at {self.at}", float(won), won or self.turn == self.horizon, won, True)
-
-    def close(self):
-        pass
-
-    def admissible(self):
-        return ("back", "forward")
-
-    def snapshot(self):
-        return self.at, self.turn
-
-    def restore(self, state):
-        self.at, self.turn = state
-
-
-class Words:
-    """An agent whose tokens are character codes."""
-
-    def open(self, goal, observation, _admissible):
-        return Prompt([ord(c) for c in f"{goal} {observation}"], True)
-
-    def follow(self, _ids, _parsed, observation, _admissible):
-        return Prompt([ord(c) for c in observation], False)
-
-    def parse(self, text):
-        return Parsed(text, True)
-
-    def fork(self):
-        return self
-
-
-FORWARD = 0.6
-
-
-@cache
-def value(at: int, turn: int) -> float:
-    """The probability to win from here, going forward with probability 0.6."""
-    if at == 3 or turn == Walk.horizon:
-        return float(at == 3)
-    return FORWARD * value(at + 1, turn + 1) + (1 - FORWARD) * value(max(0, at - 1), turn + 1)
-
-
-def walked(actions: list[str]) -> list[dict]:
-    """The rows that a recorded walk has in the turns table."""
-    env, agent, rows = Walk(), Words(), []
-    seen = env.reset()
-    prompt = agent.open(env.goal, seen, ())
-    for number, action in enumerate(actions):
-        step = env.step(action)
-        rows.append(
-            {
-                "group_id": "walk", "rollout_id": "walk#0", "task_id": "walk", "turn": number, "observation": seen,
-                "context_reset": prompt.reset, "prompt_ids": prompt.ids, "response_ids": [1], "response_text": action,
-                "action": action, "next_observation": step.observation, "reward": step.reward, "done": step.done,
-                "family": "walk",
-            }
-        )  # fmt: skip
-        prompt, seen = agent.follow([1], agent.parse(action), step.observation, ()), step.observation
-    return rows
-
-
-def walk(starts: list[Start]):
-    """Play the walk on from each start's checkpoint with the policy whose values are known."""
-    for number, start in enumerate(starts):
-        env, rng, turns = Walk(), np.random.default_rng(start.seed), []
-        env.restore(start.checkpoint.state)
-        while not turns or not turns[-1].done:
-            step = env.step("forward" if rng.random() < FORWARD else "back")
-            turns.append(
-                Turn(
-                    "", None, Prompt([], True), Response([], []), "", "", True, "", step.reward, step.done, step.success
-                )
-            )
-        yield number, Played(start, turns)
-
-
-def branched(actions: list[str]) -> Branched:
-    rows = walked(actions)
-    checkpoints, replayed = restore(Walk, Words(), rows, goal=Walk.goal)
-    return Branched({}, rows, checkpoints, replayed)
 
 
 LONG = ["forward", "back", "forward", "forward", "forward"]
@@ -236,11 +133,10 @@ def test_a_continuation_with_the_rollouts_own_random_numbers_is_the_rest_of_the_
     view = Turns(tables.read(sampled(world, tmp_path, changes), "turns"))
     games = Games(experiment.env.chosen(), tables.read(world.path("tasks", split="train"), "tasks"))
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine=experiment.policy.engine)
-    by_id = {row["task_id"]: row for row in games.rows}
     player = Player(policy, experiment.agent.chosen(), games, 5)
     starts, recorded = [], []
     for number in (0, 5):
-        one = restored(view, number, games, by_id, player.new_agent())
+        (one,) = restored(view, [number], player)
         assert one.replayed == [True] * len(one.turns)
         _, copy = one.rollout_id.split("#")
         seed = derive_seed(0, "rollout", 1, one.turns[0]["task_id"], int(copy))

@@ -18,8 +18,13 @@ from turncredit.workflow import rounds as fused
 
 ROUNDS = [1, 2]
 #: a method that reads turns alone, one with measures, one with labels, one whose model learns from rounds before, a
-#: critic's, and three that read turns a second time, one with a model of its own
-METHODS = ("gigpo", "has_progressive", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo", "istar")
+#: critic's, three that read turns a second time, one with a model of its own, one that reads continuations, and one
+#: with forks
+METHODS = (
+    "gigpo", "has_progressive", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo", "istar", "vine", "tree",
+)  # fmt: skip
+VINE = {"base": "vineppo", "continuations": {"per_state": 2}}
+TREE = {"base": "carl", "forks": {"per_task": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +40,16 @@ def shared(world, tmp_path_factory) -> Path:
         ("hiddens", plan.hiddens_at(turns, "ppo")),
         ("logprobs", plan.logprobs_at(turns, "progress_advantage")),
         ("logprobs", plan.logprobs_at(turns, "hcapo")),
+        ("continuations", plan.continuations_at(turns, "vine")),
+        ("forks", plan.forks_at(turns, "tree")),
     ):
         load(stage).run(plan.job(stage, at))
     return results
 
 
 def planned(results: Path, **changes) -> Plan:
-    return Plan(tiny.experiment(**merge({"methods": list(METHODS), "rounds": 2}, changes)), results)
+    given = {"methods": list(METHODS), "define": {"vine": VINE, "tree": TREE}, "rounds": 2}
+    return Plan(tiny.experiment(**merge(given, changes)), results)
 
 
 @pytest.fixture

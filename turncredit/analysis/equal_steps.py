@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from turncredit.config import Experiment
+from turncredit.credit.configured import forks_of
 from turncredit.layout import sampled_by
 
 
@@ -52,11 +53,15 @@ def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str
 
 
 def planned(experiment: Experiment, method: str) -> tuple[int, int, int] | None:
-    """Rollouts, minibatch and epochs of a round, which decide the number of steps; None with `skip_dead_groups`."""
+    """Rollouts with their forks, minibatch and epochs of a round, which decide the number of steps.
+
+    None with `skip_dead_groups`.
+    """
     update, rollout = experiment.section_for(method, "update"), experiment.section_for(method, "rollout")
     if update.skip_dead_groups:
         return None
-    return rollout.tasks * rollout.group_size, update.minibatch, update.epochs
+    per_task = rollout.group_size + (forks_of(experiment, method) or 0)
+    return rollout.tasks * per_task, update.minibatch, update.epochs
 
 
 def _differences(by_method: Mapping[str, Spent]) -> str:

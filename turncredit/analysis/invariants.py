@@ -7,7 +7,8 @@ keys          keys are unique, and turns run 0, 1, 2, ... in each rollout
 success       success and score are constant within a rollout, only its last turn is `done`; no evaluated rollout occurs
               twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
-same_keys     measures, credits, values, labels and hidden states are those of these turns, in their order
+same_keys     measures, credits, values, continuations, labels and hidden states are those of these turns, in the same
+              order
 finite        advantages are finite; values are too, or all unknown
 reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
@@ -46,7 +47,7 @@ from turncredit.judges.label import prompt_hashes
 from turncredit.layout import IMPLICIT, policy_id
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
-from turncredit.turns import Turns
+from turncredit.turns import Turns, with_forks
 
 #: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
 SAME, CONSERVED = 1e-9, 1e-5
@@ -91,7 +92,7 @@ class RoundFiles(BaseModel):
     """The artifacts of one round of a run (or of an audit of it).
 
     measures          progress and distance, where a method reads them
-    credits, values   by method
+    credits, values, continuations, forks   by method
     beside            further tables as (schema, path), such as hiddens or branches
     policy            the folder of the policy that sampled the turns, where it is still there
     """
@@ -104,6 +105,8 @@ class RoundFiles(BaseModel):
     measures: Path | None = None
     credits: dict[str, Path] = Field(default_factory=dict)
     values: dict[str, Path] = Field(default_factory=dict)
+    continuations: dict[str, Path] = Field(default_factory=dict)
+    forks: dict[str, Path] = Field(default_factory=dict)
     labels: tuple[Path, ...] = ()
     beside: tuple[tuple[str, Path], ...] = ()
     updates: Path | None = None
@@ -113,7 +116,8 @@ class RoundFiles(BaseModel):
     def all(self) -> list[tuple[str, Path]]:
         """(schema, path) of every table."""
         single = [(name, getattr(self, name)) for name in ("turns", "measures", "updates", "evals")]
-        many = [(name, path) for name in ("credits", "values") for path in getattr(self, name).values()]
+        by_method = ("credits", "values", "continuations", "forks")
+        many = [(name, path) for name in by_method for path in dict.fromkeys(getattr(self, name).values())]
         return [
             *((name, path) for name, path in single if path is not None),
             *many,
@@ -143,8 +147,11 @@ class Round:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The turns, with all columns that a method may read (SCPO's order reads the length of prompts)."""
-        return tables.read(self.files.turns, "turns")
+        """Turns and any forks, with all columns that a method may read (SCPO's order reads the length of prompts)."""
+        turns = tables.read(self.files.turns, "turns")
+        for path in self.files.forks.values():
+            turns = with_forks(turns, tables.read(path, "forks"))
+        return turns
 
     @cached_property
     def turns(self) -> Turns:
@@ -166,6 +173,7 @@ class Round:
         reader_file = f"{IMPLICIT}{name}" if reader == "implicit" else reader
         there = {
             "values": self.files.values.get(name),
+            "continuations": self.files.continuations.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
             "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader_file), None),
         }
@@ -230,6 +238,7 @@ def made_from(at: Round) -> Finding | None:
     files, broken, checked = at.files, [], 0
     beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()]}
     beside |= {"credits": [*files.credits.values()], "measures": [files.measures] if files.measures else []}
+    beside |= {"continuations": [*files.continuations.values()], "forks": [*files.forks.values()]}
     beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
     hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
@@ -488,7 +497,7 @@ def _reads_a_model(method: Method) -> bool:
 
 
 #: the tables that have a row for each turn
-BY_TURN = {"measures", "credits", "values", "labels", "hiddens", "logprobs"}
+BY_TURN = {"measures", "credits", "values", "continuations", "labels", "hiddens", "logprobs"}
 MODEL_SCORERS = ("minilm", "bi-encoder", "cross-encoder")
 CHECKS: dict[str, Callable[[Round], Finding | None]] = {
     "schemas": schemas,

@@ -95,5 +95,5 @@ def there(files: RoundFiles) -> RoundFiles:
     )
 
 
-_BY_METHOD = ("credits", "values")
+_BY_METHOD = ("credits", "values", "continuations", "forks")
 _SINGLE = ("updates", "evals", "policy")

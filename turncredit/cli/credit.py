@@ -33,6 +33,9 @@ def credit(
     logprobs: Annotated[
         Path | None, typer.Option(help="Parquet with the log-probabilities of a second pass, with the same keys.")
     ] = None,
+    continuations: Annotated[
+        Path | None, typer.Option(help="Parquet with the continuations of each state, with the same keys.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a parameter; repeatable. PART.KEY names one part."),
@@ -43,7 +46,7 @@ def credit(
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
 ) -> None:
     """Compute a method's credit for any Parquet table of turns."""
-    given = {"labels": labels, "values": values, "logprobs": logprobs}
+    given = {"labels": labels, "values": values, "logprobs": logprobs, "continuations": continuations}
     side_paths = {name: path for name, path in given.items() if path is not None}
     chosen = resolve(method)
     params = preset_params(preset, chosen) if preset else {}

@@ -35,10 +35,10 @@ def sql(
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
-    Views: turns, measures, credits, run_credits, labels, hiddens, logprobs, values, branches, fidelity, gradients,
-    leaks, invariants, evals, updates, runs, tasks, demos, sft_log, metrics, summary, judge_cache. Each has experiment
-    and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id` to join them.
-    See docs/sql.md.
+    Views: turns, measures, credits, run_credits, continuations, forks, labels, hiddens, logprobs, values, branches,
+    fidelity, gradients, leaks, invariants, evals, updates, runs, tasks, demos, sft_log, metrics, summary, judge_cache.
+    Each has experiment and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id`
+    to join them. See docs/sql.md.
     """
     from turncredit.results import sql
 

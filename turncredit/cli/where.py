@@ -106,6 +106,13 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
             known = {**plan.hiddens_at(turns, method).keys, **known}
         elif stage == "logprobs" and method and plan.method(method).reader:
             known = {**plan.logprobs_at(turns, method).keys, **known}
+        elif stage == "continuations" and method:
+            known = {**plan.continuations_at(turns, method).keys, **known}
+        elif stage == "forks" and method:
+            forks = plan.forks_at(turns, method)
+            if forks is None:
+                raise UserError(f"forks: the method '{method}' credits no forks")
+            known = {**forks.keys, **known}
     elif policy is not None:
         raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
     missing = next((key for key in wanted if key not in known), None)
@@ -122,6 +129,9 @@ def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mappin
             return key
     if "judge" in wanted and word == judge_name(plan.experiment.judge):
         return "judge"
+    for key in ("continued", "forked"):
+        if key in wanted and re.fullmatch(KEYS[key], word):
+            return key
     if ("method" in wanted or "policy" in wanted) and "method" not in known:
         return "method"
     raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(wanted) or 'it has none'})")

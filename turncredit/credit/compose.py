@@ -44,6 +44,10 @@ class Part:
                `turncredit.credit_models`, or the dotted name of a module anywhere
     model_settings   settings of that model which are not its kind's defaults; a configuration's `model` goes first
     reader     who reads the responses once more for the side table `logprobs`, for a part that reads it
+    continuations   how many continuations from each state the side table `continuations` has unless the configuration
+               says otherwise, for a part that reads it
+    forks      how many forks of each task's rollouts there are unless the configuration says otherwise, for a part
+               that credits a tree: the turns are then those of rollouts and forks (`turncredit.turns.with_forks`)
     adds       what a shaper changes
     """
 
@@ -56,13 +60,20 @@ class Part:
     model: str | None = None
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     reader: Reader | None = None
+    continuations: int | None = None
+    forks: int | None = None
     adds: tuple[Bonus, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Names of the side tables that the part reads."""
-        read = {"labels": self.asks, "values": self.model, "logprobs": self.reader}
+        read = {
+            "labels": self.asks,
+            "values": self.model,
+            "logprobs": self.reader,
+            "continuations": self.continuations,
+        }
         return tuple(name for name, wanted in read.items() if wanted)
 
     def settable(self) -> dict[str, Any]:
@@ -151,6 +162,16 @@ class Method:
             )
         return readers[0] if readers else None
 
+    @property
+    def continuations(self) -> int | None:
+        """How many continuations from each state the method reads by default; None where it reads none."""
+        return next((part.continuations for part in self.parts if part.continuations), None)
+
+    @property
+    def forks(self) -> int | None:
+        """How many forks of each task the method credits by default; None where it credits rollouts alone."""
+        return next((part.forks for part in self.parts if part.forks), None)
+
     def params(self) -> dict[str, Any]:
         """Every parameter with its value; as `part.name` if parts share a name that is not a convention."""
         values: dict[str, Any] = {}
@@ -206,7 +227,7 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
     """The `credits` table of `turns` under `method`: keys, method, components, advantage, in the input's row order.
 
     turns   a table of turns (Arrow, pandas, mapping of columns), or a `Turns` made with its side tables
-    side    side tables by name (`labels`, `values`, `logprobs`), keyed like the turns
+    side    side tables by name (`labels`, `values`, `logprobs`, `continuations`), keyed like the turns
     seed    for methods that draw random numbers; derive it from the run's seed and the round
 
     Raises UserError for a table that is not one of turns, a missing column or a missing side table.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.config import Experiment
+from turncredit.config import ContinuationsConfig, Experiment
 from turncredit.credit.compose import Method
 from turncredit.credit.resolving import resolve
 from turncredit.errors import UserError
@@ -28,3 +28,34 @@ def ask_of(method: Method) -> Ask:
 def labels_of(experiment: Experiment, name: str) -> str:
     """The name of the labels that the method `name` reads: judge and question, such as `rule-role`."""
     return labels_name(experiment.judge, ask_of(configured_method(experiment, name)))
+
+
+def continuations_of(experiment: Experiment, name: str) -> ContinuationsConfig | None:
+    """How many continuations the method `name` reads; None where it reads none.
+
+    Raises UserError for a method that reads none and has settings for them.
+    """
+    entry = experiment.define.get(name)
+    settings = entry.continuations if entry else None
+    default = configured_method(experiment, name).continuations
+    if default is None:
+        if settings is not None:
+            raise UserError(
+                f"config: define.{name}.continuations: this method reads no continuations; remove `continuations`"
+            )
+        return None
+    settings = settings or ContinuationsConfig()
+    return settings.model_copy(update={"per_state": settings.per_state or default})
+
+
+def forks_of(experiment: Experiment, name: str) -> int | None:
+    """How many forks of each task the method `name` credits; None where it credits rollouts alone.
+
+    Raises UserError for a method that credits none and has settings for them.
+    """
+    entry = experiment.define.get(name)
+    settings = entry.forks if entry else None
+    default = configured_method(experiment, name).forks
+    if default is None and settings is not None:
+        raise UserError(f"config: define.{name}.forks: this method credits no forks; remove `forks`")
+    return (settings.per_task if settings else None) or default

@@ -3,9 +3,15 @@
 The lower bound says what a blend costs when its credit knows nothing, the upper bound, which reads the simulator, what
 credit can be worth at all. If the upper is not clearly above flat GRPO, or the lower is not below it, the experiment
 can't tell methods apart.
+
+`truth` is a second upper bound, at a price: the advantage of each turn as ground truth measures it, for the policy that
+acts (docs/branching.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with
+enough continuations that little noise is left.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +20,7 @@ from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
+from turncredit.credit.vineppo import VINEPPO
 from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
 from turncredit.turns import Turns
@@ -104,6 +111,12 @@ METHODS = (
         "upper bound, an oracle: the decrease of the simulator's exact distance to the goal",
         FLAT_GRPO,
         turn_term=ORACLE_PROGRESS,
+        role="bound",
+    ),
+    Method(
+        "truth",
+        "upper bound: the measured advantage Q - V, from 32 continuations of each state",
+        replace(VINEPPO, continuations=32),
         role="bound",
     ),
 )

@@ -72,7 +72,10 @@ class HasDistance(Protocol):
 
 
 class HasSnapshot(Protocol):
-    """`snapshot`: the state can be saved and restored. Audits need it to continue from the middle of a rollout."""
+    """`snapshot`: the state can be saved and restored.
+
+    Audits and methods with continuations or forks need it to continue from the middle of a rollout.
+    """
 
     def snapshot(self) -> State:
         """The whole state, including the number of turns played."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from turncredit.layout import METRICS, SFT, shell_pattern
+from turncredit.layout import METRICS, SFT, sampled_by, shell_pattern
 from turncredit.report.grid import Column, Grid, Number
 from turncredit.results.collect import Results
-from turncredit.results.experiments import AUDIT, SHARED
+from turncredit.results.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
 
 #: The report's own time is left out: rebuilding a report should not change it.
 LEFT_OUT = ("report", "track")
@@ -82,6 +82,8 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
         )
     for key, stage, name, heading, meaning in (
         ("turns", "rollout", "turns", "training turns", "turns played for training"),
+        ("continued", "continuations", "turns", "continuation turns", "turns played from states of training rollouts"),
+        ("forked", "forks", "turns", "fork turns", "turns of training rollouts that forked from states of others"),
         ("tokens", "rollout", "tokens", "training tokens", "tokens that the policy sampled in training rollouts"),
         ("steps", "update", "steps", "optimiser steps", "steps of the policy's optimiser"),
         ("sequences", "update", "sequences", "sequences", "sequences in the update's minibatches"),
@@ -107,9 +109,42 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
             grid.rows.setdefault(name, {})[key] = Number(
                 float((rows["value"] * weight).sum()), unit, sql, FILES, n=len(rows)
             )
+    played = _environment_turns(results, names)
+    if played:
+        meaning = "turns played in all rounds of the run: rollouts, also shared ones, continuations and forks"
+        grid.columns.insert(0, Column("environment", "environment turns", meaning))
+    for name, number in played.items():
+        grid.rows.setdefault(name, {})["environment"] = number
     order = [SHARED, AUDIT, *names]
     grid.rows = {name: grid.rows[name] for name in order if name in grid.rows}
     return grid
+
+
+def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Number]:
+    """By method, the turns that its runs took from the environment for training, whoever else used them.
+
+    What a comparison at equal environment turns holds equal: rollouts (in round 1 those that runs share), and the
+    continuations and forks that the method needs.
+    """
+    turns = results.metrics[results.metrics["name"] == "turns"]
+    played = played_for(results.experiment)
+    found = {}
+    for name, rounds in results.training.groupby("method"):
+        sampled = [sampled_by(results.experiment, str(name), round_) for round_ in rounds["round"]]
+        own = turns.merge(rounds[["seed", "round"]].assign(policy=sampled), on=["seed", "round", "policy"])
+        read = own["stage"] == "rollout"
+        conditions = ["stage = 'rollout'"]
+        for stage, which in (played_by for played_by, methods in played.items() if name in methods):
+            key = PLAYED_FOR[stage]
+            read |= (own["stage"] == stage) & (own[key] == which)
+            conditions.append(f"stage = '{stage}' AND {key} = '{which}'")
+        if name in names and read.any():
+            sql = (
+                "SELECT sum(value) FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
+                f"'{results.folder.name}' AND runs.method = '{name}' AND name = 'turns' AND ({' OR '.join(conditions)})"
+            )
+            found[str(name)] = Number(float(own[read]["value"].sum()), "count", sql, FILES, n=int(read.sum()))
+    return found
 
 
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:

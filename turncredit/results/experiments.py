@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.config import Experiment, from_mapping
+from turncredit.credit.configured import continuations_of, forks_of
 from turncredit.errors import UserError
-from turncredit.layout import IMPLICIT, SFT, Layout, artifact, of_sft, refuse_old, sampled_by
+from turncredit.layout import (
+    IMPLICIT,
+    SFT,
+    Layout,
+    artifact,
+    continuations_name,
+    forks_name,
+    of_sft,
+    refuse_old,
+    sampled_by,
+)
 
 #: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
 #: needs.
@@ -68,6 +79,25 @@ class RunRound(NamedTuple):
     policy: str
 
 
+#: Stages that play from states of rollouts for some methods, with the key that tells what is played.
+PLAYED_FOR = {"continuations": "continued", "forks": "forked"}
+
+
+def played_for(experiment: Experiment) -> dict[tuple[str, str], list[str]]:
+    """The runs that need what is played from states of their rollouts, by stage and by the key of what is played."""
+    methods: dict[tuple[str, str], list[str]] = {}
+    for name in dict.fromkeys(name for name, _ in experiment.runs()):
+        try:
+            continuations, forks = continuations_of(experiment, name), forks_of(experiment, name)
+        except UserError:  # results can outlive the file or the package of a method
+            continue
+        if continuations is not None:
+            methods.setdefault(("continuations", continuations_name(continuations)), []).append(name)
+        if forks is not None:
+            methods.setdefault(("forks", forks_name(forks)), []).append(name)
+    return methods
+
+
 def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
     """The rounds of all runs on disk, sorted.
 
@@ -95,13 +125,24 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
     ]
 
 
-def paid_by(stage: str, keys: Mapping[str, str | int], rounds: Collection[RunRound]) -> str:
+def paid_by(
+    stage: str,
+    keys: Mapping[str, str | int],
+    rounds: Collection[RunRound],
+    played: Mapping[tuple[str, str], Sequence[str]] | None = None,
+) -> str:
     """Who needs the output of a job of `stage`: the method of its run, `shared`, or `audit`.
 
-    A method's credit belongs to its run if the run learned from those turns, and to the audit otherwise.
+    A method's credit belongs to its run if the run learned from those turns, and to the audit otherwise. So do
+    continuations and forks (`played_for`), which runs share if several learn from these turns.
     """
     if stage in AUDIT_STAGES:
         return AUDIT
+    if stage in PLAYED_FOR:
+        at = (int(keys["seed"]), int(keys["round"]), str(keys["policy"]))
+        alike = (played or {}).get((stage, str(keys[PLAYED_FOR[stage]])), ())
+        readers = [name for name in alike if RunRound(name, *at) in rounds]
+        return AUDIT if not readers else readers[0] if len(readers) == 1 else SHARED
     method, policy = keys.get("method"), keys.get("policy")
     if str(keys.get("reader", "")).startswith(IMPLICIT):
         method = str(keys["reader"]).removeprefix(IMPLICIT)

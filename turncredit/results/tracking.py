@@ -22,7 +22,7 @@ from urllib.parse import urlsplit, urlunsplit
 from turncredit.config import Experiment
 from turncredit.errors import UserError
 from turncredit.layout import Layout, refuse_old, round_name, sampled_by
-from turncredit.results.experiments import AUDIT, SHARED, paid_by, run_rounds
+from turncredit.results.experiments import AUDIT, SHARED, paid_by, played_for, run_rounds
 from turncredit.results.redact import redacted
 from turncredit.results.views import read_metrics, stage_numbers
 
@@ -135,12 +135,12 @@ def entries(experiment: Experiment, results: Path) -> list[Entry]:
     A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
     """
     layout = Layout(results)
-    rounds = frozenset(run_rounds(layout, experiment))
+    rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
     found = []
     for stage, keys, path in layout.find_metrics():
         if stage in NOT_TRACKED:
             continue
-        payer = paid_by(stage, keys, rounds)
+        payer = paid_by(stage, keys, rounds, played)
         if payer in (SHARED, AUDIT):
             of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
             found.append(Entry(SHARED, of_round, path.stem, keys, path))

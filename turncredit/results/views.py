@@ -20,7 +20,7 @@ import pyarrow as pa
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, JUDGE_CACHE, KEYS, Layout, Located, regex
-from turncredit.results.experiments import experiment_folders, paid_by, read_config, run_rounds
+from turncredit.results.experiments import experiment_folders, paid_by, played_for, read_config, run_rounds
 
 #: view -> the artifacts whose files it reads; all tables of one schema are in one view.
 TABLES: dict[str, tuple[str, ...]] = {}
@@ -220,9 +220,11 @@ def metrics_table(folders: Sequence[Path]) -> pa.Table:
     rows = []
     for folder in folders:
         layout = Layout(folder)
-        rounds = frozenset(run_rounds(layout, read_config(folder)))
+        experiment = read_config(folder)
+        rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
         for stage, keys, path in layout.find_metrics():
-            where = {"experiment": folder.name, "paid_by": paid_by(stage, keys, rounds), "stage": stage, **keys}
+            payer = paid_by(stage, keys, rounds, played)
+            where = {"experiment": folder.name, "paid_by": payer, "stage": stage, **keys}
             numbers = stage_numbers(read_metrics(path))
             rows += [{**where, "path": str(path), "name": name, "value": value} for name, value in numbers.items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -82,9 +83,18 @@ class Played:
         return self.turns[-1].success
 
     @property
+    def score(self) -> float:
+        """The sum of the rewards, undiscounted; of a continuation, of those after its checkpoint."""
+        return float(sum(turn.reward for turn in self.turns))
+
+    @property
     def tokens(self) -> int:
         """Sampled tokens."""
         return sum(len(turn.response.ids) for turn in self.turns)
+
+
+#: plays starts, as `Player.stream` does at a temperature
+Play = Callable[[Sequence[Start]], Iterator[tuple[int, Played]]]
 
 
 class ActiveRollout:
@@ -215,6 +225,10 @@ class Player:
 
         for number, turns in gathered(work, len(parts)):
             yield number, Played(starts[number], turns)
+
+    def at(self, temperature: float) -> Play:
+        """`stream` at a temperature."""
+        return partial(self.stream, temperature=temperature)
 
     def _lockstep(
         self, engine: Sampler, starts: Sequence[tuple[int, Start]], temperature: float

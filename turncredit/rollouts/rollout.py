@@ -73,7 +73,7 @@ def turn_table(
         "response_logprobs": [turn.response.logprobs for _, _, turn in pairs],
         "response_text": [turn.text for _, _, turn in pairs],
         "success": [rollout.success for rollout, _, _ in pairs],
-        "score": [float(sum(turn.reward for turn in rollout.turns)) for rollout, _, _ in pairs],
+        "score": [rollout.score for rollout, _, _ in pairs],
         "created_by": [tables.code_version()] * len(pairs),
     }
     for name in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents, envs, tables
 from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
-from turncredit.credit.configured import configured_method
+from turncredit.credit.configured import configured_method, continuations_of, forks_of
 from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
@@ -24,9 +24,21 @@ def check(experiment: Experiment) -> None:
             implicit_model.settings(experiment, name)
         elif "values" in method.needs or entry.model:
             model_settings(experiment, name)
+        continuations_of(experiment, name)
+        forks_of(experiment, name)
     check_capabilities(experiment, environment)
     for name in credited(experiment):
         _check_columns(experiment, name)
+        if forks_of(experiment, name) is not None and configured_method(experiment, name).needs:
+            raise UserError(
+                f"config: methods: '{name}' credits forks, and its part that reads "
+                f"{configured_method(experiment, name).needs[0]} has none for their turns; take that part away"
+            )
+        if experiment.audit.rounds and name in experiment.audit_methods() and forks_of(experiment, name) is not None:
+            raise UserError(
+                f"config: audit.methods: '{name}' credits forks of its own rollouts, which those of an audit do not "
+                "have; name the methods to compare without it, or set audit.rounds to []"
+            )
         by_rule = "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule"
         if by_rule and not knows(environment.name):
             raise UserError(
@@ -40,7 +52,8 @@ def check(experiment: Experiment) -> None:
 def _check_columns(experiment: Experiment, name: str) -> None:
     """Raise UserError if a method reads columns that neither the turns nor the measures have."""
     agent = agents.load(experiment.agent.name)
-    written = {*tables.schema("turns").names, *tables.MEASURED, *agent.turn_columns}
+    credited_table = "turns" if forks_of(experiment, name) is None else "forks"
+    written = {*tables.schema(credited_table).names, *tables.MEASURED, *agent.turn_columns}
     missing = [column for column in configured_method(experiment, name).reads if column not in written]
     if missing:
         where = "methods" if name in experiment.methods else "audit.methods"

@@ -10,7 +10,7 @@ from turncredit.credit import compute, resolve
 from turncredit.seeding import derive_seed
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
-from turncredit.turns import Turns
+from turncredit.turns import Turns, with_forks
 
 
 class Config(Slice):
@@ -25,13 +25,11 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The turns, the side tables that the method reads, and the user's own file if the method has one."""
+    """The turns and, if the method has them, their forks, the side tables that it reads, and the user's own file."""
     path = plan.layout.path
-    files: Inputs = {"turns": path("turns", at.keys)}
-    keyed = {"labels": plan.labels_at, "logprobs": plan.logprobs_at}
+    files: Inputs = {"turns": path("turns", at.keys), **plan.forks_file(at, at.method)}
     for name in plan.side_tables(at.method):
-        keys = keyed[name](at, at.method) if name in keyed else at
-        files[name] = path(name, keys.keys)
+        files[name] = path(name, plan.side_at(at, at.method, name).keys)
     own = plan.own_file(at.method)
     return {**files, "method": own} if own else files
 
@@ -44,7 +42,10 @@ def run(job: Job) -> dict[str, float]:
     config, at = job.config, job.at
     method = resolve(config.method, at.method)
     side = {name: job.table(name, name) for name in (*method.needs, "measures") if name in job.input}
-    view = Turns(job.table("turns", "turns"), side, where=job.path("turns"))
+    turns = job.table("turns", "turns")
+    if "forks" in job.input:
+        turns = with_forks(turns, job.table("forks", "forks"))
+    view = Turns(turns, side, where=job.path("turns"))
     table = compute(view, method, seed=derive_seed(at.seed, "credit", at.round))
     job.write("credits", table)
     advantage_N = table.column("advantage").to_numpy()

@@ -65,6 +65,8 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "measures": path("measures", own) if measured else None,
             "credits": {method: path("credits", own)},
             "values": {method: path("values", own)} if "values" in needs else {},
+            "continuations": continuations_files(plan, turns, [method]),
+            "forks": {method: file["forks"]} if (file := plan.forks_file(turns, method)) else {},
             "labels": [path("labels", plan.labels_at(turns, method).keys)] if "labels" in needs else [],
             "beside": beside,
             "updates": path("updates", own),
@@ -72,6 +74,12 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "policy": plan.policy_before(method, seed, round) if kept else None,
         }
     )
+
+
+def continuations_files(plan: Plan, turns: At, methods: Sequence[str]) -> dict[str, str]:
+    """The continuations, of these turns, that each of these methods reads, if it reads any."""
+    reading = [name for name in methods if "continuations" in plan.method(name).needs]
+    return {name: plan.layout.path("continuations", plan.continuations_at(turns, name).keys) for name in reading}
 
 
 def run_files(plan: Plan, at: At) -> list[RoundFiles]:

@@ -59,6 +59,8 @@ class At:
     read: str = ""
     point: str = ""
     reader: str = ""
+    continued: str = ""
+    forked: str = ""
 
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> At:

@@ -14,19 +14,30 @@ from typing import Any, NamedTuple
 from turncredit import envs, plugins
 from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
 from turncredit.credit import Method
-from turncredit.credit.configured import ask_of, configured_method
+from turncredit.credit.configured import ask_of, configured_method, continuations_of, forks_of
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
-from turncredit.layout import IMPLICIT, METRICS, SFT, Layout, fill, layout_of, sampled_by, sampling_name
+from turncredit.layout import (
+    IMPLICIT,
+    METRICS,
+    SFT,
+    Layout,
+    continuations_name,
+    fill,
+    forks_name,
+    layout_of,
+    sampled_by,
+    sampling_name,
+)
 from turncredit.stages import capabilities
 from turncredit.stages.job import At, Inputs, Job, Slice
 
 #: The stages, in the order in which a round runs them.
 STAGES = (
-    "config", "tasks", "demos", "base", "sft", "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs",
-    "credit_model", "values", "credit", "update", "eval", "branch", "fidelity", "gradients", "leaks",
-    "rollout_invariants", "pages", "invariants", "report", "track",
+    "config", "tasks", "demos", "base", "sft", "rollout", "measures", "continuations", "forks", "label", "hiddens",
+    "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
+    "gradients", "leaks", "rollout_invariants", "pages", "invariants", "report", "track",
 )  # fmt: skip
 
 #: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
@@ -135,6 +146,30 @@ class Plan:
         """The keys of the labels, on the turns of `at`, that the method `name` reads."""
         judge, ask = judge_name(self.experiment.judge), ask_of(self.method(name))
         return At(policy=at.policy, seed=at.seed, round=at.round, judge=judge, ask=ask)
+
+    def continuations_at(self, at: At, name: str) -> At:
+        """The keys of the continuations, of the turns of `at`, that the method `name` reads."""
+        settings = continuations_of(self.experiment, name)
+        if settings is None:
+            raise UserError(f"continuations: the method '{name}' reads no continuations")
+        return At(policy=at.policy, seed=at.seed, round=at.round, continued=continuations_name(settings))
+
+    def forks_at(self, at: At, name: str) -> At | None:
+        """The keys of the forks, of the rollouts of `at`, that the method `name` credits; None where it has none."""
+        per_task = forks_of(self.experiment, name)
+        if per_task is None:
+            return None
+        return At(policy=at.policy, seed=at.seed, round=at.round, forked=forks_name(per_task))
+
+    def forks_file(self, at: At, name: str) -> dict[str, str]:
+        """The forks that the method `name` credits beside the turns of `at`, as the input `forks`, if it has any."""
+        forks = self.forks_at(at, name)
+        return {} if forks is None else {"forks": self.layout.path("forks", forks.keys)}
+
+    def side_at(self, at: At, name: str, side: str) -> At:
+        """The keys of the side table `side`, of the turns of `at`, that the method `name` reads."""
+        keyed = {"labels": self.labels_at, "logprobs": self.logprobs_at, "continuations": self.continuations_at}
+        return keyed[side](at, name) if side in keyed else at
 
     def hiddens_at(self, at: At, name: str) -> At:
         """The keys of the hidden states, of the turns of `at`, that the method's credit model reads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turncredit.analysis.invariants import RoundFiles
-from turncredit.stages.invariants import Config, check_settings, every_file, run
+from turncredit.stages.invariants import Config, check_settings, continuations_files, every_file, run
 from turncredit.stages.job import At, Inputs
 from turncredit.stages.plan import Plan
 
@@ -35,6 +35,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "measures": path("measures", at.keys) if plan.measurable else None,
             "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
             "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
+            "continuations": continuations_files(plan, at, plan.audit_methods),
             "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
             "beside": [
                 *(("hiddens", file) for file in sorted(hiddens)),

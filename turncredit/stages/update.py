@@ -11,6 +11,7 @@ from turncredit.config import UpdateConfig
 from turncredit.layout import policy_id
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.turns import with_forks
 
 
 class Config(Slice):
@@ -30,12 +31,13 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the SFT policy to which a KL penalty keeps close, the turns, and the method's credit."""
+    """The policy that sampled, the SFT policy to which a KL penalty keeps close, turns and any forks, their credit."""
     turns = plan.turns_at(at.method, at.seed, at.round)
     return {
         "policy": plan.policy_before(at.method, at.seed, at.round),
         "reference": plan.layout.path("sft_policy"),
         "turns": plan.layout.path("turns", turns.keys),
+        **plan.forks_file(turns, at.method),
         "credits": plan.layout.path("credits", turns.keys, method=at.method),
     }
 
@@ -49,7 +51,9 @@ def run(job: Job) -> dict[str, float]:
 
     config, at = job.config, job.at
     turns = job.table("turns", columns=COLUMNS)
-    credit = job.table("credits", columns=[*tables.KEYS, "advantage"])
+    if "forks" in job.input:
+        turns = with_forks(turns, job.table("forks", columns=COLUMNS))
+    credit = job.table("credits")
     policy = job.policy("policy")
     made = update(
         policy,

@@ -41,7 +41,7 @@ def cut(
     prompts_N: Sequence[np.ndarray],
     responses_N: Sequence[np.ndarray],
     logprobs_N: Sequence[np.ndarray],
-    learn_N: Sequence[bool] | None = None,
+    learn_N: Sequence[bool] | np.ndarray | None = None,
 ) -> list[TokenSequence]:
     """Sequences from turns in rollout order. Turns with `learn_N` false are read but never trained on."""
     sequences: list[TokenSequence] = []

@@ -129,6 +129,9 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     With `skip_dead_groups`, groups whose rollouts all had the same return are left out. Nothing else is, whatever the
     credit: sequences whose advantages are all zero stay in their minibatch, as in verl, so that all methods take the
     same optimiser steps on the same minibatches. `where` names the credits in errors.
+
+    Turns whose `trained` is 0, in credits that have that column, are read and not learned from: their tokens are in no
+    loss and no denominator, and the turns are not in the mean square that scales advantages (CARL).
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
@@ -138,10 +141,13 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
     if not np.isfinite(advantage_N).all():
         raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
-    if settings.advantage_scale == "rms" and np.any(advantage_N):
-        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N**2))
+    trained_N = np.ones(len(advantage_N), dtype=bool)
+    if "trained" in credit.column_names:
+        trained_N = credit.column("trained").to_numpy() != 0
+    if settings.advantage_scale == "rms" and np.any(advantage_N[trained_N]):
+        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N[trained_N] ** 2))
     rollout_N = rollout_numbers(turns)
-    sequences = sequences_of(turns, rollout_N)
+    sequences = sequences_of(turns, rollout_N, trained_N)
     dead = _dead_rollouts(turns, rollout_N) if settings.skip_dead_groups else set()
     kept = [sequence for sequence in sequences if sequence.rollout not in dead]
     return TrainingSet(kept, advantage_N, only_value(turns, "temperature", where, "an update"))
@@ -153,14 +159,17 @@ def rollout_numbers(table: pa.Table) -> list[int]:
     return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
 
 
-def sequences_of(table: pa.Table, rollout_N: Sequence[int]) -> list[TokenSequence]:
-    """All token sequences of a table of turns; each response token refers to its turn's row."""
+def sequences_of(
+    table: pa.Table, rollout_N: Sequence[int], learn_N: Sequence[bool] | np.ndarray | None = None
+) -> list[TokenSequence]:
+    """All token sequences of a table of turns; each response token refers to its turn's row, where it is learned."""
     return cut(
         rollout_N,
         table.column("context_reset").to_pylist(),
         list_column(table, "prompt_ids"),
         list_column(table, "response_ids"),
         list_column(table, "response_logprobs"),
+        learn_N,
     )
 
 
@@ -204,7 +213,8 @@ class Objective:
 
     def has_gradient(self, sequence: TokenSequence) -> bool:
         """Whether the sequence's loss has a gradient: some advantage is not zero, or there is a KL penalty."""
-        return self.reference is not None or bool(self._nonzero_N[sequence.turn[sequence.turn >= 0]].any())
+        learned = sequence.turn[sequence.turn >= 0]
+        return bool(len(learned)) and (self.reference is not None or bool(self._nonzero_N[learned].any()))
 
     def add_gradient(
         self, model: torch.nn.Module, sequences: Sequence[TokenSequence], weight_of: dict[int, torch.Tensor], total: int

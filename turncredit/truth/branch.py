@@ -8,43 +8,25 @@ how many continuations each state gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
-from turncredit.agents import Agent
 from turncredit.config import BranchConfig
-from turncredit.errors import UserError
-from turncredit.heartbeat import progress
-from turncredit.rollouts.play import Checkpoint, Played, Player, Start
+from turncredit.rollouts.continuations import continued
+from turncredit.rollouts.play import Play, Player
+from turncredit.rollouts.restore import RestoredRollout, restored
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
-from turncredit.truth import restore
 from turncredit.truth.estimates import Continuation, Values, estimate
 from turncredit.truth.noisy_expert import has_reference, reference_values
 from turncredit.turns import Turns, only_value
 
 THIRDS = ("early", "middle", "late")
-_PER_ROLLOUT = ("group_id", "rollout_id", "task_id", "family", "success")
-
-
-@dataclass(frozen=True)
-class Branched:
-    """One recorded rollout to branch: its game, its rows of the turns table in order, and the restored checkpoints."""
-
-    task: dict
-    turns: list[dict[str, Any]]
-    checkpoints: list[Checkpoint]
-    replayed: list[bool]
-
-    @property
-    def rollout_id(self) -> str:
-        """The rollout's id in the turns table."""
-        return self.turns[0]["rollout_id"]
+_PER_ROLLOUT = ("family", "success")
 
 
 def branch(
@@ -70,15 +52,11 @@ def branch(
     games = player.games
     view = Turns(turns, {} if measures is None else {"measures": measures}, where=where)
     chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
-    by_id = {row["task_id"]: row for row in games.rows}
-    rollouts = [restored(view, int(rollout), games, by_id, player.new_agent()) for rollout in chosen_K]
+    have = [name for name in tables.MEASURES["distance"] if view.has(name)]
+    rollouts = restored(view, chosen_K, player, columns=(*_PER_ROLLOUT, *have))
     low, high = _range(view)
-
-    def play(starts: Sequence[Start]) -> Iterator[tuple[int, Played]]:
-        return player.stream(starts, temperature=temperature)
-
     seeds = derive_seed(seed, "branch", round)
-    values = true_values(rollouts, play, settings, seed=seeds, low=low, high=high)
+    values = true_values(rollouts, player.at(temperature), settings, seed=seeds, low=low, high=high)
     columns = advantages(rollouts, values)
     columns.update(_reference(games, rollouts, settings, seeds, low, high))
     common = {"policy_id": policy_id, "temperature": temperature}
@@ -123,29 +101,12 @@ def choose(view: Turns, count: int, rng: np.random.Generator) -> np.ndarray:
     return np.array(chosen)
 
 
-def restored(view: Turns, rollout: int, games: Games, by_id: Mapping[str, dict], agent: Agent) -> Branched:
-    """Rollout number `rollout` of `view`, its states restored in the environment."""
-    first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
-    rows_T = view.order_N[first : first + length]
-    have = [name for name in tables.MEASURES["distance"] if name in view.table.column_names]
-    columns = list(dict.fromkeys([*_PER_ROLLOUT, "turn", *restore.COLUMNS, *have]))
-    turns = view.table.select(columns).take(pa.array(rows_T)).to_pylist()
-    where = f"{view.where}: {view.rollout_name(rollout)}"
-    task = by_id.get(turns[0]["task_id"])
-    if task is None:
-        raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which is not in the tasks table")
-    checkpoints, replayed = restore.restore(
-        lambda: games.open(task), agent, turns, where, goal=task["goal"], admissible=games.admissible
-    )
-    return Branched(task, turns, checkpoints, replayed)
-
-
 # ---------------------------------------------------------------- their values
 
 
 def true_values(
-    rollouts: Sequence[Branched],
-    play: Callable[[Sequence[Start]], Iterator[tuple[int, Played]]],
+    rollouts: Sequence[RestoredRollout],
+    play: Play,
     settings: BranchConfig,
     *,
     seed: int,
@@ -154,27 +115,20 @@ def true_values(
 ) -> Values:
     """Values of the states before all turns of `rollouts`, one rollout after the other (S).
 
-    `play` continues from a start's checkpoint to the end. Copy 7 of one state and copy 7 of the next draw the same
-    numbers in the same turns (a continuation begins with the numbers of its own turn), so that chance cancels in
-    differences.
+    Copy 7 of one state and copy 7 of the next draw the same numbers in the same turns (`continued`), so that chance
+    cancels in differences.
     """
-    states = [(rollout, checkpoint) for rollout in rollouts for checkpoint in rollout.checkpoints]
-    follows_S = np.array([checkpoint.turn < len(rollout.turns) - 1 for rollout, checkpoint in states])
-    # Long continuations first, so that none runs alone at the end; and contexts of similar length together.
-    order = sorted(range(len(states)), key=lambda state: states[state][1].turn)
+    follows_S = np.array(
+        [checkpoint.turn < len(rollout.turns) - 1 for rollout in rollouts for checkpoint in rollout.checkpoints]
+    )
 
     def draw(first_S2: np.ndarray, count_S2: np.ndarray) -> Iterator[Continuation]:
-        starts, whose = [], []
-        for state in order:
-            rollout, checkpoint = states[state]
-            for half in (0, 1):
-                for copy in range(first_S2[state, half], count_S2[state, half]):
-                    starts.append(_start(rollout, checkpoint, derive_seed(seed, rollout.rollout_id, half, copy)))
-                    whose.append((state, half, copy))
-        for done, (number, played) in enumerate(play(starts), start=1):
-            progress(done, len(starts))
-            total = float(sum(turn.reward for turn in played.turns))
-            yield Continuation(*whose[number], total, len(played.turns))
+        copies_S = [
+            [(half, copy) for half in (0, 1) for copy in range(first_2[half], count_2[half])]
+            for first_2, count_2 in zip(first_S2, count_S2, strict=True)
+        ]
+        for state, (half, copy), played in continued(rollouts, play, copies_S, seed=seed):
+            yield Continuation(state, half, copy, played.score, len(played.turns))
 
     return estimate(
         draw,
@@ -188,11 +142,7 @@ def true_values(
     )
 
 
-def _start(rollout: Branched, checkpoint: Checkpoint, seed: int) -> Start:
-    return Start(rollout.turns[0]["group_id"], rollout.rollout_id, rollout.task, seed, checkpoint)
-
-
-def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.ndarray]:
+def advantages(rollouts: Sequence[RestoredRollout], values: Values) -> dict[str, np.ndarray]:
     """Columns for each turn, computed from the values of the states before the turns: V, Q and Q - V, with standard
     errors.
 
@@ -225,7 +175,7 @@ def advantages(rollouts: Sequence[Branched], values: Values) -> dict[str, np.nda
 
 
 def _reference(
-    games: Games, rollouts: Sequence[Branched], settings: BranchConfig, seed: int, low: float, high: float
+    games: Games, rollouts: Sequence[RestoredRollout], settings: BranchConfig, seed: int, low: float, high: float
 ) -> dict[str, np.ndarray]:
     """The same under the noisy expert; empty if the environment has no expert, or if it is switched off."""
     if not settings.reference_continuations or not has_reference(games):
@@ -259,7 +209,9 @@ def _reference(
 # ---------------------------------------------------------------- the table
 
 
-def branch_table(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], common: dict[str, Any]) -> pa.Table:
+def branch_table(
+    rollouts: Sequence[RestoredRollout], columns: dict[str, np.ndarray], common: dict[str, Any]
+) -> pa.Table:
     """A `branches` table: keys, stratum, the planner's change of distance, and the columns already found."""
     turns = [turn for rollout in rollouts for turn in rollout.turns]
     made: dict[str, Any] = {name: [turn[name] for turn in turns] for name in tables.KEYS}
@@ -292,7 +244,9 @@ def _range(view: Turns) -> tuple[float, float]:
     return min(0.0, float(view.return_R.min())), max(1.0, float(view.return_R.max()))
 
 
-def _summary(rollouts: Sequence[Branched], columns: dict[str, np.ndarray], settings: BranchConfig) -> dict[str, float]:
+def _summary(
+    rollouts: Sequence[RestoredRollout], columns: dict[str, np.ndarray], settings: BranchConfig
+) -> dict[str, float]:
     error_S, advantage_S = columns["advantage_true_se"], columns["advantage_true"]
     return {
         "turns": float(len(error_S)),

@@ -23,8 +23,8 @@ from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
 STAGES = (
-    "rollout", "measures", "label", "hiddens", "implicit_model", "logprobs", "credit_model", "values", "credit",
-    "update", "eval", "invariants",
+    "rollout", "measures", "continuations", "forks", "label", "hiddens", "implicit_model", "logprobs", "credit_model",
+    "values", "credit", "update", "eval", "invariants",
 )  # fmt: skip
 
 Step = tuple[str, At]
@@ -33,8 +33,8 @@ Step = tuple[str, At]
 def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
     """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
 
-    This excludes what methods share: games, the SFT policy, and its rollouts with their labels, hidden states and
-    second passes.
+    This excludes what methods share: games, the SFT policy, and its rollouts with what belongs to them
+    (continuations, forks, labels, hidden states, second passes).
     """
     turns = plan.turns_at(method, seed, round)
     own = replace(turns, method=method)
@@ -43,6 +43,11 @@ def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[S
         yield "rollout", turns
         if plan.credit_reads_measures(method) or plan.model_reads_measures(method):
             yield "measures", turns
+        if "continuations" in needs:
+            yield "continuations", plan.continuations_at(turns, method)
+        forks = plan.forks_at(turns, method)
+        if forks is not None:
+            yield "forks", forks
         if "labels" in needs:
             yield "label", plan.labels_at(turns, method)
         if "values" in needs:

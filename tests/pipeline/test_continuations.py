@@ -1,0 +1,78 @@
+"""Continuations and forks in the pipeline: who plays and shares them, what makes them run again; once for real."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import tiny
+from tests.pipeline.test_dag import TINY, counts
+from turncredit import tables
+
+TWO, ALSO = (f"{{base: {base}, continuations: {{per_state: 2}}}}" for base in ("vineppo", "truth"))
+DEFINE = f"define={{two: {TWO}, also: {ALSO}}}"
+BOTH = ("--config", DEFINE, "methods=[flat_grpo,two,also]", "tracking={enabled: false}")
+
+
+def test_methods_share_continuations_of_shared_rollouts_and_others_play_none(snakemake):
+    jobs = counts(snakemake("-n", *TINY, *BOTH))
+    assert jobs["continuations"] == 1 + 2  # round 1 once for both; then each run's own
+    assert "continuations" not in counts(snakemake("-n", *TINY))
+
+
+def test_different_numbers_of_continuations_do_not_collide(snakemake):
+    other = DEFINE.replace("base: truth, continuations: {per_state: 2}", "base: truth, continuations: {per_state: 3}")
+    jobs = counts(snakemake("-n", *TINY, "--config", other, *BOTH[2:]))
+    assert jobs["continuations"] == 2 + 2
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_continuations_and_only_their_own_settings_play_them_again(snakemake, workdir):
+    arguments = (*TINY, "--config", DEFINE, "methods=[two]", "rollout={tasks: 2, group_size: 2}")
+    run = snakemake("--cores", "1", *arguments)
+    assert run.returncode == 0, run.stdout + run.stderr
+    shared = "sft-t2k2T1.0"
+    for policy, round_ in ((shared, 1), ("two", 2)):
+        keys = {"policy": policy, "round": round_}
+        turns, played, credits = (
+            tables.read(workdir / tiny.path(name, "two", continued="k2", **keys))
+            for name in ("turns", "continuations", "credits")
+        )
+        for table in (played, credits):
+            assert all(table.column(key).equals(turns.column(key)) for key in tables.KEYS)
+        assert set(played.column("policy_id").to_pylist()) == {"sft" if round_ == 1 else "two/seed0/round01"}
+        assert set(credits.column("continuations").to_pylist()) == {2.0}
+        metrics = tiny.measured(workdir, "continuations", continued="k2", **keys)
+        assert metrics["continuations"] == 2 * turns.num_rows
+    invariants = tables.read(workdir / tiny.path("invariants", "two")).to_pylist()
+    assert all(row["holds"] for row in invariants), invariants
+    assert {"same_keys", "reproduced"} <= {row["name"] for row in invariants}
+    assert set(counts(snakemake("-n", *arguments, "resources={continuations: {threads: 2}}"))) <= {
+        "config", "report", "track",
+    }  # fmt: skip
+    more = (*TINY, "--config", DEFINE.replace("per_state: 2", "per_state: 3"), *arguments[-2:])
+    again = counts(snakemake("-n", *more))
+    assert (again["continuations"], again["rollout"]) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_run_learns_from_a_tree_and_its_forks_are_paid_and_checked(snakemake, workdir):
+    define = "define={tree: {base: carl, rollout: {group_size: 1}, forks: {per_task: 3}}}"
+    run = snakemake("--cores", "1", *TINY, "--config", define, "methods=[flat_grpo,tree]", "rollout={tasks: 2}")
+    assert run.returncode == 0, run.stdout + run.stderr
+    for policy, round_ in (("sft-t2k1T1.0", 1), ("tree", 2)):
+        keys = {"policy": policy, "round": round_}
+        turns, forks, credits = (
+            tables.read(workdir / tiny.path(name, "tree", forked="n3", **keys))
+            for name in ("turns", "forks", "credits")
+        )
+        assert credits.num_rows == turns.num_rows + forks.num_rows
+        assert len(set(forks.column("rollout_id").to_pylist())) == 2 * 3
+        assert tiny.measured(workdir, "forks", forked="n3", **keys)["turns"] == forks.num_rows
+    # As many rollouts as flat GRPO's two groups of four, so as many optimiser steps.
+    assert tiny.measured(workdir, "update", "tree")["steps"] == tiny.measured(workdir, "update", "flat_grpo")["steps"]
+    invariants = tables.read(workdir / tiny.path("invariants", "tree")).to_pylist()
+    assert all(row["holds"] for row in invariants), invariants
+    assert {"same_keys", "reproduced", "steps", "logprobs"} <= {row["name"] for row in invariants}
+    spent = tables.read(workdir / tiny.path("summary")).to_pylist()
+    numbers = {(row["row"], row["column"]): row["value"] for row in spent if row["table"] == "spending"}
+    assert numbers["tree", "environment"] > numbers["tree", "forked"] > 0
