@@ -15,6 +15,7 @@ from turncredit.config import from_mapping, load, merge
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS
 from turncredit.stages import checks
+from turncredit.stages.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 #: what only an audit runs
@@ -120,6 +121,12 @@ def test_an_inherited_audit_follows_the_methods_and_the_rounds_of_who_inherits_i
     assert set(mine.audit_methods()) == {"rloo", "flat_grpo", "random_credit", "oracle_progress"}
     assert from_mapping(merge(default, {"methods": ["sft"]})).audited() == []
     assert from_mapping(mine.model_dump(mode="json")) == mine
+
+
+def test_an_audit_that_names_no_methods_leaves_out_those_that_credit_forks():
+    experiment = tiny.experiment(methods=["flat_grpo", "carl", "rloo"], audit={"rounds": [1]})
+    assert Plan(experiment).audit_methods == ["flat_grpo", "rloo", "random_credit", "oracle_progress"]
+    checks.check(experiment)
 
 
 def test_the_large_audit_compares_every_method_whose_columns_the_rollouts_have():

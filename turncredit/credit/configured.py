@@ -59,3 +59,14 @@ def forks_of(experiment: Experiment, name: str) -> int | None:
     if default is None and settings is not None:
         raise UserError(f"config: define.{name}.forks: this method credits no forks; remove `forks`")
     return (settings.per_task if settings else None) or default
+
+
+def compared_methods(experiment: Experiment) -> list[str]:
+    """The methods whose credit an audit compares: those that `audit.methods` names, or all that it can compare.
+
+    A method that credits forks of its own rollouts has no credit on those of an audit.
+    """
+    names = experiment.audit_methods()
+    if experiment.audit.methods is not None:
+        return list(names)
+    return [name for name in names if forks_of(experiment, name) is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents
 from turncredit.config import Experiment
-from turncredit.credit.configured import configured_method
+from turncredit.credit.configured import compared_methods, configured_method
 from turncredit.credit_models.settings import model_capabilities, required_capabilities
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import CAPABILITIES
@@ -14,7 +14,7 @@ from turncredit.tables import MEASURES
 
 def credited(experiment: Experiment) -> list[str]:
     """The methods whose credit is computed, each once: those that are trained, and those that an audit compares."""
-    compared = experiment.audit_methods() if experiment.audit.rounds else ()
+    compared = compared_methods(experiment) if experiment.audit.rounds else ()
     return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents, envs, tables
 from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
-from turncredit.credit.configured import configured_method, continuations_of, forks_of
+from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
@@ -34,7 +34,8 @@ def check(experiment: Experiment) -> None:
                 f"config: methods: '{name}' credits forks, and its part that reads "
                 f"{configured_method(experiment, name).needs[0]} has none for their turns; take that part away"
             )
-        if experiment.audit.rounds and name in experiment.audit_methods() and forks_of(experiment, name) is not None:
+        compared = experiment.audit.rounds and name in compared_methods(experiment)
+        if compared and forks_of(experiment, name) is not None:
             raise UserError(
                 f"config: audit.methods: '{name}' credits forks of its own rollouts, which those of an audit do not "
                 "have; name the methods to compare without it, or set audit.rounds to []"

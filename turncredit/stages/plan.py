@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from turncredit import envs, plugins
 from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
 from turncredit.credit import Method
-from turncredit.credit.configured import ask_of, configured_method, continuations_of, forks_of
+from turncredit.credit.configured import ask_of, compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
@@ -249,7 +249,7 @@ class Plan:
     @cached_property
     def audit_methods(self) -> list[str]:
         """The methods that the audit compares, in the order of its tables."""
-        return list(self.experiment.audit_methods())
+        return compared_methods(self.experiment)
 
     @cached_property
     def audit_learned(self) -> list[str]:
