@@ -18,8 +18,7 @@ from turncredit.workflow import rounds as fused
 
 ROUNDS = [1, 2]
 #: a method that reads turns alone, one with measures, one with labels, one whose model learns from rounds before, a
-#: critic's, three that read turns a second time, one with a model of its own, one that reads continuations, and one
-#: with forks
+#: critic's, three that read turns a second time, one with a model of its own, one with continuations, one with forks
 METHODS = (
     "gigpo", "has_progressive", "triage", "has_turnrd", "ppo", "progress_advantage", "hcapo", "istar", "vine", "tree",
 )  # fmt: skip

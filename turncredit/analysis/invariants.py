@@ -7,8 +7,7 @@ keys          keys are unique, and turns run 0, 1, 2, ... in each rollout
 success       success and score are constant within a rollout, only its last turn is `done`; no evaluated rollout occurs
               twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
-same_keys     measures, credits, values, continuations, labels and hidden states are those of these turns, in the same
-              order
+same_keys     measures, credits, values, continuations, labels, hidden states are those of these turns, in their order
 finite        advantages are finite; values are too, or all unknown
 reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit

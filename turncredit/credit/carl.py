@@ -102,7 +102,7 @@ def _nodes(turns: Turns, parent_R: np.ndarray, depth_R: np.ndarray) -> np.ndarra
     return node_N
 
 
-CARL = Part("carl", carl, "estimator", reads=tuple(PARENT), requires=("snapshot",), forks=16)
+CARL = Part("carl", carl, "estimator", reads=tuple(PARENT), requires=("snapshot", "replay"), forks=16)
 
 PARTS = (CARL,)
 METHODS = (Method("carl", "in a tree of each task, a turn's gain over its siblings; other turns do not train", CARL),)

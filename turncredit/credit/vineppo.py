@@ -69,7 +69,7 @@ def vineppo(turns: Turns) -> dict[str, np.ndarray]:
     }
 
 
-VINEPPO = Part("vineppo", vineppo, "estimator", requires=("snapshot",), continuations=9)
+VINEPPO = Part("vineppo", vineppo, "estimator", requires=("snapshot", "replay"), continuations=9)
 
 PARTS = (VINEPPO,)
 METHODS = (

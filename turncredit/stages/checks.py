@@ -9,7 +9,7 @@ from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
-from turncredit.stages.capabilities import check_capabilities, credited
+from turncredit.stages.capabilities import check_capabilities, credited, measures_read
 
 
 def check(experiment: Experiment) -> None:
@@ -29,10 +29,11 @@ def check(experiment: Experiment) -> None:
     check_capabilities(experiment, environment)
     for name in credited(experiment):
         _check_columns(experiment, name)
-        if forks_of(experiment, name) is not None and configured_method(experiment, name).needs:
+        side = [*configured_method(experiment, name).needs, *measures_read(experiment, name)]
+        if forks_of(experiment, name) is not None and side:
             raise UserError(
-                f"config: methods: '{name}' credits forks, and its part that reads "
-                f"{configured_method(experiment, name).needs[0]} has none for their turns; take that part away"
+                f"config: methods: '{name}' credits forks, and its part that reads {side[0]} has none for their turns; "
+                "take that part away"
             )
         compared = experiment.audit.rounds and name in compared_methods(experiment)
         if compared and forks_of(experiment, name) is not None:
