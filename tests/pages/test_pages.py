@@ -176,7 +176,8 @@ def test_every_link_between_pages_leads_somewhere(world, tmp_path):
 
 
 def test_fifty_turns_and_twenty_methods_stay_under_a_megabyte(tmp_path):
-    names = [name for name, method in METHODS.items() if not method.needs and not name.startswith("hipif")]
+    made = {"carl", "hipif", "hipif_gigpo"}  # they read columns that these turns do not have
+    names = [name for name, method in METHODS.items() if not method.needs and name not in made]
     world = pages_world.make(tmp_path, groups=1, longest=50, methods=names)
     assert len(names) >= 15
     assert make_pages(world, tmp_path / "pages", count=4)["largest_bytes"] < 1e6

@@ -91,8 +91,9 @@ def test_metrics_say_how_long_a_stage_took_and_how_much_memory(finished):
     files = list((finished / "results" / "tiny").rglob("metrics/*.json"))
     shared = {"config": 1, "tasks": 2, "demos": 1, "base": 1, "sft": 1, "rollout": 1, "report": 1, "track": 1}
     run = {"rollout": 1, "credit": 2, "update": 2, "eval": 2, "invariants": 1}
-    of_sft = {"eval": 2}
-    assert len(files) == sum(shared.values()) + 2 * sum(run.values()) + sum(of_sft.values())
+    of_sft, of_progress = {"eval": 2}, {"measures": 2}
+    several = (shared, run, run, of_sft, of_progress)
+    assert len(files) == sum(number for jobs in several for number in jobs.values())
     for path in files:
         measured = json.loads(path.read_text())
         assert 0 < measured["wall_s"] < 600, path
@@ -184,7 +185,7 @@ def test_a_damaged_table_is_named_with_the_stage_and_leaves_no_output(pipeline, 
 #: what follows the configuration itself
 ALWAYS = {"config": 1, "report": 1, "track": 1}
 #: everything that the SFT policy's rollouts lead to
-AFTER_SFT = {"rollout": 3, "credit": 4, "update": 4, "eval": 6, "invariants": 2}
+AFTER_SFT = {"rollout": 3, "measures": 2, "credit": 4, "update": 4, "eval": 6, "invariants": 2}
 
 
 @pytest.mark.parametrize(
@@ -193,12 +194,11 @@ AFTER_SFT = {"rollout": 3, "credit": 4, "update": 4, "eval": 6, "invariants": 2}
         ("demos={seed: 1}", {"demos": 1, "base": 1, "sft": 1, **AFTER_SFT}),
         ("update={tokens_per_pass: 2000}", {"sft": 1, **AFTER_SFT}),
         ("policy={engine: transformers}", AFTER_SFT),
-        ("update={lr: 0.002}", {"rollout": 2, "credit": 2, "update": 4, "eval": 4, "invariants": 2}),
+        ("update={lr: 0.002}", {"rollout": 2, "measures": 1, "credit": 2, "update": 4, "eval": 4, "invariants": 2}),
         ("eval={games: 3}", {"eval": 6, "invariants": 2}),
         ("rounds=1", {"invariants": 2}),  # they are checked over all rounds that the run has
         ("methods=[has_progressive]", {}),
-        # Nothing reads the progress any more that has_progressive wanted to have in the turns.
-        ("methods=[flat_grpo]", {"rollout": 2, "credit": 2, "update": 2, "eval": 2, "invariants": 1}),
+        ("methods=[flat_grpo]", {}),  # though nothing reads the measures any more
         ("rollout={processes: 2}", {}),
         ("judge={concurrency: 2}", {}),
         ("tracking={uri: 'sqlite:///elsewhere.db'}", {}),

@@ -9,6 +9,8 @@ from tests import tiny
 from tests.pipeline.test_dag import TINY
 from turncredit import tables
 from turncredit.credit import METHODS
+from turncredit.layout import forks_name
+from turncredit.turns import with_forks
 
 #: they read the subgoals that their own agent writes, and the agents here write none; tests/credit/test_hipif.py runs
 #: them on tables that have the columns
@@ -33,6 +35,9 @@ def test_a_method_credits_a_round_and_the_policy_learns_from_it(finished, method
     turns, credits, steps, invariants = (
         tables.read(finished / tiny.path(name, method), name) for name in ("turns", "credits", "updates", "invariants")
     )
+    if METHODS[method].forks:
+        forks = tiny.path("forks", method, forked=forks_name(METHODS[method].forks))
+        turns = with_forks(turns, tables.read(finished / forks, "forks"))
     assert all(credits.column(key).equals(turns.column(key)) for key in tables.KEYS)
     advantage = credits.column("advantage").to_numpy()
     assert np.isfinite(advantage).all()
