@@ -271,6 +271,7 @@ def test_two_clients_at_once_pay_for_each_window_once(server: ChatServer, llm: L
     assert paid == 100 * 500
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_pay_for_each_window_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     server.behave = lambda handler, *_: slow(0.02)(handler)
     pq.write_table(turns_table(10, 6), tmp_path / "turns.parquet")
@@ -301,6 +302,7 @@ def helped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.os, "cpu_count", lambda: 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("helped")
 def test_a_helper_shares_the_work_and_nothing_is_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     def behave(handler: Handler, *_: Any) -> None:
@@ -328,13 +330,14 @@ def test_a_helper_that_dies_loses_nothing(
     assert "the remaining ones continue" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("helped")
 def test_a_refusal_ends_helpers_and_all(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     refused = "action: go to shelf 709\n"
 
     def behave(handler: Handler, _: int, body: dict) -> None:
         under_review = body["messages"][1]["content"].partition("TURN UNDER REVIEW")[2].partition("TURNS AFTER")[0]
-        handler.error(401, "no") if refused in under_review else slow(0.1)(handler)
+        handler.error(401, "no") if refused in under_review else slow(0.4)(handler)
 
     server.behave = behave
     # The helper begins in the middle, at rollout 7 of 14, and meets the refusal long before the others would.
@@ -346,6 +349,7 @@ def test_a_refusal_ends_helpers_and_all(server: ChatServer, llm: Llm, tmp_path: 
     assert len(server.requests) == asked
 
 
+@pytest.mark.slow
 def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     server.behave = lambda handler, *_: slow(0.02)(handler)
     pq.write_table(turns_table(10, 10), tmp_path / "turns.parquet")

@@ -19,7 +19,10 @@ from turncredit.pages.build import page
 from turncredit.pages.data import read_book
 
 PROGRAM = find()
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (apt install chromium, or set CHROMIUM)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Chromium here (apt install chromium, or set CHROMIUM)"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -357,6 +357,7 @@ def test_samplings_of_the_sft_policy_are_told_apart_in_words():
     assert sampler("gigpo") == "gigpo"
 
 
+@pytest.mark.slow
 def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished, capsys):
     results_table.main(str(finished), "final")
     words, _, title, _, heads, _, *rows = capsys.readouterr().out.strip().split("\n")

@@ -59,6 +59,7 @@ def test_runs_are_nested_and_every_stage_is_there(folder):
     assert all(child.startswith(f"{parent}/") for child, parent in parents)
 
 
+@pytest.mark.slow
 def test_a_runs_curve_is_its_rounds_numbers(folder):
     track(folder)
     curve = table(

@@ -97,6 +97,7 @@ def test_shards_give_the_same_policy_from_one_process_and_from_two(world, tmp_pa
     assert alone["log"].read_bytes() == shared["log"].read_bytes()
 
 
+@pytest.mark.slow
 def test_a_policy_can_learn_its_demonstrations_by_heart(world, tmp_path):
     """A few demonstrations, many passes: nearly every action becomes the likeliest one."""
     changes = {
