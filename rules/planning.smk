@@ -31,7 +31,7 @@ def known(function):
 
 known(Resource.evaluate)
 
-# Snakemake opens each job's script to check that it exists. All jobs of a rule have the same script: once is enough.
+# Snakemake opens each job's script to check that it exists. Many jobs share one script, so the first check is enough.
 look_for_script = ScriptProcessor.process_job
 SCRIPTS_THERE = set()
 
