@@ -31,6 +31,7 @@ def answer(role: str = "E", evidence: str = "first visit") -> str:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: ChatServer
+    counted = False  # among the requests in flight
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -41,14 +42,20 @@ class Handler(BaseHTTPRequestHandler):
             self.server.callers.add(self.client_address)
             self.server.in_flight += 1
             self.server.most_in_flight = max(self.server.most_in_flight, self.server.in_flight)
+        self.counted = True
         try:
             if self.path != "/v1/chat/completions":
                 self.error(404, "no such path")
             else:
                 self.server.behave(self, number, body)
         finally:
-            with self.server.lock:
-                self.server.in_flight -= 1
+            self.leave()
+
+    def leave(self) -> None:
+        """No longer in flight: before the last byte of the answer, or the caller's next request may come first."""
+        with self.server.lock:
+            self.server.in_flight -= self.counted
+            self.counted = False
 
     # What a behaviour can do.
 
@@ -66,6 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
+        self.leave()
         self.wfile.write(body)
 
     def half(self, content: str) -> None:
