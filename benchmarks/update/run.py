@@ -32,9 +32,9 @@ from turncredit import tables
 from turncredit.config import UpdateConfig
 from turncredit.policy import models
 from turncredit.training import sequences as token_sequences
-from turncredit.training.sequences import TokenSequence, batches
+from turncredit.training.sequences import TokenSequence, batches, rollout_numbers
 from turncredit.training.shards import Team
-from turncredit.training.update import Objective, minibatch_step, rollout_numbers, sequences_of
+from turncredit.training.update import Objective, minibatch_step, sequences_of
 
 REPETITIONS = 3
 PASSES = (4096, 8192, 16384)  # padded tokens of a pass of TRL's

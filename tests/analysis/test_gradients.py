@@ -19,8 +19,8 @@ from turncredit.analysis.gradients import GroupSums, coefficients, measures, rol
 from turncredit.policy import models
 from turncredit.stages.plan import Plan
 from turncredit.training.losses import clipped, token_weights
-from turncredit.training.sequences import stack, token_logprobs
-from turncredit.training.update import rollout_numbers, sequences_of, training_set
+from turncredit.training.sequences import rollout_numbers, stack, token_logprobs
+from turncredit.training.update import sequences_of, training_set
 
 SETTINGS = {"skip_dead_groups": False, "minibatch": 4}
 

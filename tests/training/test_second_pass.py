@@ -19,6 +19,7 @@ from turncredit.stages import checks
 from turncredit.stages.job import At, Store
 from turncredit.stages.plan import Plan, load
 from turncredit.training import second_pass, update
+from turncredit.training.sequences import rollout_numbers
 
 WINDOW = {
     "agent": {"name": "window", "max_response_tokens": 4, "window": {"history": 1, "show_admissible": False}},
@@ -137,7 +138,7 @@ def test_what_is_read_in_hindsight_never_reaches_the_turns_that_the_policy_train
     assert kept.equals(tables.read(turns, "turns"))
     method = Plan(tiny.experiment()).method("hcapo")
     trained = update.training_set(kept, compute(kept, method, {"logprobs": made}), tiny.experiment().update)
-    recorded = {tuple(sequence.ids) for sequence in update.sequences_of(kept, update.rollout_numbers(kept))}
+    recorded = {tuple(sequence.ids) for sequence in update.sequences_of(kept, rollout_numbers(kept))}
     assert trained.sequences
     assert {tuple(sequence.ids) for sequence in trained.sequences} <= recorded
 

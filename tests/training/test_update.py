@@ -23,8 +23,8 @@ from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.stages.job import At
 from turncredit.training.losses import clipped
-from turncredit.training.sequences import cut
-from turncredit.training.update import Objective, rollout_numbers, training_set
+from turncredit.training.sequences import cut, rollout_numbers
+from turncredit.training.update import Objective, training_set
 
 
 @pytest.fixture(scope="module")

@@ -36,8 +36,8 @@ from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.training import update as training
 from turncredit.training.losses import token_weights
-from turncredit.training.sequences import TokenSequence, batches, stack, token_logprobs
-from turncredit.training.update import rollout_numbers, sequences_of, training_set
+from turncredit.training.sequences import TokenSequence, batches, rollout_numbers, stack, token_logprobs
+from turncredit.training.update import sequences_of, training_set
 
 #: Gradients of more parameters than this are projected to this many dimensions.
 DIMENSIONS = 16_384

@@ -16,7 +16,7 @@ from turncredit.errors import UserError
 from turncredit.policy import models
 from turncredit.policy.sampling import device
 from turncredit.seeding import generator
-from turncredit.training.sequences import batches, cut, list_column, stack, token_logprobs
+from turncredit.training.sequences import batches, cut, keys_of, list_column, stack, token_logprobs
 
 #: rollouts of a round whose log-probabilities are computed again
 SAMPLE = 4
@@ -67,7 +67,7 @@ def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
         if len(error) and float(error.max()) > worst:
             worst = float(error.max())
             number = int(turn[:, 1:][at][int(error.argmax())])
-            where = ", ".join(f"{key} {sample.column(key)[number].as_py()!r}" for key in tables.KEYS)
+            where = keys_of(sample, number)
     holds = worst <= allowed
     line = f"{files.turns}: log-probabilities are not those of {files.policy}: off by {worst:.2g} at {where}"
     return Finding(holds, worst, "" if holds else line, checked)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from turncredit.credit_models.turn_value import TurnValue, TurnValueSettings, widen
+from turncredit.credit_models.turn_value import TurnValue, TurnValueSettings, cross_entropy, widen
 from turncredit.credit_models.value_head import returns_to_go
 from turncredit.errors import UserError
 
@@ -51,16 +51,8 @@ class AgentPRM(TurnValue):
 
     def losses(self, network: Any, batch: Rollouts, settings: Any) -> dict[str, torch.Tensor]:
         """Binary cross-entropy of every turn's Q with its target (as shares of `scale`): the mean over an ensemble."""
-        import torch
-        from torch.nn import functional
-
         assert batch.target is not None
-        share_M = (batch.target / network.scale)[batch.present]
-        parts = [
-            functional.binary_cross_entropy_with_logits(member(batch)[batch.present], share_M)
-            for member in network.members
-        ]
-        return {"outcome": torch.stack(parts).mean()}
+        return {"outcome": cross_entropy(network, batch, batch.target)}
 
 
 def mean_outcomes(rollouts: Rollouts, gamma: float) -> torch.Tensor:

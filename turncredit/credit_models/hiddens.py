@@ -20,7 +20,7 @@ from turncredit.policy import tokenizer
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.policy.states import states_at
-from turncredit.training.sequences import TokenSequence, batches, cut, list_column, stack
+from turncredit.training.sequences import TokenSequence, batches, read_only, stack
 
 Read = Literal["sft", "current"]
 Point = Literal["observation", "action"]
@@ -108,20 +108,7 @@ def goal_vectors(model: torch.nn.Module, encoder: tokenizer.Tokenizer, goals: Se
 
 def contexts(table: pa.Table, where: str) -> list[TokenSequence]:
     """The token sequences of a table of turns. Raises UserError for a turn without a response."""
-    responses = list_column(table, "response_ids")
-    empty = [row for row, response in enumerate(responses) if len(response) == 0]
-    if empty:
-        keys = ", ".join(f"{key} {table.column(key)[empty[0]].as_py()!r}" for key in tables.KEYS)
-        raise UserError(f"{where}: no response tokens at {keys}; hidden states need turns that were sampled as tokens")
-    number_of: dict[str, int] = {}
-    rollout_N = [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
-    return cut(
-        rollout_N,
-        table.column("context_reset").to_pylist(),
-        list_column(table, "prompt_ids"),
-        responses,
-        [np.zeros(len(response), dtype=np.float32) for response in responses],
-    )
+    return read_only(table, where, "hidden states need turns that were sampled as tokens")
 
 
 def _lists(x_MD: np.ndarray, valid_N: np.ndarray) -> pa.ListArray:

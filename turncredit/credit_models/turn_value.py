@@ -74,15 +74,19 @@ class TurnValue(ModelKind):
 
         The mean over an ensemble's members; each turn counts once, so long rollouts count more.
         """
-        import torch
-        from torch.nn import functional
+        return {"outcome": cross_entropy(network, batch, batch.returns[:, None].expand(batch.present.shape))}
 
-        share_M = (batch.returns / network.scale)[:, None].expand(batch.present.shape)[batch.present]
-        parts = [
-            functional.binary_cross_entropy_with_logits(member(batch)[batch.present], share_M)
-            for member in network.members
-        ]
-        return {"outcome": torch.stack(parts).mean()}
+
+def cross_entropy(network: Any, batch: Rollouts, target_BT: torch.Tensor) -> torch.Tensor:
+    """Binary cross-entropy of all turns' values with their targets, as shares of `scale`: an ensemble's mean."""
+    import torch
+    from torch.nn import functional
+
+    share_M = (target_BT / network.scale)[batch.present]
+    parts = [
+        functional.binary_cross_entropy_with_logits(member(batch)[batch.present], share_M) for member in network.members
+    ]
+    return torch.stack(parts).mean()
 
 
 def widen(network: Any, targets: torch.Tensor, name: str) -> None:

@@ -146,23 +146,15 @@ def forks(
 
 def _trees(player: Player, view: Turns) -> list[Tree]:
     """The tree of each group, before its first fork."""
-    by_id = {row["task_id"]: row for row in player.games.rows}
-    rollouts: dict[int, list[TreeRollout]] = {}
-    trees = []
+    of_group: dict[int, tuple[dict[str, Any], str, list[TreeRollout]]] = {}
     names = ["group_id", "rollout_id", "task_id", *KEPT]
     for rollout in range(view.rollouts):
         first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
         rows = view.table.select(names).take(pa.array(view.order_N[first : first + length])).to_pylist()
-        if rows[0]["task_id"] not in by_id:
-            raise UserError(
-                f"{view.where}: {view.rollout_name(rollout)} is of the game '{rows[0]['task_id']}', which is not in "
-                "the tasks table"
-            )
-        rollouts.setdefault(int(view.group_R[rollout]), []).append(TreeRollout(rows[0]["rollout_id"], rows))
-    for own in rollouts.values():
-        start = own[0].turns[0]
-        trees.append(Tree(by_id[start["task_id"]], start["group_id"], own))
-    return trees
+        task = player.games.of_rollout(rows[0]["task_id"], f"{view.where}: {view.rollout_name(rollout)}")
+        group = of_group.setdefault(int(view.group_R[rollout]), (task, rows[0]["group_id"], []))
+        group[2].append(TreeRollout(rows[0]["rollout_id"], rows))
+    return [Tree(*group) for group in of_group.values()]
 
 
 def _checkpoint(player: Player, tree: Tree, state: State, where: str) -> Checkpoint:

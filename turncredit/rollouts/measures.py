@@ -47,7 +47,6 @@ class _Replay:
     def __init__(self, games: Games, view: Turns):
         self.games, self.view = games, view
         self.names = [name for name in tables.MEASURES if games.can(name)]
-        self.task = {row["task_id"]: row for row in games.rows}
         read = {name: view.column(name, "a replay") for name in COLUMNS[3:]}
         self.task_N, self.seen_N, self.action_N, self.next_N, self.reward_N, self.done_N = read.values()
         kinds = {"progress": np.float64, "distance": np.int32}
@@ -86,12 +85,7 @@ class _Replay:
 
     def _task(self, rollout: int) -> dict[str, Any]:
         task_id = self.task_N[self.view.first_R[rollout]]
-        if task_id not in self.task:
-            raise UserError(
-                f"{self.view.where}: {self.view.rollout_name(rollout)} is of the game '{task_id}', which is not in the "
-                "tasks table"
-            )
-        return self.task[task_id]
+        return self.games.of_rollout(task_id, f"{self.view.where}: {self.view.rollout_name(rollout)}")
 
     def _look(self, running: Sequence[Any], row_M: np.ndarray, after: int) -> None:
         """Measure the states before (0) or after (1) these turns."""

@@ -57,7 +57,6 @@ def restored(
     Raises UserError for a rollout of an unknown game, or whose states can't be restored.
     """
     games = player.games
-    by_id = {row["task_id"]: row for row in games.rows}
     names = list(dict.fromkeys([*_OF_ROLLOUT, "turn", *COLUMNS, *columns]))
     made = []
     for rollout in map(int, rollouts):
@@ -65,9 +64,7 @@ def restored(
         rows_T = view.order_N[first : first + length]
         turns = view.table.select(names).take(pa.array(rows_T)).to_pylist()
         where = f"{view.where}: {view.rollout_name(rollout)}"
-        task = by_id.get(turns[0]["task_id"])
-        if task is None:
-            raise UserError(f"{where} is of the game '{turns[0]['task_id']}', which is not in the tasks table")
+        task = games.of_rollout(turns[0]["task_id"], where)
 
         def open_game(task: dict = task) -> Any:
             return games.open(task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,16 @@ class Games:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def _by_id(self) -> dict[str, dict[str, Any]]:
+        return {row["task_id"]: row for row in self.rows}
+
+    def of_rollout(self, task_id: str, where: str) -> dict[str, Any]:
+        """The row of a recorded rollout's game. Raises UserError, naming the rollout `where`, for an unknown one."""
+        if task_id not in self._by_id:
+            raise UserError(f"{where} is of the game '{task_id}', which is not in the tasks table")
+        return self._by_id[task_id]
 
     def can(self, capability: str) -> bool:
         """Whether the environment has the capability (a name of `turncredit.envs.protocol.CAPABILITIES`)."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from turncredit.config import AgentSlice, BranchConfig, EnvSlice
-from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.config import BranchConfig
+from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan, Playing
+from turncredit.stages.playing import PlayingSlice, open_player, played_with
 
 
-class Config(Slice):
+class Config(PlayingSlice):
     """Environment, agent, and the numbers of turns and continuations."""
 
-    env: EnvSlice
-    agent: AgentSlice
-    engine: str
-    dtype: str
     branch: BranchConfig
     slots: int
 
@@ -22,10 +19,7 @@ def config(plan: Plan, at: At) -> Config:
     """`audit.branch`, and how the policy plays."""
     whole = plan.experiment
     return Config(
-        env=plan.env,
-        agent=plan.agent,
-        engine=whole.policy.engine,
-        dtype=whole.policy.dtype,
+        **played_with(plan),
         branch=whole.audit.branch,
         slots=whole.rollout.slots,
     )
@@ -49,13 +43,10 @@ OUTPUTS = {"branches": "branches"}
 
 def run(job: Job) -> dict[str, float]:
     """Write the true advantages; returns their number, cost and precision."""
-    from turncredit.rollouts.play import Player
-    from turncredit.rollouts.tasks import Games
     from turncredit.truth.branch import branch
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
-    player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation.processes)
+    player = open_player(job, config.slots)
     measures = job.table("measures", "measures") if "measures" in job.input else None
     table, metrics = branch(
         player,

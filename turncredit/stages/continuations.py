@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from turncredit.config import AgentSlice, ContinuationsConfig, EnvSlice
+from turncredit.config import ContinuationsConfig
 from turncredit.layout import named_continuations
-from turncredit.stages.job import At, Inputs, Job, Slice
-from turncredit.stages.plan import Plan, Playing
+from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.plan import Plan
+from turncredit.stages.playing import PlayingSlice, as_sampled, open_player, played_with
 
 
-class Config(Slice):
+class Config(PlayingSlice):
     """Environment, agent, and how many continuations."""
 
-    env: EnvSlice
-    agent: AgentSlice
-    engine: str
-    dtype: str
     continuations: ContinuationsConfig
     slots: int
 
 
 def config(plan: Plan, at: At) -> Config:
     """How the policy plays; how many continuations is among the keys."""
-    whole = plan.experiment
     return Config(
-        env=plan.env,
-        agent=plan.agent,
-        engine=whole.policy.engine,
-        dtype=whole.policy.dtype,
+        **played_with(plan),
         continuations=named_continuations(at.continued),
         slots=plan.sampling(at.policy).slots,
     )
-
-
-def operation(plan: Plan, at: At) -> Playing:
-    """The number of processes that share the work, and the time limit of an environment's call."""
-    return plan.playing(plan.sampling(at.policy))
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -46,17 +34,15 @@ def inputs(plan: Plan, at: At) -> Inputs:
 
 OUTPUTS = {"continuations": "continuations"}
 VARIES_BY = ("policy", "continued")
+operation = as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
     """Write what the continuations of each state came to; returns how many there are and what they took."""
     from turncredit.rollouts.continuations import state_returns
-    from turncredit.rollouts.play import Player
-    from turncredit.rollouts.tasks import Games
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
-    player = Player(job.policy("policy"), config.agent, games, config.slots, processes=job.operation.processes)
+    player = open_player(job, config.slots)
     turns = job.table("turns", "turns")
     table, metrics = state_returns(
         player, turns, config.continuations, seed=at.seed, round=at.round, where=job.path("turns")

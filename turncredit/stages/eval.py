@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.config import AgentSlice, EnvSlice, EvalMode
+from turncredit.config import EvalMode
 from turncredit.errors import UserError
 from turncredit.layout import SFT, policy_id
-from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan, Playing
+from turncredit.stages.playing import PlayingSlice, open_player, played_with
 
 
-class Config(Slice):
+class Config(PlayingSlice):
     """Environment, agent, and how the games are played.
 
     `part` is the index of the round's slice of the held-out games; it does not depend on the number of rounds, so
     adding rounds changes nothing. `slots` decides how samples are batched.
     """
 
-    env: EnvSlice
-    agent: AgentSlice
-    engine: str
-    dtype: str
     games: int
     modes: tuple[EvalMode, ...]
     part: int
@@ -35,10 +32,7 @@ def config(plan: Plan, at: At) -> Config:
     if at.round not in rounds:
         raise UserError(f"round {at.round} is not evaluated; with these eval.every and rounds it is {rounds}")
     return Config(
-        env=plan.env,
-        agent=plan.agent,
-        engine=whole.policy.engine,
-        dtype=whole.policy.dtype,
+        **played_with(plan),
         games=whole.eval.games,
         modes=whole.eval.modes,
         part=rounds.index(at.round) if whole.eval.fresh else 0,
@@ -65,14 +59,9 @@ VARIES_BY = ("round",)
 def run(job: Job) -> dict[str, float]:
     """Write one row per rollout; returns each mode's success."""
     from turncredit.rollouts.evaluate import evaluate
-    from turncredit.rollouts.play import Player
-    from turncredit.rollouts.tasks import Games
 
     config, at = job.config, job.at
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
-    player = Player(
-        job.policy("policy"), config.agent, games, min(config.slots, config.games), processes=job.operation.processes
-    )
+    player = open_player(job, min(config.slots, config.games))
     rows = range(config.part * config.games, (config.part + 1) * config.games)
     common = {
         "policy_id": policy_id(at.method, at.seed, 0 if at.method == SFT else at.round),

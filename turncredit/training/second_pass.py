@@ -17,7 +17,15 @@ from turncredit.agents import Agent, AgentSpec, Prompt
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
-from turncredit.training.sequences import TokenSequence, batches, cut, list_column, stack, token_logprobs
+from turncredit.training.sequences import (
+    TokenSequence,
+    batches,
+    keys_of,
+    list_column,
+    read_only,
+    stack,
+    token_logprobs,
+)
 
 #: the columns of the turns that a second pass reads
 COLUMNS = (
@@ -52,18 +60,7 @@ def logprobs_N(
 
 def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
     """The token sequences of turns, with other prompts if given. Raises UserError for a turn without a response."""
-    responses_N = list_column(turns, "response_ids")
-    empty = [row for row, response in enumerate(responses_N) if len(response) == 0]
-    if empty:
-        raise UserError(f"{where}: no response tokens at {_keys(turns, empty[0])}; a second pass reads sampled tokens")
-    number_of: dict[str, int] = {}
-    return cut(
-        [number_of.setdefault(name, len(number_of)) for name in turns.column("rollout_id").to_pylist()],
-        turns.column("context_reset").to_pylist() if prompts_N is None else [prompt.reset for prompt in prompts_N],
-        list_column(turns, "prompt_ids") if prompts_N is None else [np.array(prompt.ids) for prompt in prompts_N],
-        responses_N,
-        [np.zeros(len(response), dtype=np.float32) for response in responses_N],
-    )
+    return read_only(turns, where, "a second pass reads sampled tokens", prompts_N)
 
 
 def hindsight_prompts(
@@ -100,8 +97,8 @@ def hindsight_prompts(
             prompt = told.follow(before["response_ids"], parsed, row["observation"], admissible)
         if (was.ids, was.reset) != (row["prompt_ids"], row["context_reset"]):
             raise UserError(
-                f"{where}: agent '{spec.name}' does not make the recorded prompt of {_keys(turns, number)} again; were "
-                "the turns sampled with other settings of the agent?"
+                f"{where}: agent '{spec.name}' does not make the recorded prompt of {keys_of(turns, number)} again; "
+                "were the turns sampled with other settings of the agent?"
             )
         if prompt.reset and prompt.ids == was.ids:
             raise UserError(
@@ -118,11 +115,7 @@ def table(
     """A table `logprobs` of these turns: by the policies with the ids `reader_N`, and by the one that sampled."""
     bad = np.flatnonzero(~np.isfinite(logprob_N))
     if len(bad):
-        raise UserError(f"the log-probability of {_keys(turns, int(bad[0]))} is {logprob_N[bad[0]]}")
+        raise UserError(f"the log-probability of {keys_of(turns, int(bad[0]))} is {logprob_N[bad[0]]}")
     tokens_N = pa.array([len(response) for response in list_column(turns, "response_ids")], pa.int32())
     keys = {key: turns.column(key) for key in tables.KEYS}
     return pa.table({**keys, "tokens": tokens_N, "logprob": logprob_N, "sampled": sampled_N, "policy_id": reader_N})
-
-
-def _keys(turns: pa.Table, row: int) -> str:
-    return ", ".join(f"{key} {turns.column(key)[row].as_py()!r}" for key in tables.KEYS)

@@ -16,6 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+from turncredit import tables
+from turncredit.agents import Prompt
+from turncredit.errors import UserError
 from turncredit.policy.states import states_at
 
 #: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
@@ -65,6 +68,35 @@ def cut(
     if len(rollout_N):
         close(rollout_N[-1])
     return sequences
+
+
+def rollout_numbers(table: pa.Table) -> list[int]:
+    """The number (N,) of each turn's rollout, in the order in which rollouts first occur."""
+    number_of: dict[str, int] = {}
+    return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
+
+
+def read_only(turns: pa.Table, where: str, why: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
+    """The token sequences of turns that a model only reads, without log-probabilities; with other prompts if given.
+
+    Raises UserError for a turn without a response; `why` ends its line.
+    """
+    responses_N = list_column(turns, "response_ids")
+    empty = [row for row, response in enumerate(responses_N) if len(response) == 0]
+    if empty:
+        raise UserError(f"{where}: no response tokens at {keys_of(turns, empty[0])}; {why}")
+    return cut(
+        rollout_numbers(turns),
+        turns.column("context_reset").to_pylist() if prompts_N is None else [prompt.reset for prompt in prompts_N],
+        list_column(turns, "prompt_ids") if prompts_N is None else [np.array(prompt.ids) for prompt in prompts_N],
+        responses_N,
+        [np.zeros(len(response), dtype=np.float32) for response in responses_N],
+    )
+
+
+def keys_of(turns: pa.Table, row: int) -> str:
+    """A turn's keys, for a message."""
+    return ", ".join(f"{key} {turns.column(key)[row].as_py()!r}" for key in tables.KEYS)
 
 
 def list_column(table: pa.Table, name: str) -> list[np.ndarray]:

@@ -29,6 +29,7 @@ from turncredit.training.sequences import (
     batches,
     cut,
     list_column,
+    rollout_numbers,
     stack,
     token_distributions,
     token_logprobs,
@@ -151,12 +152,6 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     dead = _dead_rollouts(turns, rollout_N) if settings.skip_dead_groups else set()
     kept = [sequence for sequence in sequences if sequence.rollout not in dead]
     return TrainingSet(kept, advantage_N, only_value(turns, "temperature", where, "an update"))
-
-
-def rollout_numbers(table: pa.Table) -> list[int]:
-    """The number (N,) of each turn's rollout, in the order in which rollouts first occur."""
-    number_of: dict[str, int] = {}
-    return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
 
 
 def sequences_of(

@@ -1,0 +1,54 @@
+"""What the stages share in which a policy plays: its part of their slices, and the player that a job opens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from turncredit.config import AgentSlice, EnvSlice
+from turncredit.layout import policy_id
+from turncredit.stages.job import At, Job, Slice
+from turncredit.stages.plan import Plan, Playing
+
+if TYPE_CHECKING:
+    from turncredit.rollouts.play import Player
+
+
+class PlayingSlice(Slice):
+    """The environment, the agent, and how the policy is loaded."""
+
+    env: EnvSlice
+    agent: AgentSlice
+    engine: str
+    dtype: str
+
+
+def played_with(plan: Plan) -> dict[str, Any]:
+    """The values of `PlayingSlice`: what of the experiment decides how any of its policies plays."""
+    policy = plan.experiment.policy
+    return {"env": plan.env, "agent": plan.agent, "engine": policy.engine, "dtype": policy.dtype}
+
+
+def as_sampled(plan: Plan, at: At) -> Playing:
+    """The operation of a stage that plays as the turns of `at` were sampled."""
+    return plan.playing(plan.sampling(at.policy))
+
+
+def open_player(job: Job, slots: int) -> Player:
+    """The job's policy as a player of its games, `slots` rollouts at a time."""
+    from turncredit.rollouts.play import Player
+    from turncredit.rollouts.tasks import Games
+
+    config, operation = job.config, job.operation
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=operation.timeout)
+    return Player(job.policy("policy"), config.agent, games, slots, processes=operation.processes)
+
+
+def common_columns(at: At, player: Player, temperature: float) -> dict[str, Any]:
+    """The columns of turns that are the same for all that a job samples."""
+    return {
+        "env": player.games.env.name,
+        "policy_id": policy_id(at.policy, at.seed, at.round - 1),
+        "agent": player.agent.name,
+        "seed": at.seed,
+        "temperature": temperature,
+    }
