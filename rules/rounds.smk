@@ -4,7 +4,7 @@
 # share rules: one for each block of rounds.
 #
 # A rule declares what other jobs read: the policy after its last round and, at the end, the run's invariants; for the
-# audited run, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then
+# audited runs, everything. This keeps planning thousands of runs fast. Outputs are flagged `update`: Snakemake then
 # keeps the outputs of a killed or failed job, and the next attempt reuses the artifacts that are up to date. This needs
 # keep-incomplete, which profiles/default sets.
 
@@ -17,7 +17,7 @@ def outputs_of_block(method, block):
     """The artifacts of a block that other jobs read, for all methods like `method`: method and seed stay wildcards."""
     seed = EXPERIMENT.seeds[0]
     passing = fused.passing_policies(PLAN, method, seed, block)
-    audited = method == EXPERIMENT.audit.run and EXPERIMENT.audit.rounds
+    audited = method in EXPERIMENT.audit.runs and EXPERIMENT.audit.rounds
     patterns = []
     for stage, at in fused.steps_of_block(PLAN, method, seed, block):
         for kind in load(stage).OUTPUTS.values():
@@ -82,7 +82,7 @@ BLOCK_PARTS = {}
 ALIKE = {}
 if FUSED:
     for method, _ in EXPERIMENT.runs():
-        first = [method if method == EXPERIMENT.audit.run else ""] + [
+        first = [method if method in EXPERIMENT.audit.runs else ""] + [
             (stage, str(at).replace(method, "{method}"))
             for stage, at in fused.steps_of_block(
                 PLAN, method, 0, range(1, min(EXPERIMENT.rounds, 2) + 1)

@@ -42,7 +42,7 @@ if LAST_ONLY and not FUSED:
             output:
                 **makes("update"),
             wildcard_constraints:
-                method=EXPERIMENT.audit.run,
+                method="|".join(EXPERIMENT.audit.runs),
                 seed="|".join(sorted({str(seed) for seed, _ in EXPERIMENT.audited()})),
                 round="|".join(f"{round:02d}" for round in sorted(SAMPLED_AUDITS)),
 

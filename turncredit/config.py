@@ -350,9 +350,11 @@ class BranchConfig(_Closed):
 
 
 class AuditConfig(_Closed):
-    """Audits: the rounds of one run whose rollouts get ground truth and every method's credit."""
+    """Audits: the rounds of one run, or of several, whose rollouts get ground truth and every method's credit."""
 
-    run: str | None = Field(None, description="the method whose rollouts are audited; null: the first of `methods`")
+    run: str | tuple[str, ...] | None = Field(
+        None, description="the method, or methods, whose rollouts are audited; null: the first of `methods`"
+    )
     rounds: tuple[int | Literal["last"], ...] = Field((), description="which rounds, or 'last'; none: no audit")
     seeds: tuple[int, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
     methods: tuple[str, ...] | None = Field(
@@ -360,6 +362,11 @@ class AuditConfig(_Closed):
     )
     branch: BranchConfig = BranchConfig()
     pages: int = Field(12, ge=0, description="rollouts that get a credit page")
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The methods whose rollouts are audited."""
+        return () if self.run is None else (self.run,) if isinstance(self.run, str) else self.run
 
 
 class TrackingConfig(_Closed):
@@ -461,13 +468,15 @@ class Experiment(_Closed):
         """The audit with its run and rounds filled in."""
         runs = [name for name in self.methods if name != "sft"]
         audit = self.audit
-        if not audit.rounds or (audit.run is None and not runs):
+        if not audit.rounds or audit.run == () or (audit.run is None and not runs):
             return self.model_copy(update={"audit": audit.model_copy(update={"rounds": ()})})
-        run = runs[0] if audit.run is None else audit.run
+        audited = audit.runs or runs[:1]
         rounds = sorted({self.rounds if round == "last" else round for round in audit.rounds})
-        if run not in runs:
-            raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
+        for run in audited:
+            if run not in runs:
+                raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
         for name, wanted, there in (
+            ("run", audited, runs),
             ("rounds", rounds, range(1, self.rounds + 1)),
             ("seeds", audit.seeds or (), self.seeds),
         ):
@@ -476,7 +485,8 @@ class Experiment(_Closed):
                 raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
             if len(set(wanted)) < len(wanted):
                 raise ValueError(f"audit.{name} must not repeat")
-        return self.model_copy(update={"audit": audit.model_copy(update={"run": run, "rounds": tuple(rounds)})})
+        filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds)}
+        return self.model_copy(update={"audit": audit.model_copy(update=filled)})
 
     def blocks(self) -> list[range]:
         """The rounds of each job, as blocks; with granularity `stage` each round is a block."""
@@ -484,7 +494,7 @@ class Experiment(_Closed):
         return [range(first, min(first + size, self.rounds + 1)) for first in range(1, self.rounds + 1, size)]
 
     def audited(self) -> list[tuple[int, int]]:
-        """Every (seed, round) of the run `audit.run` that is audited."""
+        """Every (seed, round) of the runs `audit.run` that is audited."""
         seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
         return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
 

@@ -13,10 +13,13 @@ import pytest
 import torch
 
 from tests import tiny
+from tests.rows import branch_row
 from turncredit import tables
 from turncredit.analysis import gradients as module
 from turncredit.analysis.gradients import GroupSums, coefficients, measures, rollout_gradients
+from turncredit.errors import UserError
 from turncredit.policy import models
+from turncredit.policy.open import OpenPolicy
 from turncredit.stages.plan import Plan
 from turncredit.training.losses import clipped, token_weights
 from turncredit.training.sequences import rollout_numbers, stack, token_logprobs
@@ -121,14 +124,70 @@ def test_rollouts_that_the_update_leaves_out_do_not_count(world, credits):
     np.testing.assert_array_equal(dead.turn_N != 0, alive_R[rollout_N])
 
 
+def branches_of(turns, chosen, advantage_N):
+    """A `branches` table of the turns of the rollouts `chosen`."""
+    keys = turns.select(list(tables.KEYS)).to_pylist()
+    number = rollout_numbers(turns)
+    rows = [
+        branch_row(key, v=0.0, q=float(advantage))
+        for key, rollout, advantage in zip(keys, number, advantage_N, strict=True)
+        if rollout in chosen
+    ]
+    return pa.Table.from_pylist(rows, schema=tables.schema("branches"))
+
+
+def test_true_advantages_are_weighted_by_how_rarely_their_outcome_was_branched(world):
+    turns = tables.read(world.path("turns"), "turns")
+    number = np.array(rollout_numbers(turns))
+    success_N = turns.column("success").to_numpy(zero_copy_only=False)
+    won, lost = (np.unique(number[success_N == outcome])[:1] for outcome in (True, False))
+    truth_N = np.random.default_rng(0).normal(size=len(number))
+    chosen = {int(won[0]), int(lost[0])}
+    made_N = module.true_credit(turns, branches_of(turns, chosen, truth_N)).column("advantage").to_numpy()
+    for rollout, outcome in ((won[0], True), (lost[0], False)):
+        mine_N = number == rollout
+        weight = (success_N == outcome).sum() / mine_N.sum()
+        np.testing.assert_allclose(made_N[mine_N], weight * truth_N[mine_N])
+    assert not made_N[~np.isin(number, list(chosen))].any()
+    other = branches_of(turns, {int(won[0])}, truth_N).set_column(
+        0, "group_id", pa.array(["elsewhere"] * int((number == won[0]).sum()))
+    )
+    with pytest.raises(UserError, match="are they of the same rollouts"):
+        module.true_credit(turns, other)
+
+
+def test_credit_that_is_the_truth_has_its_direction(world):
+    """All rollouts branched: the truth's gradient is that of a method whose credit is the truth."""
+    turns = tables.read(world.path("turns"), "turns")
+    rng = np.random.default_rng(0)
+    good_N = rng.normal(size=turns.num_rows)
+    columns = {key: turns.column(key) for key in tables.KEYS}
+    made = {
+        "exact": pa.table({**columns, "advantage": good_N * 2}),
+        "opposite": pa.table({**columns, "advantage": -good_N}),
+    }
+    everyone = set(rollout_numbers(turns))
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32")
+    found, _ = module.gradients(
+        policy, turns, made, dict.fromkeys(made, settings()), tokens_per_pass=512,
+        branches=branches_of(turns, everyone, good_N), truth_loss=settings(),
+    )  # fmt: skip
+    cosine = {row["method"]: row["value"] for row in found.to_pylist() if row["measure"] == "cosine_truth"}
+    assert cosine == pytest.approx({"exact": 1.0, "opposite": -1.0}, abs=1e-4)
+    assert module.TRUTH not in {row["method"] for row in found.to_pylist()}
+
+
 def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
+    turns = tables.read(world.path("turns"), "turns")
+    truth = branches_of(turns, {0, 5, 9, 14}, np.random.default_rng(1).normal(size=turns.num_rows))
+    tables.write(truth, tmp_path / "branches.parquet", "branches", tables.provenance("test"))
     paths = []
     for method, credit in credits.items():
         paths.append(tmp_path / f"{method}.parquet")
         tables.write(credit, paths[-1], "credits", tables.provenance("test"))
     define = {"again": {"base": "flat_grpo"}}
     changes = {"define": define, "update": SETTINGS, "audit": {"rounds": [1], "methods": list(credits)}}
-    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths)
+    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths, branches=tmp_path / "branches.parquet")
     assert (made.metrics["rollouts"], made.metrics["groups"]) == (16, 4)
     rows = tables.read(made.output["gradients"], "gradients").to_pylist()
     found = {(row["method"], row["measure"]): row for row in rows}
@@ -137,6 +196,7 @@ def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, t
         one, two = found["flat_grpo", measure], found["again", measure]
         assert one["value"] == pytest.approx(two["value"], rel=1e-4, abs=1e-9), "three times the advantages, one RMS"
     assert found["oracle_progress", "noise"]["value"] > 0
+    assert {measure for _, measure in found} >= {"cosine_flat", "cosine_oracle", "cosine_truth"}
     assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
 
 

@@ -16,6 +16,7 @@ from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS
 from turncredit.stages import checks
 from turncredit.stages.plan import Plan
+from turncredit.workflow import rounds
 
 ROOT = Path(__file__).resolve().parents[2]
 #: what only an audit runs
@@ -86,6 +87,28 @@ def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
     assert jobs["update"] == 2 * 4 - 3
 
 
+def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once(snakemake):
+    audit = "audit={run: [rloo, flat_grpo], rounds: [1, 2], methods: [flat_grpo, gigpo]}"
+    jobs = counts(snakemake("-n", *TINY, "--config", "methods=[flat_grpo, rloo]", audit))
+    assert jobs["branch"] == jobs["fidelity"] == jobs["pages"] == 3  # round 1, which both have, and a round 2 of each
+    plan = Plan(tiny.experiment(methods=["flat_grpo", "rloo"], audit={"run": ["rloo", "flat_grpo"], "rounds": [1, 2]}))
+    assert [(at.policy, at.round) for at in plan.audited] == [(tiny.SHARED, 1), ("rloo", 2), ("flat_grpo", 2)]
+
+
+def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
+    config = ("rounds=3", "tasks={eval: 12}", "keep_policies=last", "methods=[flat_grpo, rloo, gigpo]")
+    audit = {"run": ["rloo", "flat_grpo"], "rounds": [3], "methods": ["flat_grpo"]}
+    jobs = counts(snakemake("-n", *TINY, "--config", *config, f"audit={audit}"))
+    assert jobs["update_audited"] == 2
+    plan = Plan(
+        tiny.experiment(
+            rounds=3, tasks={"eval": 12}, keep_policies="last", methods=["flat_grpo", "rloo", "gigpo"], audit=audit
+        )
+    )
+    deleted = {name: rounds.passing_policies(plan, name, 0, range(1, 4)) for name in plan.experiment.methods}
+    assert {name: len(paths) for name, paths in deleted.items()} == {"flat_grpo": 1, "rloo": 1, "gigpo": 2}
+
+
 @pytest.mark.parametrize(
     ("audit", "line"),
     [
@@ -95,6 +118,8 @@ def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
             "audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl",
         ),
         ({"rounds": [1], "run": "rloo"}, "audit.run is 'rloo', which is not one of methods"),
+        ({"rounds": [1], "run": ["flat_grpo", "rlo"]}, "audit.run is 'rlo', which is not one of methods"),
+        ({"rounds": [1], "run": ["flat_grpo", "flat_grpo"]}, "audit.run must not repeat"),
         ({"rounds": [1], "seeds": [7]}, "audit.seeds names 7, which is not one of the experiment's seeds"),
         ({"rounds": [1], "methods": ["gigop"]}, "audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)"),
         ({"rounds": [1], "metods": ["gigpo"]}, "unknown key 'audit.metods' (did you mean 'methods'?)"),
@@ -116,7 +141,7 @@ def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
 def test_an_inherited_audit_follows_the_methods_and_the_rounds_of_who_inherits_it():
     default = yaml.safe_load((ROOT / "config.yaml").read_text())
     mine = from_mapping(merge(default, {"methods": ["sft", "rloo"], "rounds": 4}))
-    assert mine.audit.run == "rloo"
+    assert mine.audit.runs == ("rloo",)
     assert mine.audited() == [(0, 1), (0, 4)]
     assert set(mine.audit_methods()) == {"rloo", "flat_grpo", "random_credit", "oracle_progress"}
     assert from_mapping(merge(default, {"methods": ["sft"]})).audited() == []

@@ -272,6 +272,18 @@ def test_predictions_have_a_point_for_every_method_that_was_audited_and_trained(
         assert "over the 3 without the bounds" in found.words
 
 
+def test_the_measures_of_every_audited_round_are_compared_with_the_gains_one_method_a_family(
+    folder, summary, monkeypatch
+):
+    """`mine` is of turn_value's family, the bounds are left out: three families of six methods."""
+    assert not summary.sections["predicts"], "no correlation of three points"
+    monkeypatch.setattr(predictors, "FEWEST_FAMILIES", 3)
+    (grid,) = summarise(collect(folder)).sections["predicts"]
+    assert [column.key for column in grid.columns] == ["sft-t4k4T1.0_01", "flat_grpo_03"]
+    assert set(grid.rows) == {predictors.PREDICTORS[name][2] for name in ("fidelity", "sign", "snr", "direction")}
+    assert all(text.endswith("3 families") for row in grid.rows.values() for text in row.values())
+
+
 @pytest.mark.parametrize(
     ("y", "rho", "p"), [([1, 2, 3, 4, 5, 6], 1.0, 2 / 720), ([6, 5, 4, 3, 2, 1], -1.0, 2 / 720), ([1] * 6, 0.0, 1.0)]
 )

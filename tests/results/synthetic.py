@@ -233,7 +233,8 @@ def _scores(layout: Layout, keys: dict) -> None:
             scored.append(row | {"high": at + 0.05, "turns": 60, "groups": 4, "ceiling": ceiling})
         early = {"method": method, "measure": "bias", "subset": "position:early", "value": 0.1, "low": 0.0, "high": 0.2}
         scored.append(early | {"turns": 20, "groups": 4, "ceiling": None})
-        for measure, value in (("snr", snr), ("signal", snr * 2), ("noise", 2.0), ("cosine_flat", rank)):
+        cosines = {"cosine_flat": rank, "cosine_truth": rank}
+        for measure, value in {"snr": snr, "signal": snr * 2, "noise": 2.0, **cosines}.items():
             ends = {"low": value * 0.8 - 0.001, "high": value * 1.2 + 0.001}
             signal.append({"method": method, "measure": measure, "value": value, **ends})
     for method in LEARNED if round_ > 1 else ():

@@ -10,7 +10,8 @@ passes as the rank of its matrix of coefficients (turns x methods), however many
              one group share their baseline, but groups share nothing. It may be negative.
     noise    the variance of a minibatch's gradient, summed over parameters: (E |g_i|^2 - signal) / rollouts in it.
     snr      signal / noise of one minibatch.
-    cosine   of the mean gradient with flat GRPO's and with the oracle's, from pairs of different groups likewise.
+    cosine   of the mean gradient with flat GRPO's, with the oracle's, and with the true one, from pairs of different
+             groups likewise. The true gradient is the one of the true advantages A* of the branched rollouts.
 
 Intervals are Student's t with the delete-one-group jackknife: closed form, and conservative at worst (Efron and Stein
 1981), while a bootstrap of so weak a signal would be far too wide.
@@ -41,7 +42,9 @@ from turncredit.training.update import sequences_of, training_set
 
 #: Gradients of more parameters than this are projected to this many dimensions.
 DIMENSIONS = 16_384
-REFERENCES = {"cosine_flat": "flat_grpo", "cosine_oracle": "oracle_progress"}
+#: The true advantages among the methods whose gradients are summed. No method can have this name.
+TRUTH = "A*"
+REFERENCES = {"cosine_flat": "flat_grpo", "cosine_oracle": "oracle_progress", "cosine_truth": TRUTH}
 LEVEL = 0.95
 
 
@@ -73,7 +76,7 @@ class GroupSums:
 
 
 #: the columns of the turns that are read
-COLUMNS = training.COLUMNS
+COLUMNS = (*training.COLUMNS, "success")
 
 
 def gradients(
@@ -83,22 +86,28 @@ def gradients(
     losses: Mapping[str, LossConfig],
     *,
     tokens_per_pass: int,
+    branches: pa.Table | None = None,
+    truth_loss: LossConfig | None = None,
 ) -> tuple[pa.Table, dict[str, float]]:
     """A `gradients` table: signal, noise and cosines of each method's gradient at `policy`, which sampled `turns`.
 
     `credits` holds each method's credits table, `losses` the settings of its own update (aggregation, scale of the
     advantages, dead groups, minibatch). There is no KL penalty: it is the same for all methods and independent of
-    credit.
+    credit. With `branches`, the ground truth of some of the rollouts, and `truth_loss`, the settings of its update,
+    each method also has the cosine with the true gradient.
     """
     rollout_N = np.array(rollout_numbers(turns))
     sequences = sequences_of(turns, rollout_N.tolist())
     methods = {name: coefficients(turns, table, rollout_N, losses[name], name) for name, table in credits.items()}
+    if branches is not None and truth_loss is not None:
+        truth = true_credit(turns, branches)
+        methods[TRUTH] = coefficients(turns, truth, rollout_N, truth_loss, TRUTH)
     group_R = _groups(turns, rollout_N)
     model = policy.model(trainable=True).eval()
     temperature = turns.column("temperature")[0].as_py()
     sums = group_sums(model, sequences, rollout_N, group_R, methods, temperature, tokens_per_pass)
     rows: list[dict[str, Any]] = []
-    for method in methods:
+    for method in credits:
         for measure, numbers in measures(sums, method).items():
             value, low, high = (float(number) if np.isfinite(number) else None for number in numbers)
             rows.append({"method": method, "measure": measure, "value": value, "low": low, "high": high})
@@ -117,6 +126,32 @@ def _groups(table: pa.Table, rollout_N: np.ndarray) -> np.ndarray:
     group_R = np.zeros(int(rollout_N.max()) + 1, dtype=np.int64)
     group_R[rollout_N] = group_N
     return group_R
+
+
+def true_credit(turns: pa.Table, branches: pa.Table) -> pa.Table:
+    """The true advantages of the branched rollouts' turns as credits of all `turns`; the other turns have zero.
+
+    Successes and failures are branched equally often, whatever their shares (docs/branching.md), so each is weighted by
+    how many turns its outcome has for one that was branched: the gradient's direction is then that of all rollouts.
+    Raises UserError for branches of other turns.
+    """
+    branched = dict(zip(_keys(branches), branches.column("advantage_true").to_pylist(), strict=True))
+    keys = _keys(turns)
+    found_N = np.array([key in branched for key in keys])
+    if found_N.sum() < len(branched):
+        raise UserError(
+            "branches: some turns of the ground truth are not among the turns; are they of the same rollouts?"
+        )
+    success_N = turns.column("success").to_numpy(zero_copy_only=False).astype(bool)
+    weight_N = np.zeros(len(keys))
+    for outcome_N in (success_N, ~success_N):
+        weight_N[outcome_N] = outcome_N.sum() / max(1, (outcome_N & found_N).sum())
+    advantage_N = np.array([branched.get(key, 0.0) for key in keys]) * weight_N
+    return pa.table({**{key: turns.column(key) for key in tables.KEYS}, "advantage": advantage_N})
+
+
+def _keys(table: pa.Table) -> list[tuple]:
+    return list(zip(*(table.column(key).to_pylist() for key in tables.KEYS), strict=True))
 
 
 def coefficients(

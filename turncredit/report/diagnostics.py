@@ -42,6 +42,7 @@ GRADIENTS = {
     "noise": ("noise", "variance of a minibatch's gradient", "small"),
     "cosine_flat": ("cosine, flat GRPO", "of the mean gradient with flat GRPO's", "correlation"),
     "cosine_oracle": ("cosine, oracle", "of the mean gradient with the oracle's", "correlation"),
+    "cosine_truth": ("cosine, A*", "of the mean gradient with that of the true advantages", "correlation"),
 }
 LEAKS = {
     ("full", "outcome_auc"): ("in full", "the prediction tells success from failure: AUC with inputs as they are"),
@@ -55,7 +56,9 @@ LEAKS = {
 
 #: The range of each measure, to which its interval is clipped.
 BOUNDS = {
-    **dict.fromkeys(("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle"), (-1.0, 1.0)),
+    **dict.fromkeys(
+        ("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle", "cosine_truth"), (-1.0, 1.0)
+    ),
     **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
     **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
 }

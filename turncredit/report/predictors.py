@@ -1,4 +1,4 @@
-"""Does fidelity, or the gradient's signal, in round 1 predict how much a method learns? Points and correlations."""
+"""Do fidelity, the gradient's signal or its direction predict how much a method learns? Points and correlations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from turncredit.report import diagnostics
-from turncredit.report.grid import Number
-from turncredit.report.ordering import group_of
+from turncredit.report.grid import Column, Grid, Number
+from turncredit.report.ordering import group_of, standing_for
 from turncredit.results.collect import Results
 from turncredit.stats.intervals import Estimate
 from turncredit.stats.ranks import ranks
@@ -23,11 +23,18 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
         {"measure": "rank_correlation", "subset": "all"},
         "rank correlation with A* within rollouts",
     ),
+    "sign": ("fidelity", {"measure": "sign_agreement", "subset": "all"}, "share of clear turns with A*'s sign"),
+    "bias": ("fidelity", {"measure": "bias", "subset": "action:invalid"}, "bias of the credit of invalid actions"),
+    "error": ("fidelity", {"measure": "error_minus_flat", "subset": "all"}, "squared error above flat GRPO's"),
     "snr": ("gradients", {"measure": "snr"}, "signal to noise of a minibatch's gradient"),
+    "direction": ("gradients", {"measure": "cosine_truth"}, "cosine of the mean gradient with A*'s"),
 }
+#: those that are also drawn, from round 1
+DRAWN = ("fidelity", "snr")
 #: With fewer methods, the interval of a rank correlation is not informative.
 FEWEST = 5
 EXACT = 7
+FEWEST_FAMILIES = 5
 
 
 @dataclass(frozen=True)
@@ -55,18 +62,75 @@ def predictions(
 ) -> list[Prediction]:
     """The predictors that were measured in round 1, for the methods that were trained as well."""
     out = []
-    for name, (table, keys, label) in PREDICTORS.items():
+    for name in DRAWN:
+        table, _, label = PREDICTORS[name]
         policy = next((policy for policy, round_ in diagnostics.rounds_of(results, table) if round_ == 1), None)
         if policy is None:
             continue
-        points = []
-        for method in names:
-            x = diagnostics.measure(results, table, policy, 1, method=method, **keys)
-            if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
-                points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))
+        points = _points(results, name, policy, 1, names, baseline, differences)
         if len(points) > 1:
             out.append(Prediction(name, label, points, _words(points)))
     return out
+
+
+def _points(
+    results: Results,
+    name: str,
+    policy: str,
+    round_: int,
+    names: Sequence[str],
+    baseline: str,
+    differences: Mapping[str, Estimate],
+) -> list[Point]:
+    """A predictor on the turns of a policy's round, for each method that has it and a gain."""
+    table, keys, _ = PREDICTORS[name]
+    points = []
+    for method in names:
+        x = diagnostics.measure(results, table, policy, round_, method=method, **keys)
+        if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
+            points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))
+    return points
+
+
+def prediction_grid(
+    results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Estimate]
+) -> list[Grid]:
+    """Which measure, on which turns, predicts the gain: Spearman's correlation over families of methods.
+
+    Relatives share what they know, so a family is one point: the method that stands for it
+    (`turncredit.report.ordering`). Bounds are left out, since they alone would make a correlation.
+    """
+    grid = Grid(
+        name="predictors",
+        title="Which measure predicts the gain?",
+        caption=(
+            "Spearman's correlation between a measure of a method's credit and its gain from training, over families "
+            "of methods: one method a family, no bounds. 95% by Bonett and Wright, without the points' own errors."
+        ),
+        columns=[],
+    )
+    turns = sorted(
+        {pair for table in ("fidelity", "gradients") for pair in diagnostics.rounds_of(results, table)},
+        key=lambda pair: (pair[1], pair[0]),
+    )
+    for policy, round_ in turns:
+        cells: dict[str, str] = {}
+        for name in PREDICTORS:
+            points = [
+                point
+                for point in _points(results, name, policy, round_, names, baseline, differences)
+                if point.group != "rails"
+            ]
+            heads = set(standing_for(results.experiment, [point.method for point in points]).values())
+            points = [point for point in points if point.method in heads]
+            if len(points) >= FEWEST_FAMILIES:
+                cells[name] = f"{_correlation(points)}, {len(points)} families"
+        if cells:
+            key = f"{policy}_{round_:02d}"
+            grid.columns.append(Column(key, f"{policy}, round {round_}", f"measured on the rollouts of {policy}"))
+            for name, text in cells.items():
+                grid.rows.setdefault(PREDICTORS[name][2], {})[key] = text
+    return [grid] if grid.columns else []
 
 
 def _words(points: Sequence[Point]) -> str:

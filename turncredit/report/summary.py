@@ -14,7 +14,7 @@ from turncredit.report.grid import Grid
 from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
-from turncredit.report.predictors import Prediction, predictions
+from turncredit.report.predictors import Prediction, prediction_grid, predictions
 from turncredit.report.selection import paired
 from turncredit.results.collect import Results
 from turncredit.stats import intervals
@@ -75,6 +75,7 @@ def summarise(results: Results) -> Summary:
         ],
         "fidelity": diagnostics.fidelity(results, everyone),
         "gradients": diagnostics.gradients(results, everyone),
+        "predicts": prediction_grid(results, names, baseline, differences) if baseline == MIDDLE else [],
         "leaks": diagnostics.leak_grids(results, everyone),
         "judges": judged(results),
         "spending": [cost.spending(results, names), cost.time(results, names)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turncredit import tables
-from turncredit.config import LossConfig
+from turncredit.config import LossConfig, UpdateConfig
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -12,6 +12,7 @@ class Config(Slice):
     """The settings that determine each method's gradient at the policy that sampled, and how the policy is loaded."""
 
     losses: dict[str, LossConfig]
+    truth_loss: LossConfig
     dtype: str
     tokens_per_pass: int
 
@@ -19,19 +20,25 @@ class Config(Slice):
 def config(plan: Plan, at: At) -> Config:
     """The audit's methods with the part of their `update` that determines a gradient."""
     whole = plan.experiment
-    losses = {}
-    for name in plan.audit_methods:
-        update = whole.section_for(name, "update")
-        losses[name] = LossConfig(**{key: getattr(update, key) for key in LossConfig.model_fields})
-    return Config(losses=losses, dtype=whole.policy.dtype, tokens_per_pass=whole.update.tokens_per_pass)
+    return Config(
+        losses={name: _loss(whole.section_for(name, "update")) for name in plan.audit_methods},
+        truth_loss=_loss(whole.update),
+        dtype=whole.policy.dtype,
+        tokens_per_pass=whole.update.tokens_per_pass,
+    )
+
+
+def _loss(update: UpdateConfig) -> LossConfig:
+    return LossConfig(**{key: getattr(update, key) for key in LossConfig.model_fields})
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the turns, and every method's credit."""
+    """The policy that sampled, the turns, every method's credit, and the ground truth."""
     path = plan.layout.path
     return {
         "policy": plan.sampler(at),
         "turns": path("turns", at.keys),
+        "branches": path("branches", at.keys),
         "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
     }
 
@@ -50,7 +57,13 @@ def run(job: Job) -> dict[str, float]:
     }
     turns = job.table("turns", columns=COLUMNS)
     table, metrics = gradients(
-        job.policy("policy"), turns, credits, config.losses, tokens_per_pass=config.tokens_per_pass
+        job.policy("policy"),
+        turns,
+        credits,
+        config.losses,
+        tokens_per_pass=config.tokens_per_pass,
+        branches=job.table("branches", columns=[*tables.KEYS, "advantage_true"]),
+        truth_loss=config.truth_loss,
     )
     job.write("gradients", table)
     return metrics

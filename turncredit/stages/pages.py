@@ -24,10 +24,11 @@ class Config(Slice):
 def config(plan: Plan, at: At) -> Config:
     """`audit.pages` and the audit's methods."""
     whole = plan.experiment
+    runs = whole.audit.runs
     whose = "the SFT policy" if at.policy.startswith(f"{SFT}-") else at.policy
     return Config(
         title=f"{whole.experiment}: rollouts of {whose}, seed {at.seed}, round {at.round}",
-        first=whole.audit.run,
+        first=at.policy if at.policy in runs else next(iter(runs), None),
         count=whole.audit.pages,
         methods={name: whole.definition(name) for name in plan.audit_methods},
         learned=tuple(plan.audit_learned),

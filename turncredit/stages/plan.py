@@ -242,9 +242,10 @@ class Plan:
 
     @cached_property
     def audited(self) -> list[At]:
-        """The keys of the audited turns."""
-        run = self.experiment.audit.run
-        return [self.turns_at(run, seed, round) for seed, round in self.experiment.audited()] if run else []
+        """The keys of the audited turns, each once: runs that sample alike share those of round 1."""
+        whole = self.experiment
+        turns = [self.turns_at(run, seed, round) for run in whole.audit.runs for seed, round in whole.audited()]
+        return list(dict.fromkeys(turns))
 
     @cached_property
     def audit_methods(self) -> list[str]:

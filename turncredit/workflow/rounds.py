@@ -118,7 +118,7 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
     """
     if plan.experiment.keep_policies == "all":
         return {}
-    audited = {round - 1 for _, round in plan.experiment.audited()} if plan.experiment.audit.run == method else set()
+    audited = {round - 1 for _, round in plan.experiment.audited()} if method in plan.experiment.audit.runs else set()
     passing = [round for round in rounds if round != rounds[-1] and round not in audited]
     path = plan.layout.path
     after = {
