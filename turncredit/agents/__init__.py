@@ -24,6 +24,7 @@ GROUP = "turncredit.agents"
 BUILT_IN = {
     "transcript": "turncredit.agents.transcript:AGENT",
     "window": "turncredit.agents.window:AGENT",
+    "react": "turncredit.agents.react:AGENT",
 }
 
 

@@ -53,11 +53,16 @@ class Transcript:
 
 def make(encoder: Encoder, _settings: AgentSettings, words: Words) -> Callable[[], Transcript]:
     """Transcript agents for this tokenizer."""
-    if encoder.has_chat_template:
-        first, later = _chat_markup(encoder, instruction(words))
-    else:
-        first, later = _marker_first, _marker_later
+    first, later = markup(encoder, instruction(words))
     return lambda: Transcript(encoder, first, later)
+
+
+def markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
+    """Functions that write the first prompt (of goal and observation) and the later ones (of the observation).
+
+    A chat model is `told` something first; a tokenizer built from scratch gets the markers alone.
+    """
+    return _chat_markup(encoder, told) if encoder.has_chat_template else (_marker_first, _marker_later)
 
 
 def _marker_first(goal: str, observation: str) -> str:
