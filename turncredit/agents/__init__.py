@@ -25,6 +25,9 @@ BUILT_IN = {
     "transcript": "turncredit.agents.transcript:AGENT",
     "window": "turncredit.agents.window:AGENT",
     "react": "turncredit.agents.react:AGENT",
+    "reflexion": "turncredit.agents.reflexion:AGENT",
+    "reflexion_window": "turncredit.agents.reflexion:WINDOW",
+    "reflexion_transcript": "turncredit.agents.reflexion:TRANSCRIPT",
 }
 
 
@@ -106,6 +109,9 @@ class AgentSpec:
                       read turns in hindsight; None: its prompts cannot show it
     shows_admissible  whether its prompts may list the admissible actions; only then is it given them, if the
                       environment can list them, and are they stored with the turns
+    trials            settings to the number of trials that a rollout has at most, for an agent that learns from a
+                      failed trial and starts again (`turncredit.envs.trials`); it writes the column `trial`, from 1
+                      on. None: a rollout is one trial
     """
 
     name: str
@@ -116,6 +122,11 @@ class AgentSpec:
     vocabulary: tuple[str, ...] = ()
     hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False
+    trials: Callable[[Any], int] | None = None
+
+    def trials_of(self, settings: Mapping[str, Any]) -> int:
+        """The number of trials that a rollout has at most, with `settings` as configured."""
+        return 1 if self.trials is None else self.trials(self.Settings.model_validate(settings))
 
     def check(self, parsed: Parsed, where: str) -> None:
         """Raise UserError, naming `where`, unless `parsed` has exactly the declared columns."""
@@ -177,4 +188,6 @@ def _checked(spec: Any, where: str) -> AgentSpec:
     taken = [column for column in spec.turn_columns if column in tables.schema("turns").names]
     if taken:
         raise UserError(f"{where}: turn_columns: the turns have a column '{taken[0]}' already; give it another name")
+    if spec.trials is not None and "trial" not in spec.turn_columns:
+        raise UserError(f"{where}: an agent with several trials writes which one it is: add 'trial' to turn_columns")
     return spec

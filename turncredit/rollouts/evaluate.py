@@ -20,8 +20,12 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
 
     The games and the random numbers are the same for every method and seed: differences between policies are paired
     by game. `common` are the columns that are the same in every row: `policy_id`, `method`, `seed`, `round`.
+
+    An agent that plays several trials is judged by its last one, and its turns and tokens are those of all trials; the
+    column `trials` then says how many there were.
     """
     results = []
+    trials = []
     for position, mode in enumerate(modes):
         done_before = position * len(rows)
         games = [player.games.rows[number] for number in rows]
@@ -48,7 +52,9 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
                     "tokens": rollout.tokens,
                 }
             )
-    return pa.Table.from_pylist(results, schema=tables.schema("evals"))
+            trials.append(rollout.turns[-1].columns.get("trial"))
+    table = pa.Table.from_pylist(results, schema=tables.schema("evals"))
+    return table if player.agent.trials is None else table.append_column("trials", pa.array(trials, pa.int32()))
 
 
 def _seed(mode: EvalMode, game: Mapping[str, Any]) -> int:

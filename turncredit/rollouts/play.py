@@ -180,7 +180,7 @@ class Player:
     def __init__(self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1):
         """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here."""
         self.agent = agents.load(agent.name)
-        self.games, self._policy = games, policy
+        self.games, self._policy = games.with_trials(self.agent.trials_of(agent.settings)), policy
         self._slots, self._processes = slots, processes
         self._tokenizer = policy.tokenizer
         self.new_agent = agents.agent_factory(self.agent, self._tokenizer, agent.settings, games.env.words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ from turncredit.config import EnvSlice
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert, Step
+from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
 
@@ -87,6 +89,14 @@ class Games:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def with_trials(self, trials: int) -> Games:
+        """The same games, their rollouts with at most this many trials each (`turncredit.envs.trials`)."""
+        if trials == 1:
+            return self
+        other = copy(self)
+        other.env = with_trials(self.env, trials)
+        return other
 
     @cached_property
     def _by_id(self) -> dict[str, dict[str, Any]]:

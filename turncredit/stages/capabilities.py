@@ -18,9 +18,16 @@ def credited(experiment: Experiment) -> list[str]:
     return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
 
 
-def measurable(environment: Environment) -> bool:
+def trials(experiment: Experiment) -> int:
+    """The number of trials that a rollout of the experiment's agent has at most."""
+    chosen = experiment.agent.chosen()
+    return agents.load(chosen.name).trials_of(chosen.settings)
+
+
+def measurable(experiment: Experiment, environment: Environment) -> bool:
     """Whether progress or distance can be had of the environment's rollouts, by replaying them."""
-    return "replay" in environment.capabilities and not environment.capabilities.isdisjoint(MEASURES)
+    have = environment.capabilities
+    return "replay" in have and not have.isdisjoint(MEASURES) and trials(experiment) == 1
 
 
 def measures_read(experiment: Experiment, name: str) -> list[str]:
@@ -32,7 +39,7 @@ def measures_read(experiment: Experiment, name: str) -> list[str]:
 def credit_reads_measures(experiment: Experiment, environment: Environment, name: str) -> bool:
     """Whether the credit of the method `name` gets measures. One's own file may read any column: it gets all."""
     own = name in experiment.define and experiment.define[name].credit is not None
-    return bool(measures_read(experiment, name)) or (own and measurable(environment))
+    return bool(measures_read(experiment, name)) or (own and measurable(experiment, environment))
 
 
 def model_reads_measures(experiment: Experiment, name: str) -> bool:
@@ -64,6 +71,8 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
         if capability not in have:
             raise UserError(f"config: audit.rounds: branching needs {lacks(capability)}; set audit.rounds to []")
     agent = agents.load(experiment.agent.name)
+    if trials(experiment) > 1:
+        _check_trials(experiment, agent.name)
     for name in credited(experiment):
         if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":
             raise UserError(f"config: methods: '{name}' reads turns in hindsight, and {agent.cannot_look_back()}")
@@ -84,3 +93,22 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
             raise UserError(f"config: demos.{key}: needs {lacks('admissible')}, nor a {command}; set it to 0")
     if demos.skip and not environment.takes_skip():
         raise UserError(f"config: demos.skip: the expert of '{environment.name}' cannot skip steps; set it to 0")
+
+
+def _check_trials(experiment: Experiment, agent: str) -> None:
+    """Raise UserError for what reads a rollout as one trial of the game, with an agent that plays several."""
+    instead = "take another agent (agent.name)"
+    if experiment.audit.rounds:
+        raise UserError(
+            f"config: audit.rounds: '{agent}' plays several trials, an audit reads one; set it to [] or {instead}"
+        )
+    for name in credited(experiment):
+        measured = [*measures_read(experiment, name), *model_capabilities(experiment, name)]
+        reads = next((measure for measure in MEASURES if measure in measured), None)
+        if reads is None and "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule":
+            reads = "labels of the rule judge"
+        if reads is not None:
+            raise UserError(
+                f"config: methods: '{name}' reads {reads}, that of one trial, and '{agent}' plays several; {instead}, "
+                "or another method"
+            )

@@ -9,7 +9,7 @@ from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
-from turncredit.stages.capabilities import check_capabilities, credited, measures_read
+from turncredit.stages.capabilities import check_capabilities, credited, measures_read, trials
 
 
 def check(experiment: Experiment) -> None:
@@ -91,8 +91,13 @@ def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None
     """Raise UserError if a rollout can be longer than the method's credit model can read."""
     kind, settings = model_settings(experiment, name)
     longest = getattr(settings, "max_turns", None)
-    if longest is not None and horizon is not None and longest < horizon:
+    if longest is None or horizon is None:
+        return
+    tries = trials(experiment)
+    needed = horizon * tries + tries - 1  # a lesson between two trials
+    if longest < needed:
+        played = f" and a rollout has up to {needed} turns in {tries} trials" if tries > 1 else ""
         raise UserError(
             f"config: methods: '{name}' reads at most {longest} turns (max_turns of its model {kind}), but "
-            f"env.{experiment.env.owner}.horizon is {horizon}; set define.{name}.model.max_turns"
+            f"env.{experiment.env.owner}.horizon is {horizon}{played}; set define.{name}.model.max_turns"
         )

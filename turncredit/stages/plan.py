@@ -122,7 +122,7 @@ class Plan:
     @cached_property
     def measurable(self) -> bool:
         """Whether the environment's rollouts have progress or distance, which an audit shows."""
-        return capabilities.measurable(envs.load(self.experiment.env.name))
+        return capabilities.measurable(self.experiment, envs.load(self.experiment.env.name))
 
     def credit_reads_measures(self, name: str) -> bool:
         """Whether the credit of the method `name` reads progress or distance."""
