@@ -283,6 +283,7 @@ def test_an_experiment_of_the_sft_policy_alone_has_a_report(tmp_path):
     folder = synthetic.make(tmp_path, config, turns=False)
     module.report(experiment=config, results=folder, out=tmp_path / "out")
     assert isinstance(cell(summarise(collect(folder, config)), "final", "sft", "final"), Number)
+    assert "SFT policy" in (tmp_path / "out/learning_curves.svg").read_text(), "the stage's output, a level alone"
 
 
 def test_runs_that_the_configuration_does_not_name_are_shown_and_said(tmp_path):

@@ -31,8 +31,8 @@ from turncredit.stats import intervals
 
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
-    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated, `learning_curves.svg/.png`; and
-    `roles.html` if a judge assigned roles.
+    """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated, or where there is none to train,
+    `learning_curves.svg/.png`; and `roles.html` if a judge assigned roles.
 
     `results` is the folder results/<experiment>. All existing runs are reported, and missing ones are listed. Raises
     UserError if there is no evaluation at all, TableError for a damaged table.
@@ -51,7 +51,7 @@ def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> d
     tables.write(table, out / "summary.parquet", "summary", made_by)
     with new_file(out / "summary.csv") as part, part.open("w", newline="") as handle:
         write_csv(table, handle)
-    if "curves" in pictures:
+    if "curves" in pictures or not experiment.runs():
         curves = _curves(summary, title="Success on held-out games", ylabel=_bands(summary.results))
         write_text(out / "learning_curves.svg", figures.standalone_svg(curves, "curves"))
         with new_file(out / "learning_curves.png") as part:
@@ -88,9 +88,9 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
     """Held-out success by round."""
     results, points = summary.results, summary.points
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    base = points[points["method"] == SFT]
+    base, trained = points[points["method"] == SFT], points[points["method"] != SFT]
     return figures.learning_curves(
-        points[points["method"] != SFT],
+        base if trained.empty else trained,
         intervals.rates(primary[primary["method"] != SFT], ["method", "seed", "round"]),
         None if base.empty else base.iloc[0].to_dict(),
         methods=[method for method in results.methods if method in set(points["method"])],
