@@ -28,7 +28,9 @@ def test_lessons_and_later_trials_are_evaluated_and_trained_on(snakemake, workdi
     assert (evals.success | (evals.trials == 3)).all()
     assert not list(workdir.rglob("turns.parquet")), "nothing is sampled to train on"
     # The query of docs/agents.md: no other experiment has the column.
-    query = "SELECT avg((success AND trials <= 1)::int) AS react, avg(success::int) AS reflexion FROM evals GROUP BY mode"
+    query = (
+        "SELECT avg((success AND trials <= 1)::int) AS react, avg(success::int) AS reflexion FROM evals GROUP BY mode"
+    )
     (rates,) = answer(query, workdir / "results" / "tiny").to_pylist()
     assert rates == {"react": (evals.success & (evals.trials == 1)).mean(), "reflexion": evals.success.mean()}
 
