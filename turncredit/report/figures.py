@@ -118,20 +118,7 @@ def learning_curves(
     each, with flat GRPO in all of them.
     """
     with matplotlib.rc_context(_STYLE):
-        if len(methods) <= MOST_IN_ONE:
-            figure = Figure(figsize=size, layout="constrained")
-            axes = [figure.subplots()]
-            groups = [list(methods)]
-        else:
-            groups = [
-                list(dict.fromkeys([MIDDLE, method])) for method in methods if method != MIDDLE or len(methods) == 1
-            ]
-            groups = [[m for m in group if m in methods] for group in groups]
-            rows = -(-len(groups) // 4)
-            figure = Figure(figsize=(size[0], 2.2 * rows), layout="constrained")
-            axes = list(figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).flat)
-            for spare in axes[len(groups) :]:
-                spare.set_visible(False)
+        figure, axes, groups = _panels(methods, size)
         style = looks(methods)
         top = _top(curves, seeds, baseline)
         single = len(axes) == 1
@@ -148,6 +135,95 @@ def learning_curves(
                 ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+        return figure
+
+
+def _panels(methods: Sequence[str], size: tuple[float, float]) -> tuple[Figure, list[Axes], list[list[str]]]:
+    """Axes and the methods in each: all in one; for more than seven a panel each, with flat GRPO in all of them."""
+    if len(methods) <= MOST_IN_ONE:
+        figure = Figure(figsize=size, layout="constrained")
+        return figure, [figure.subplots()], [list(methods)]
+    groups = [list(dict.fromkeys([MIDDLE, method])) for method in methods if method != MIDDLE or len(methods) == 1]
+    groups = [[m for m in group if m in methods] for group in groups]
+    rows = -(-len(groups) // 4)
+    figure = Figure(figsize=(size[0], 2.2 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).flat)
+    for spare in axes[len(groups) :]:
+        spare.set_visible(False)
+    return figure, axes, groups
+
+
+def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
+    """Mean tokens of the context turn by turn, one line per method. `curves` has method, turn, tokens.
+
+    The panels are those of the learning curves.
+    """
+    with matplotlib.rc_context(_STYLE):
+        figure, axes, groups = _panels(methods, (9.4, 4.2))
+        style, single = looks(methods), len(axes) == 1
+        for ax, group in zip(axes, groups, strict=False):
+            ax.set_ylim(0, 1.06 * curves["tokens"].max())
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12 if single else 5))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            ax.spines["left"].set_visible(False)
+            for number, method in enumerate(group):
+                rows, look = curves[curves["method"] == method], style[method]
+                step = max(1, len(rows) // 10)
+                ax.plot(
+                    rows["turn"],
+                    rows["tokens"],
+                    color=look.colour,
+                    linestyle=look.dash,
+                    marker=look.marker,
+                    # Lines may coincide, so each has its markers at other turns.
+                    markevery=(number % step, step),
+                    markersize=5 if single else 3.2,
+                    linewidth=2 if single else 1.4,
+                    label=method,
+                )
+            if single:
+                ax.set_xlabel("turn")
+                ax.set_title("context tokens at a turn", loc="left", fontsize=10.5, color=MUTED)
+                figure.legend(loc="outside right upper", frameon=False, handlelength=3.2)
+            else:
+                ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
+        return figure
+
+
+def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, methods: Sequence[str]) -> Figure:
+    """Numbers of a rollout by method, one panel for each quantity, from zero. `panels`: heading and (method, number).
+
+    `methods`: as in `looks`.
+    """
+    style = looks(methods)
+    names = list(dict.fromkeys(name for _, numbers in panels for name, _ in numbers))
+    place = {name: len(names) - 1 - row for row, name in enumerate(names)}
+    with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "x"}):
+        figure = Figure(figsize=(9.4, 0.95 + 0.4 * len(names)), layout="constrained")
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for ax, (heading, numbers) in zip(axes, panels, strict=True):
+            for name, number in numbers:
+                look, row = style[name], place[name]
+                ax.plot([0, number.value], [row, row], color=look.colour, linewidth=1.2, alpha=0.5)
+                if number.low is not None and number.high is not None:
+                    ax.plot([number.low, number.high], [row, row], color=look.colour, linewidth=2.6)
+                ax.plot([number.value], [row], marker=look.marker, markersize=8, color=look.colour)
+                ax.annotate(
+                    f"{number.value:,.0f}" if number.value >= 100 else f"{number.value:.1f}",
+                    (number.value, row),
+                    xytext=(0, 8),
+                    textcoords="offset points",
+                    ha="center",
+                    fontsize=9.5,
+                )
+            ax.set_xlim(left=0)
+            ax.margins(x=0.12)
+            ax.set_ylim(-0.6, len(names) - 0.3)
+            ax.set_yticks(list(place.values()), list(place), color=INK)
+            ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
+            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            ax.set_title(heading, loc="left", fontsize=10.5, color=MUTED)
+            ax.spines["left"].set_visible(False)
         return figure
 
 

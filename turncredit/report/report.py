@@ -18,6 +18,7 @@ from turncredit.config import Experiment
 from turncredit.files import new_file, write_text
 from turncredit.layout import SFT
 from turncredit.report import figures
+from turncredit.report.contexts import READ, context_curves
 from turncredit.report.diagnostics import CEILING
 from turncredit.report.grid import Grid, Number, summary_table
 from turncredit.report.ordering import GROUPS
@@ -130,6 +131,7 @@ def _pictures(summary: Summary) -> dict[str, str]:
     if len(results.training):
         label = "Training success by round and method"
         out["training"] = figures.page_svg(_training_curves(results), "training", label)
+    out |= _context_pictures(summary)
     for grid in summary.sections["fidelity"][:1]:
         rows = {name: row["rank_correlation"] for name, row in grid.rows.items() if "rank_correlation" in row}
         ceiling = rows.pop(CEILING, None)
@@ -148,6 +150,26 @@ def _pictures(summary: Summary) -> dict[str, str]:
         label = f"Gain after training against {found.label} in round 1"
         out[f"predicts_{found.name}"] = figures.page_svg(points, f"predicts-{found.name}", label)
     return out
+
+
+def _context_pictures(summary: Summary) -> dict[str, str]:
+    """Turns and input tokens of a rollout, and context tokens turn by turn, of the methods with finished seeds."""
+    results, contexts = summary.results, summary.results.contexts
+    rows = next((grid.rows for grid in summary.sections["contexts"] if grid.name == "contexts"), {})
+    if contexts is None or not rows:
+        return {}
+    panels = [
+        (READ[key].heading, [(name, cell) for name, row in rows.items() if isinstance(cell := row.get(key), Number)])
+        for key in ("turns", "context", "prefilled")
+    ]
+    shown = [method for method in results.methods if method in rows]
+    lines = context_curves(contexts, {method: results.finished_seeds(method) for method in shown})
+    rollout = figures.per_rollout(panels, methods=results.methods)
+    turns = figures.context_tokens(lines, methods=shown)
+    return {
+        "rollout": figures.page_svg(rollout, "rollout", "Turns, context tokens and new tokens of a rollout, by method"),
+        "context": figures.page_svg(turns, "context", "Context tokens turn by turn, by method"),
+    }
 
 
 def _grouped(summary: Summary, grid: Grid) -> list[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ import pandas as pd
 from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.layout import SFT
 from turncredit.report import cost, diagnostics, outcomes
+from turncredit.report.contexts import context_grids
 from turncredit.report.grid import Grid
 from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
@@ -73,6 +74,7 @@ def summarise(results: Results) -> Summary:
             outcomes.costs(results, names),
             *outcomes.modes(results, names),
         ],
+        "contexts": context_grids(results, names),
         "fidelity": diagnostics.fidelity(results, everyone),
         "gradients": diagnostics.gradients(results, everyone),
         "predicts": prediction_grid(results, names, baseline, differences) if baseline == MIDDLE else [],

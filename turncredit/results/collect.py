@@ -13,6 +13,7 @@ from turncredit.config import Experiment
 from turncredit.errors import UserError
 from turncredit.layout import SFT, Layout, Located, refuse_old
 from turncredit.results import views
+from turncredit.results.contexts import Contexts, read_contexts
 from turncredit.results.experiments import read_config
 
 #: The measures of the rounds' turns, by view.
@@ -25,7 +26,7 @@ class Results:
     rollouts, successes, turns, invalid, path), `metrics` (`views.METRICS_SCHEMA`), `runs` (one row per method and seed:
     evaluated and wanted rounds, `finished`, `configured`). `analysis` has the tables "fidelity", "gradients", "leaks"
     and "invariants" with the keys of their files, if they exist; `pages` the credit pages' indexes; `labels` the number
-    of files of role labels."""
+    of files of role labels; `contexts` what was read turn by turn, None with a single agent that has no subgoals."""
 
     experiment: Experiment
     folder: Path
@@ -36,6 +37,7 @@ class Results:
     analysis: dict[str, pd.DataFrame]
     pages: list[Located]
     labels: int
+    contexts: Contexts | None
 
     @property
     def methods(self) -> list[str]:
@@ -70,6 +72,7 @@ def collect(results: str | Path, experiment: Experiment | None = None) -> Result
         analysis={name: frame for name in ANALYSES if len(frame := _analysis(layout, name))},
         pages=list(layout.find("pages")),
         labels=len(list(layout.find("labels", ask="role"))),
+        contexts=read_contexts(folder),
     )
 
 
