@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -13,6 +14,22 @@ from rich.table import Table
 #: Width in characters if the output is not a terminal: more than any table has, so that nothing is truncated or
 #: wrapped.
 PLAIN_WIDTH = 10_000
+
+#: Control characters but newline and tab, line separators, and marks that change the direction of writing.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """`text` with its control characters shown and not obeyed: an escape is ␛, others are ␀ to ␡ or \\u202e.
+
+    A text from an agent could otherwise recolour or rewrite the terminal, or reorder the text around it.
+    """
+    return _CONTROL.sub(_shown, text)
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"\\u{code:04x}"
 
 
 def console(file: TextIO | None = None) -> Console:

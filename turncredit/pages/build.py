@@ -141,11 +141,13 @@ def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
         head=_head(book, rollout),
         verdict=context.verdict(book, rollout),
         lanes=lanes,
+        brackets=context.brackets(book, rollout),
+        subgoals={subgoal.last: subgoal for subgoal in context.subgoals(book, rollout)},
         course=context.course(book, rollout, len(rows)),
         strips=_strips(book, rollout),
         gates=_gates(book, rollout, pages.order),
         probes=_probes(book),
-        start=" ".join(str(start).split()) if start else "",
+        start=context.one_line(start),
         turns=context.turns_of(book, rollout, pages.order, components=True),
         stop_word="turn",
     )
@@ -393,13 +395,12 @@ def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
     out = []
     for row in book.rows(rollout).tolist():
         action = book.cell("action", row) if book.turns.has("action") else book.cell("response_text", row)
-        out.append((" ".join(str(action or "").split()), book.cell("valid", row) is not False))
+        out.append((context.one_line(action), book.cell("valid", row) is not False))
     return out
 
 
 def _goal(book: Book, rollout: int) -> str:
-    goal = book.cell("goal", int(book.turns.first_R[rollout]))
-    return " ".join(str(goal).split()) if goal else ""
+    return context.one_line(book.cell("goal", int(book.turns.first_R[rollout])))
 
 
 def _group_name(book: Book, group: int) -> str:

@@ -14,6 +14,8 @@ from turncredit.pages import draw
 from turncredit.pages.agreement import Agreement, agreement, clashes
 from turncredit.pages.data import CLEAR, Book
 from turncredit.pages.method_details import Walk, gate_words
+from turncredit.pages.subgoals import Subgoal, charged, subgoals_of
+from turncredit.terminal import visible
 
 ROLES = {"D": "decisive", "E": "exploration", "N": "no progress", "R": "regression"}
 
@@ -46,7 +48,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn as the pages show it."""
+    """One turn as the pages show it. `begins`: the subgoal that starts with it; `penalties`: words and methods."""
 
     number: int
     saw: str
@@ -59,6 +61,10 @@ class Turn:
     more: list[str]
     true: Cell | None
     cells: list[Cell]
+    begins: Subgoal | None = None
+    reflection: str = ""
+    fault: str = ""
+    penalties: list[tuple[str, str]] = field(default_factory=list)
     components: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -119,17 +125,18 @@ def true_cell(book: Book, row: int) -> Cell | None:
 def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) -> list[Turn]:
     """Every turn of a rollout. `order` is the methods' order; components only if requested."""
     found = marks(book, rollout)
+    begins = {subgoal.first: subgoal for subgoal in subgoals(book, rollout)}
     seen = None
     out = []
     for row in book.rows(rollout).tolist():
         number = int(book.turns.turn_N[row])
-        saw, got = _line(book.cell("observation", row)), _line(book.cell("next_observation", row))
+        saw, got = one_line(book.cell("observation", row)), one_line(book.cell("next_observation", row))
         action = book.cell("action", row)
         out.append(
             Turn(
                 number=number,
                 saw=saw if number and saw != seen else "",
-                action=_line(action if action is not None else book.cell("response_text", row)) or "(no action)",
+                action=one_line(action if action is not None else book.cell("response_text", row)) or "(no action)",
                 valid=book.cell("valid", row) is not False,
                 got=got,
                 mark=found.get(number, ""),
@@ -138,11 +145,55 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
                 more=_more(book, row) if components else [],
                 true=true_cell(book, row),
                 cells=[credit_cell(book, method, row, column) for column, method in enumerate(order)],
+                begins=begins.get(number),
+                reflection=one_line(book.cell("reflection", row)),
+                fault=one_line(book.cell("fault", row)),
+                penalties=_penalties(book, row),
                 components=_components(book, row, order) if components else [],
             )
         )
         seen = got
     return out
+
+
+def subgoals(book: Book, rollout: int) -> list[Subgoal]:
+    """The subgoals of a rollout; none where the turns have no such columns."""
+    names = ("subgoal", "subgoal_index", "completed", "folded_tokens")
+    there = [name for name in names if book.turns.has(name)]
+    rows = book.rows(rollout).tolist()
+    return subgoals_of(
+        [
+            {"turn": int(book.turns.turn_N[row])}
+            | {name: one_line(book.cell(name, row)) if name == "subgoal" else book.cell(name, row) for name in there}
+            for row in rows
+        ]
+    )
+
+
+def brackets(book: Book, rollout: int) -> dict[str, Any] | None:
+    """The subgoals as brackets over the columns of turns, with the tokens of the context below them, if recorded."""
+    found = subgoals(book, rollout)
+    if not found:
+        return None
+    # Stretches from left to right, those without a subgoal between them.
+    parts: list[tuple[int, Subgoal | None]] = []
+    turn = 0
+    for subgoal in found:
+        parts += [(subgoal.first - turn, None)] if subgoal.first > turn else []
+        parts.append((subgoal.last - subgoal.first + 1, subgoal))
+        turn = subgoal.last + 1
+    rows = book.rows(rollout)
+    parts += [(len(rows) - turn, None)] if turn < len(rows) else []
+    tokens_T = np.array([book.cell("prompt_tokens", int(row)) for row in rows], dtype=np.float64)
+    context = None
+    if np.isfinite(tokens_T).all() and tokens_T.max() > 0:
+        context = {
+            "picture": draw.levels(tokens_T, top=tokens_T.max(), width=len(rows), label="context tokens at each turn"),
+            "low": f"{tokens_T.min():,.0f}",
+            "high": f"{tokens_T.max():,.0f}",
+        }
+    folded = sum(subgoal.completed_at is not None for subgoal in found)
+    return {"parts": parts, "count": len(found), "folded": folded, "context": context}
 
 
 def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
@@ -237,7 +288,7 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
         word.capitalize(),
         int(book.turns.turn_N[row]),
         int(book.turns.turn_N[row]),
-        _line(book.cell("action", row)) or "no action",
+        one_line(book.cell("action", row)) or "no action",
         moved,
         draw.number(value, places),
         draw.plain(se, places),
@@ -355,8 +406,8 @@ def walk_view(book: Book, walk: Walk, drawn: dict[bytes, str]) -> dict[str, Any]
             {
                 "failed": int(turn_N[step.row]),
                 "reference": int(turn_N[like]),
-                "action": _line(book.cell("action", step.row)),
-                "like": _line(book.cell("action", like)),
+                "action": one_line(book.cell("action", step.row)),
+                "like": one_line(book.cell("action", like)),
                 "similarity": f"{step.similarity:.2f}",
                 "credit": draw.number(step.credit),
             }
@@ -380,8 +431,17 @@ def _components(book: Book, row: int, order: list[str]) -> list[dict[str, Any]]:
     return out
 
 
+def _penalties(book: Book, row: int) -> list[tuple[str, str]]:
+    """HIPIF's penalties of a turn, in words, and the methods whose credit has them."""
+    numbers = {
+        method: {name: float(x_N[row]) for name, x_N in credit.components.items()}
+        for method, credit in book.credits.items()
+    }
+    return [(f"penalty {draw.number(value)}: {words}", ", ".join(who)) for words, value, who in charged(numbers)]
+
+
 def _facts(book: Book, row: int) -> list[str]:
-    """Reward, progress and the planner's distance, if informative."""
+    """Reward, progress, the planner's distance and tokens, if informative."""
     facts = []
     if reward := book.cell("reward", row):
         facts.append(f"reward {draw.plain(reward, 2)}")
@@ -392,6 +452,10 @@ def _facts(book: Book, row: int) -> list[str]:
     before, after = book.cell("progress_before", row), book.cell("progress", row)
     if after is not None and before is not None and before != after:
         facts.append(f"progress {before:.2g} to {after:.2g}")
+    if (tokens := book.cell("prompt_tokens", row)) is not None:
+        facts.append(f"context {tokens:,} tokens")
+    if cut := book.cell("truncated_tokens", row):
+        facts.append(f"truncated by {cut:,} tokens")
     return facts
 
 
@@ -424,7 +488,7 @@ def _more(book: Book, row: int) -> list[str]:
             out.append(f"credit model of {method}: {', '.join(numbers)}")
     choices = book.cell("admissible", row)
     if choices:
-        out.append(f"{len(choices)} admissible: {', '.join(_line(choice) for choice in choices)}")
+        out.append(f"{len(choices)} admissible: {', '.join(one_line(choice) for choice in choices)}")
     return out
 
 
@@ -443,9 +507,9 @@ def _labels(book: Book, row: int) -> list[dict[str, str]]:
         if said["score"] is not None:
             parts.append(f"score {said['score']:.2g}")
         if said["evidence"]:
-            parts.append(f"“{_line(said['evidence'])}”")
+            parts.append(f"“{one_line(said['evidence'])}”")
         if not parts:
-            parts.append(f"no label: {_line(said['reason']) or 'no reason given'}")
+            parts.append(f"no label: {one_line(said['reason']) or 'no reason given'}")
         role = ROLES.get(said["role"], said["role"]) if said["role"] else ""
         known = any(label["role"] == role for label in out)
         out.append({"judge": judge, "role": "" if known else role, "words": ", ".join(parts)})
@@ -461,8 +525,9 @@ def _significant(value: float) -> str:
     return f"{value:.4g}".replace("-", "−") if np.isfinite(value) else "–"
 
 
-def _line(text: object) -> str:
-    return " ".join(str(text).split()) if text is not None else ""
+def one_line(text: object) -> str:
+    """A text from the tables on one line, its control characters shown; empty for None."""
+    return visible(" ".join(str(text).split())) if text is not None else ""
 
 
 def _and(names: list[str]) -> str:

@@ -16,9 +16,10 @@ from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.layout import Layout, measures_beside, named_round, of_sft, round_name, sampled_by
 from turncredit.pages.data import CLEAR
+from turncredit.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
-from turncredit.terminal import console, plain_table
+from turncredit.terminal import console, plain_table, visible
 
 #: keys of an artifact that is there
 Found = dict[str, str | int]
@@ -62,13 +63,18 @@ def run(
     if turn is None:
         _head(screen, rows)
         _agreement(screen, about)
-        for row in rows.to_dict("records"):
-            _turn(screen, row, about, components)
+        records = rows.to_dict("records")
+        subgoals = subgoals_of(records)
+        for row in records:
+            under = next((goal for goal in subgoals if goal.first <= row["turn"] <= goal.last), None)
+            for line in _bracketed(_turn(row, about, components), under, row["turn"]):
+                screen.print(line)
         return
     if turn not in set(rows["turn"]):
         raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
     _head(screen, rows)
-    _turn_in_full(screen, rows[rows["turn"] == turn].iloc[0].to_dict(), about)
+    for line in _turn_in_full(rows[rows["turn"] == turn].iloc[0].to_dict(), about):
+        screen.print(line)
 
 
 # Finding -------------------------------------------------------------------------------------------------------------
@@ -250,20 +256,21 @@ def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, wher
         if "invalid" in counted:
             counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
-        grid.add_row(f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
+        texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
+        grid.add_row(*(visible(text) for text in texts))
     screen.print(grid)
 
 
 def _head(screen: Console, rows: pd.DataFrame) -> None:
     """The rollout's name, goal and outcome, and the first observation."""
     last = rows.iloc[-1].to_dict()
-    screen.print(Text(f"{last['group_id']}/{last['rollout_id']}", style="bold"))
+    screen.print(_text(f"{last['group_id']}/{last['rollout_id']}", "bold"))
     facts = [
         f"{name} {_value(last[name])}" for name in ("goal", "family", "success", "score", "policy_id") if name in last
     ]
-    screen.print(Text("; ".join([*facts, f"{len(rows)} turns"])))
+    screen.print(_text("; ".join([*facts, f"{len(rows)} turns"])))
     if "observation" in last:
-        screen.print(Text(str(rows.iloc[0]["observation"]).strip(), style="dim"))
+        screen.print(_text(str(rows.iloc[0]["observation"]).strip(), "dim"))
     screen.print()
 
 
@@ -285,32 +292,59 @@ def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
     return float(within(np.array(credit), np.array(truth), one_T, 1).rho_R[0])
 
 
-def _turn(screen: Console, row: dict, about: About, components: bool) -> None:
-    """One turn: the action and its result, its ground truth, then one line for each method."""
+def _text(text: str, style: str = "") -> Text:
+    """A text from the tables as a line of its own. Whatever it contains is shown, nothing in it is obeyed."""
+    return Text(visible(text), style=style)
+
+
+def _turn(row: dict, about: About, components: bool) -> Iterator[Text]:
+    """The lines of one turn: the action and its result, its ground truth, then one line for each method."""
     number = row["turn"]
     line = Text(f"{number:>3}  ", style="dim")
-    line.append(f"> {row.get('action', row.get('response_text', ''))}", style="bold")
+    line.append(f"> {visible(str(row.get('action', row.get('response_text', ''))))}", style="bold")
     line.append("".join(f"   {fact}" for fact in _facts(row)), style="dim")
     if not row.get("valid", True):
         line.append("   invalid", style="red")
-    screen.print(line)
+    if row.get("fault"):
+        line.append(f"   malformed: {visible(str(row['fault']))}", style="red")
+    yield line
+    if row.get("reflection"):
+        yield _text(f"     reflection: {' '.join(str(row['reflection']).split())}", "dim")
     if "next_observation" in row:
-        screen.print(Text(f"     {' '.join(str(row['next_observation']).split())}"))
-    _truth_line(screen, number, about.truth)
+        yield _text(f"     {' '.join(str(row['next_observation']).split())}")
+    yield from _truth_line(number, about.truth)
     for judge, said in about.labels:
         if number in said:
-            screen.print(Text(f"     {judge}: {_label(said[number])}", style="dim"))
+            yield _text(f"     {judge}: {_label(said[number])}", "dim")
+    for words, value, methods in charged({credit.method: credit.components[number] for credit in about.credits}):
+        yield Text(f"     penalty {value:+g}: {words} ({', '.join(methods)})")
     width = max((len(credit.method) for credit in about.credits), default=0)
     for credit in about.credits:
-        screen.print(_credit_line(credit, number, width))
+        yield _credit_line(credit, number, width)
         if components:
             parts = ", ".join(f"{name} {value:+.3f}" for name, value in credit.components[number].items())
-            screen.print(Text(f"     {'':{width}}  {parts}", style="dim"))
-    screen.print()
+            yield Text(f"     {'':{width}}  {parts}", style="dim")
+    yield Text()
 
 
-def _truth_line(screen: Console, number: int, truth: dict[int, dict]) -> None:
-    """`A* +0.21 ± 0.08 (V 0.40, Q 0.61)`, and whether it is the rollout's best or worst branched turn."""
+def _bracketed(lines: Iterator[Text], subgoal: Subgoal | None, turn: int) -> Iterator[Text]:
+    """A turn's lines with the bracket of its subgoal before them: its text at the first turn, its end at the last."""
+    if subgoal is None:
+        yield from lines
+        return
+    if turn == subgoal.first:
+        head = Text(f"┌ subgoal {subgoal.number}, {subgoal.span}: ")
+        yield head.append(visible(" ".join(subgoal.text.split())), style="bold")
+    for line in lines:
+        yield Text.assemble("│", line)
+    if turn == subgoal.last:
+        # A bracket that nobody closed stays open.
+        yield Text(f"{'└' if subgoal.completed_at is not None else '╎'} {subgoal.end}")
+        yield Text()
+
+
+def _truth_line(number: int, truth: dict[int, dict]) -> Iterator[Text]:
+    """`A* +0.21 ± 0.08 (V 0.40, Q 0.61)`, and whether it is the rollout's best or worst branched turn, if branched."""
     if number not in truth:
         return
     row = truth[number]
@@ -324,7 +358,7 @@ def _truth_line(screen: Console, number: int, truth: dict[int, dict]) -> None:
     if "continuations" in row:
         told.append(f"{row['continuations']} continuations")
     text = f"     A* {row['advantage_true']:+.3f} ± {row['advantage_true_se']:.3f}"
-    screen.print(Text.assemble(text, (f" ({', '.join(told)})" if told else "", "dim"), (star, "bold")))
+    yield Text.assemble(text, (f" ({', '.join(told)})" if told else "", "dim"), (star, "bold"))
 
 
 def _credit_line(credit: Credit, number: int, width: int) -> Text:
@@ -344,7 +378,7 @@ def bar(value: float, scale: float) -> str:
 
 
 def _facts(row: dict) -> list[str]:
-    """Reward, progress and distance, if the table has them and they are informative."""
+    """Reward, progress, distance and tokens, if the table has them and they are informative."""
     facts = []
     if row.get("reward"):
         facts.append(f"reward {row['reward']:g}")
@@ -353,6 +387,10 @@ def _facts(row: dict) -> list[str]:
         if not pd.isna(now):
             changed = not pd.isna(then) and then != now
             facts.append(f"{name} {f'{_state(name, then)} to ' if changed else ''}{_state(name, now)}")
+    if not pd.isna(row.get("prompt_tokens")):
+        facts.append(f"context {row['prompt_tokens']:,.0f} tokens")
+    if row.get("truncated_tokens"):
+        facts.append(f"truncated by {row['truncated_tokens']:,.0f} tokens")
     return facts
 
 
@@ -371,7 +409,7 @@ def _label(said: dict) -> str:
     return f"{', '.join(told)}{evidence}"
 
 
-def _turn_in_full(screen: Console, row: dict, about: About) -> None:
+def _turn_in_full(row: dict, about: About) -> Iterator[Text]:
     """Every column of one turn but the tokens, then every component of every method."""
     for name, value in row.items():
         if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
@@ -381,17 +419,17 @@ def _turn_in_full(screen: Console, row: dict, about: About) -> None:
             if hasattr(value, "tolist") and not isinstance(value, str)
             else _value(value)
         )
-        screen.print(Text.assemble((f"{name}: ", "dim"), text))
-    _truth_line(screen, row["turn"], about.truth)
+        yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
+    yield from _truth_line(row["turn"], about.truth)
     for judge, said in about.labels:
         if row["turn"] in said:
-            screen.print(Text.assemble((f"label by {judge}: ", "dim"), _label(said[row["turn"]])))
-    screen.print()
+            yield Text.assemble((f"label by {judge}: ", "dim"), visible(_label(said[row["turn"]])))
+    yield Text()
     width = max((len(credit.method) for credit in about.credits), default=0)
     for credit in about.credits:
-        screen.print(_credit_line(credit, row["turn"], width))
+        yield _credit_line(credit, row["turn"], width)
         for name, value in credit.components[row["turn"]].items():
-            screen.print(Text(f"       {name} {value:+.4f}", style="dim"))
+            yield Text(f"       {name} {value:+.4f}", style="dim")
 
 
 def _value(value: object) -> str:
