@@ -34,22 +34,21 @@ def rollout(
     """
     length = sum(turns for _, turns in plan)
     rows: list[dict[str, Any]] = []
-    context = 0
+    context = folded = 0
     for index, (subgoal, turns) in enumerate(plan):
         for place in range(turns):
             completed = index > 0 and place == 0
             after_fold = fold and index > 0 and place == min(1, turns - 1)
             reset = not rows or after_fold
             added = TASK + OBSERVATION + (FOLDED * index if after_fold else 0) if reset else OBSERVATION
-            finished = sum(1 for row in rows if row["subgoal_index"] == index - 1)
+            folded = FOLDED * index if after_fold else folded
             context = added if reset else context + RESPONSE + added
             row = turn_row(group_id, rollout_id, len(rows), length=length, success=success, **columns)
             row |= {"agent": "hipif", "context_reset": reset, "prompt_ids": [1] * added}
             row |= {"response_ids": [2] * RESPONSE, "response_logprobs": [-0.5] * RESPONSE}
             row |= {"subgoal": subgoal, "subgoal_index": index, "completed": completed, "fault": ""}
             row |= {"reflection": f"The subgoal is {'done' if completed else 'not done yet'}: I see no mug here."}
-            row |= {"folded_tokens": (OBSERVATION + RESPONSE) * finished if completed and fold else 0}
-            rows.append(row | {"prompt_tokens": context, "truncated_tokens": 0})
+            rows.append(row | {"prompt_tokens": context, "folded_tokens": folded, "truncated_tokens": 0})
     return rows
 
 

@@ -76,11 +76,11 @@ def test_a_subgoal_ends_where_the_next_one_starts_and_is_folded_if_that_turn_dec
         (2, "look for the unicorn", "turns 2 to 7"),
         (3, "wash the mug", "turns 8 to 10"),
     ]
-    size = planning.OBSERVATION + planning.RESPONSE
-    assert [(goal.completed_at, goal.folded, goal.at_end) for goal in found] == [
-        (2, 2 * size, False),
-        (8, 6 * size, False),
-        (None, 0, True),
+    task, step, folded = planning.TASK + planning.OBSERVATION, planning.OBSERVATION + planning.RESPONSE, planning.FOLDED
+    assert [(goal.completed_at, goal.tokens, goal.at_end) for goal in found] == [
+        (2, (task + 2 * step, task + folded), False),
+        (8, (task + folded + 5 * step, task + 2 * folded), False),
+        (None, None, True),
     ]
     assert found[2].end == "still open when the rollout ended"
 
@@ -89,7 +89,7 @@ def test_a_subgoal_can_be_left_without_being_declared_complete():
     rows = planning.rollout("g", "g#0", PLAN, success=False)
     rows[2]["completed"] = False
     first = subgoals_of(rows)[0]
-    assert (first.completed_at, first.folded, first.end) == (None, 0, "left without being declared complete")
+    assert (first.completed_at, first.tokens, first.end) == (None, None, "left without being declared complete")
 
 
 def test_turns_without_a_subgoal_are_in_none():
@@ -117,12 +117,12 @@ def test_the_terminal_shows_brackets_folds_reflections_faults_and_penalties(worl
     ]
     ends = [line for line in lines if line.startswith(("└", "╎"))]
     assert ends[0].startswith("└ declared complete at turn 2, its history folded")
-    assert ends[0].endswith("(46 tokens)")
+    assert ends[0].endswith("(context: 120, then 94 tokens)")
     assert ends[2] == "╎ still open when the rollout ended"
     assert len([line for line in lines if line.startswith("│") and "  > " in line]) == 11
     assert out.count("reflection: The subgoal is done") == 2
     assert out.count("malformed: two actions") == 1
-    assert "truncated by 1,040 tokens" in out
+    assert "context 140 tokens, 20 of them folded   1,040 tokens did not fit" in out
     penalties = [line.split("penalty ")[1] for line in lines if "penalty " in line]
     assert penalties == [
         "-0.1: ungrounded subgoal (hipif, hipif_gigpo)",
@@ -134,7 +134,7 @@ def test_the_terminal_shows_brackets_folds_reflections_faults_and_penalties(worl
 def test_one_turn_in_full_has_the_agents_columns(world, capsys):
     out = shown(world, capsys, "game#0", 2)
     assert "subgoal: look for the unicorn" in out
-    assert "folded_tokens: 46" in out
+    assert "prompt_tokens: 120" in out
 
 
 @pytest.mark.parametrize(("rollout", "turn"), [(None, None), ("game#1", None), ("game#1", 1)])
@@ -202,15 +202,13 @@ def test_a_page_brackets_the_turns_of_each_subgoal(world, tmp_path):
 def test_a_page_says_in_words_what_it_draws(world, tmp_path):
     html = made(world, tmp_path / "p.html", 0)
     assert html.count('<p class="fold">') == 3
-    assert (
-        html.count("declared complete at turn 2, its history folded to the subgoal and its last observation (46") == 2
-    )
+    assert html.count("declared complete at turn 2, its history folded to the subgoal and its last observation (c") == 2
     assert "Subgoal 3: still open when the rollout ended." in html
     assert html.count('<p class="thought"><b>Reflection</b>') == 11
     assert html.count(">malformed: two actions</span>") == 1
     assert html.count(">penalty −0.10: ungrounded subgoal</span>") == 1
     assert html.count('title="hipif, hipif_gigpo">penalty −0.10: repeated within the subgoal</span>') == 2
-    assert "truncated by 1,040 tokens" in html
+    assert "<span>1,040 tokens did not fit</span>" in html
     pair = made(world, tmp_path / "pair.html", 0, against=1)
     assert pair.count('<p class="starts">') == 5
 

@@ -93,7 +93,7 @@ def test_the_numbers_of_a_small_table_are_those_worked_out_by_hand(by_hand):
         "context_turn": (10 + 17 + 12 + 10) / 4,
         "prefilled": (10 + 3 + 12 + 10) / 2,
         "well_formed": 0.75,
-        "truncated": 2.5,
+        "truncated": 1.25,
     }
     assert values(found["contexts"], "flat_grpo") == {
         "agent": "transcript",
@@ -106,7 +106,7 @@ def test_the_numbers_of_a_small_table_are_those_worked_out_by_hand(by_hand):
     # "clean" is a verb and "mug" has been seen; "find a shelf" names the shelf of the first observation.
     charged = {"r_grounding": 0.0, "r_termination": 0.0, "r_execution": 0.0, "r_format": 0.25}
     assert values(found["subgoals"], "hipif") == {
-        "subgoals": 1.5, "turns_per_subgoal": 4 / 3, "folded": 3.5, **charged,
+        "subgoals": 1.5, "turns_per_subgoal": 4 / 3, "folded": 1.75, **charged,
     }  # fmt: skip
     assert "flat_grpo" not in found["subgoals"].rows
     assert values(found["faults"], "hipif") == {"no action": 0.25}
@@ -161,6 +161,14 @@ def test_the_page_shows_the_figures_and_tables_of_several_agents(by_hand, tmp_pa
     for part in ('id="reads"', 'id="contexts"', 'id="subgoals"', 'aria-label="Context tokens turn by turn, by method"'):
         assert html.count(part) == 1
     assert "Training rollouts of rounds 1 to 1" in html
+
+
+def test_a_first_subgoal_counts_where_it_comes_late(tmp_path):
+    late = [planned("g#0", 0, "", 0, reset=True, prompt=1, response=1)]
+    late += [planned("g#0", turn, "find a mug", 0, reset=True, prompt=1, response=1) for turn in (1, 2)]
+    folder, _ = folder_of(tmp_path, {"flat_grpo": APPENDED, "hipif": late})
+    found = values(grids_of(folder)["subgoals"], "hipif")
+    assert (found["subgoals"], found["turns_per_subgoal"]) == (1.0, 2.0)
 
 
 # Against contexts that training rebuilds -----------------------------------------------------------------------------

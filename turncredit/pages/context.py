@@ -158,7 +158,7 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
 
 def subgoals(book: Book, rollout: int) -> list[Subgoal]:
     """The subgoals of a rollout; none where the turns have no such columns."""
-    names = ("subgoal", "subgoal_index", "completed", "folded_tokens")
+    names = ("subgoal", "subgoal_index", "completed", "prompt_tokens")
     there = [name for name in names if book.turns.has(name)]
     rows = book.rows(rollout).tolist()
     return subgoals_of(
@@ -453,9 +453,10 @@ def _facts(book: Book, row: int) -> list[str]:
     if after is not None and before is not None and before != after:
         facts.append(f"progress {before:.2g} to {after:.2g}")
     if (tokens := book.cell("prompt_tokens", row)) is not None:
-        facts.append(f"context {tokens:,} tokens")
+        folded = book.cell("folded_tokens", row)
+        facts.append(f"context {tokens:,} tokens" + (f", {folded:,} of them folded" if folded else ""))
     if cut := book.cell("truncated_tokens", row):
-        facts.append(f"truncated by {cut:,} tokens")
+        facts.append(f"{cut:,} tokens did not fit")
     return facts
 
 

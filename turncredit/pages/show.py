@@ -388,9 +388,10 @@ def _facts(row: dict) -> list[str]:
             changed = not pd.isna(then) and then != now
             facts.append(f"{name} {f'{_state(name, then)} to ' if changed else ''}{_state(name, now)}")
     if not pd.isna(row.get("prompt_tokens")):
-        facts.append(f"context {row['prompt_tokens']:,.0f} tokens")
+        folded = f", {row['folded_tokens']:,.0f} of them folded" if row.get("folded_tokens") else ""
+        facts.append(f"context {row['prompt_tokens']:,.0f} tokens{folded}")
     if row.get("truncated_tokens"):
-        facts.append(f"truncated by {row['truncated_tokens']:,.0f} tokens")
+        facts.append(f"{row['truncated_tokens']:,.0f} tokens did not fit")
     return facts
 
 

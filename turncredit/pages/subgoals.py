@@ -24,7 +24,8 @@ class Subgoal:
     """A subgoal and its turns `first` to `last`.
 
     `completed_at` is the turn whose response declared it complete, which is the next subgoal's first; None if it was
-    left without that, or open at the end. `folded`: the `folded_tokens` of that turn.
+    left without that, or open at the end. `tokens`: the context of that turn and of the turn after it, the first one
+    with the folded history; None where there is no such turn or no `prompt_tokens`.
     """
 
     number: int
@@ -33,7 +34,7 @@ class Subgoal:
     last: int
     completed_at: int | None
     at_end: bool
-    folded: int
+    tokens: tuple[int, int] | None = None
 
     @property
     def span(self) -> str:
@@ -44,36 +45,39 @@ class Subgoal:
     def end(self) -> str:
         """How it ended, in words."""
         if self.completed_at is not None:
-            tokens = f" ({self.folded} tokens)" if self.folded else ""
+            size = "" if self.tokens is None else f" (context: {self.tokens[0]:,}, then {self.tokens[1]:,} tokens)"
             return (
                 f"declared complete at turn {self.completed_at}, its history folded to the subgoal and its last "
-                f"observation{tokens}"
+                f"observation{size}"
             )
         return "still open when the rollout ended" if self.at_end else "left without being declared complete"
 
 
 def subgoals_of(rows: Sequence[Mapping[str, Any]]) -> list[Subgoal]:
-    """The subgoals of a rollout's turns (in order; `turn`, `subgoal`, `subgoal_index`, `completed`, `folded_tokens`).
+    """The subgoals of a rollout's turns (in order; `turn`, `subgoal`, `subgoal_index`, `completed`, `prompt_tokens`).
 
     Turns without a subgoal are in none; no subgoals at all without the columns.
     """
     if not rows or "subgoal" not in rows[0] or "subgoal_index" not in rows[0]:
         return []
     parts = [list(part) for _, part in groupby(rows, key=lambda row: (row["subgoal_index"], bool(row["subgoal"])))]
+    tokens = {int(row["turn"]): row["prompt_tokens"] for row in rows if row.get("prompt_tokens") is not None}
     found: list[Subgoal] = []
     for place, part in enumerate(parts):
         if part[0]["subgoal"]:
             after = parts[place + 1][0] if place + 1 < len(parts) else None
-            done = after is not None and bool(after.get("completed"))
+            done = int(after["turn"]) if after is not None and after.get("completed") else None
             found.append(
                 Subgoal(
                     number=len(found) + 1,
                     text=str(part[0]["subgoal"]),
                     first=int(part[0]["turn"]),
                     last=int(part[-1]["turn"]),
-                    completed_at=int(after["turn"]) if after is not None and done else None,
+                    completed_at=done,
                     at_end=after is None,
-                    folded=int(after.get("folded_tokens") or 0) if after is not None and done else 0,
+                    tokens=(int(tokens[done]), int(tokens[done + 1]))
+                    if done is not None and {done, done + 1} <= tokens.keys()
+                    else None,
                 )
             )
     return found

@@ -72,13 +72,15 @@ READ = {
     ),
     "well_formed": Ratio("well-formed", "share of responses in the agent's format", "share", "well_formed", "turns"),
     "truncated": Ratio(
-        "truncated tokens", "tokens cut from a rollout's prompts, to fit the limit", "count", "truncated", "rollouts"
+        "missing tokens a turn", "tokens that did not fit into the context at one turn", "number", "truncated", "turns"
     ),
 }
 PLANNED = {
     "subgoals": Ratio("subgoals", "subgoals that a rollout starts", "number", "began", "rollouts"),
     "turns_per_subgoal": Ratio("turns per subgoal", "turns under a subgoal, by subgoals", "number", "under", "began"),
-    "folded": Ratio("folded tokens", "the sum of `folded_tokens` over a rollout", "count", "folded", "rollouts"),
+    "folded": Ratio(
+        "folded tokens a turn", "tokens of folded subgoals in the context at one turn", "number", "folded", "turns"
+    ),
 }
 CHARGED = {
     "r_grounding": Column("r_grounding", "ungrounded", "turns that start a subgoal without an object or place seen"),

@@ -37,8 +37,9 @@ class Contexts:
 
     turns      one row per method, seed and number of a turn: `agent`, the number of `rollouts` that have this turn, and
                over these the sums `context` and `prefilled` (tokens, see `turns_sql`), `well_formed`, `under` (turns
-               under a subgoal), `began` (turns that start one), `folded` and `truncated` (tokens); those whose columns
-               no agent has are absent, and NaN for the methods whose agent does not have them
+               under a subgoal), `began` (turns that start one), `folded` (tokens of folded subgoals in the contexts),
+               `truncated` (tokens that did not fit into them); those whose columns no agent has are absent, and NaN
+               for the methods whose agent does not have them
     faults     one row per method, seed and `fault`: `turns` with it; empty without the column
     penalties  one row per method and seed: `turns`, and how many of them have each of `PENALTIES`; empty without them
     """
@@ -84,7 +85,9 @@ def turns_sql(experiment: str, sums: Sequence[str]) -> str:
         *own,
     ]
     if "subgoal_index" in own:
-        columns.append(f"lag(subgoal_index) OVER ({rollout} ORDER BY turn) AS earlier")
+        # Turns before the first subgoal have none, and its number.
+        index = "CASE WHEN subgoal <> '' THEN subgoal_index END"
+        columns.append(f"lag({index}) OVER ({rollout} ORDER BY turn) AS earlier")
     return (
         f"SELECT *, sum(prefilled + written) OVER ({rollout}, part ORDER BY turn) - written AS context "
         f"FROM (SELECT {', '.join(columns)} FROM turns WHERE experiment = '{experiment}')"
