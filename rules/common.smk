@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from turncredit import layout
+from turncredit import layout, starts
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
 from turncredit.stages import checks
@@ -37,7 +37,9 @@ PLAYING = (
 
 
 #: The key `policy` of turns that methods share.
-SHARED = f"{layout.SFT}-{layout.SAMPLING}"
+SHARED = layout.SHARED
+#: The key `start` of other agents than the experiment's own.
+OTHER_AGENTS = f"(?!{starts.SFT}/){layout.START}"
 
 
 wildcard_constraints:
@@ -54,14 +56,21 @@ def reads(stage):
     return files
 
 
-def makes(stage, **flags):
-    """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`)."""
+def makes(stage, start="{start}", **flags):
+    """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`).
+
+    `start` takes the place of the wildcard for the warm start, in stages that make one.
+    """
+
+    def pattern(path):
+        return path.replace("{start}", start)
+
     kinds = {name: layout.ARTIFACTS[kind] for name, kind in load(stage).OUTPUTS.items()}
     files = {
         name: (
-            directory(PLAN.layout.pattern(kind.name))
+            directory(pattern(PLAN.layout.pattern(kind.name)))
             if kind.folder
-            else PLAN.layout.pattern(kind.name)
+            else pattern(PLAN.layout.pattern(kind.name))
         )
         for name, kind in kinds.items()
     }
@@ -69,7 +78,7 @@ def makes(stage, **flags):
         name: flags[name](path) if name in flags else path
         for name, path in files.items()
     }
-    return {**flagged, "metrics": PLAN.layout.metrics(stage)}
+    return {**flagged, "metrics": pattern(PLAN.layout.metrics(stage))}
 
 
 def part(stage):

@@ -6,7 +6,7 @@ rule eval:
     log:
         PLAN.layout.log("eval"),
     wildcard_constraints:
-        method=layout.SFT if FUSED else layout.KEYS["method"],
+        method=layout.START if FUSED else layout.KEYS["method"],
     priority: evaluation_later
     conda:
         PLAYING

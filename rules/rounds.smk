@@ -20,6 +20,13 @@ def outputs_of_block(method, block):
     audited = method in EXPERIMENT.audit.runs and EXPERIMENT.audit.rounds
     patterns = []
     for stage, at in fused.steps_of_block(PLAN, method, seed, block):
+        keys = {**at.keys, "method": "{method}", "seed": "{seed}"}
+        keys["policy"] = "{method}" if at.policy == method else at.policy
+        keys["reader"] = at.reader.replace(
+            f"{layout.IMPLICIT}{method}", layout.IMPLICIT + "{method}"
+        )
+        if audited and stage == "values":  # credit pages show how good the model is
+            patterns.append(update(layout.fill(PLAN.layout.metrics(stage), keys)))
         for kind in load(stage).OUTPUTS.values():
             last = kind == "policy" and at.round == block[-1]
             if not (audited or last or stage == "invariants"):
@@ -27,11 +34,6 @@ def outputs_of_block(method, block):
             folder = layout.ARTIFACTS[kind].folder
             if folder and PLAN.layout.path(kind, at.keys) in passing:
                 continue
-            keys = {**at.keys, "method": "{method}", "seed": "{seed}"}
-            keys["policy"] = "{method}" if at.policy == method else at.policy
-            keys["reader"] = at.reader.replace(
-                f"{layout.IMPLICIT}{method}", layout.IMPLICIT + "{method}"
-            )
             path = PLAN.layout.path(kind, keys)
             patterns.append(update(directory(path) if folder else path))
     return patterns
@@ -78,12 +80,22 @@ def parts_of_block(block):
 
 BLOCK_PARTS = {}
 
+
+def alike(method, at):
+    """The keys of a stage of a run, the same for all methods that differ in nothing but their name."""
+    names = {
+        method: "{method}",
+        f"{layout.IMPLICIT}{method}": layout.IMPLICIT + "{method}",
+    }
+    return {key: names.get(value, value) for key, value in at.keys.items()}
+
+
 #: methods by the inputs and outputs of their rounds
 ALIKE = {}
 if FUSED:
     for method, _ in EXPERIMENT.runs():
         first = [method if method in EXPERIMENT.audit.runs else ""] + [
-            (stage, str(at).replace(method, "{method}"))
+            (stage, alike(method, at))
             for stage, at in fused.steps_of_block(
                 PLAN, method, 0, range(1, min(EXPERIMENT.rounds, 2) + 1)
             )

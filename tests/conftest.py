@@ -42,7 +42,7 @@ class World:
 
     def path(self, name: str, **keys: str | int) -> Path:
         """An artifact's path; turns and what lies beside them are those that seed 0 learns from in round 1."""
-        return Path(self.plan.layout.path(name, self.turns.keys, **keys))
+        return Path(self.plan.layout.path(name, self.plan.keys(self.turns), **keys))
 
     @property
     def turns(self) -> At:

@@ -9,6 +9,7 @@ NaN). Left out are paths, the column `created_by` and the files' metadata. Eithe
             audit/RUN/seedK/roundRR/credits/METHOD.parquet
     after   runs/METHOD/seedK/roundRR/{evals,updates}.parquet            runs/sft/seed0/roundRR/evals.parquet
             rollouts/POLICY/seedK/roundRR/credits/METHOD.parquet, where POLICY is sft-SAMPLING in round 1
+            (sft_AGENT for another agent than the experiment's own)
 
 The layout before does not say with which sampling a round 1 was sampled. Where a folder has several tables of one
 method's credit in round 1, each needs an equal one on the other side.
@@ -65,8 +66,8 @@ def identify(path: str) -> Identity | None:
             part = match.groupdict()
             table, policy, round = part["table"], part["policy"], int(part["round"])
             method = part.get("method") or policy
-            if table == "credits" and round == 1:
-                policy = "sft"
+            if table == "credits" and round == 1:  # the warm start, of one agent or another
+                policy = policy.partition("-")[0] if "-" in policy else "sft"
             return Identity(table, policy, int(part.get("seed") or 0), round, method)
     return None
 

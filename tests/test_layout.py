@@ -17,18 +17,21 @@ from turncredit.layout import (
     fill,
     keys_in,
     of_sft,
-    policy_id,
     refuse_old,
     sampled_by,
+    sampler_id,
     shell_pattern,
 )
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
-samplings = st.builds("sft-t{}k{}T{}".format, st.integers(1, 999), st.integers(1, 64), st.sampled_from([0.7, 1.0]))
+starts = st.just("sft") | st.builds("sft_{}".format, st.from_regex(r"[A-Za-z0-9_]{1,20}", fullmatch=True))
+samplings = st.builds(
+    "{}-t{}k{}T{}".format, starts, st.integers(1, 999), st.integers(1, 64), st.sampled_from([0.7, 1.0])
+)
 keys = st.fixed_dictionaries(
     {
         "policy": names | samplings,
-        "method": names,
+        "method": names | starts,
         "seed": st.integers(0, 10**6),
         "round": st.integers(1, 999),
         "split": st.sampled_from(["train", "eval"]),
@@ -39,6 +42,7 @@ keys = st.fixed_dictionaries(
         "reader": st.sampled_from(["sft", "hindsight", "implicit-istar"]),
         "continued": st.sampled_from(["k9", "k32b20000"]),
         "forked": st.sampled_from(["n1", "n16"]),
+        "start": starts,
     }
 )
 
@@ -122,7 +126,31 @@ def test_round_1_is_sampled_by_the_sft_policy_with_the_methods_own_settings():
     assert sampled_by(experiment, "hot", 2) == "hot"
     assert of_sft(sampled_by(experiment, "hot", 1))
     assert not of_sft(sampled_by(experiment, "hot", 2))
-    assert (policy_id("hot", 3, 0), policy_id("hot", 3, 1)) == ("sft", "hot/seed3/round01")
+    assert (sampler_id("sft-t4k2T1.5", 3, 1), sampler_id("hot", 3, 2)) == ("sft", "hot/seed3/round01")
+
+
+def test_round_1_of_a_method_with_another_agent_is_sampled_by_that_agents_sft_policy():
+    define = {"cold": {"base": "flat_grpo", "agent": "plain", "rollout": {"temperature": 0.5}}}
+    agents = {"plain": {"name": "window"}}
+    experiment = from_mapping({"agents": agents, "define": define, "rollout": {"tasks": 4, "group_size": 2}})
+    assert sampled_by(experiment, "cold", 1) == "sft_plain-t4k2T0.5"
+    assert sampled_by(experiment, "cold", 2) == "cold"
+    assert sampled_by(experiment, "sft_plain", 1) == "sft_plain-t4k2T1.0"
+    assert of_sft("sft_plain-t4k2T0.5")
+    assert not of_sft("sft_plain")
+    assert sampler_id("sft_plain-t4k2T0.5", 3, 1) == "sft_plain"
+
+
+def test_the_warm_start_of_the_experiments_own_agent_lies_where_it_always_did():
+    layout = Layout("results/tiny")
+    kinds = ("base", "sft_policy", "sft_log")
+    assert [layout.path(kind, start="sft") for kind in kinds] == [
+        f"results/tiny/sft/{name}" for name in ("base", "policy", "log.parquet")
+    ]
+    assert [fill(METRICS[stage], {"start": "sft"}) for stage in ("base", "sft")] == [
+        "sft/metrics/base.json",
+        "sft/metrics/sft.json",
+    ]
 
 
 @pytest.mark.parametrize("place", ["sft/rollouts/t4k4T1.0", "audit/gigpo", "sft/evals"])

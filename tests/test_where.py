@@ -30,6 +30,7 @@ KEYS = {
     "reader": "hindsight",
     "continued": "k9",
     "forked": "n16",
+    "start": "sft_plain",
 }
 
 

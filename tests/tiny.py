@@ -16,6 +16,7 @@ import yaml
 
 from turncredit.config import Experiment, from_mapping, merge
 from turncredit.layout import Layout, fill
+from turncredit.starts import SFT
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "config/test/tiny.yaml"
@@ -39,7 +40,8 @@ def experiment(**changes: Any) -> Experiment:
 
 def keys(method: str = "", *, seed: int = 0, round: int = 1, **more: str) -> dict[str, str | int]:
     """The keys of what belongs to a round of the run of `method`; `policy` is what sampled its turns, unless given."""
-    return {"policy": SHARED if round == 1 else method, "method": method, "seed": seed, "round": round, **more}
+    policy = SHARED if round == 1 else method
+    return {"start": SFT, "policy": policy, "method": method, "seed": seed, "round": round, **more}
 
 
 def path(name: str, method: str = "", **given: Any) -> str:

@@ -8,6 +8,7 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, overload
@@ -19,6 +20,7 @@ from turncredit.bounds import RAILS
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
 from turncredit.plugins import own_file
+from turncredit.starts import SFT, agent_name, is_start, start_name
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -309,11 +311,12 @@ class MethodConfig(_Closed):
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
     `model` has the settings of its learned credit model, if it has one (turncredit/credit_models); `continuations`
-    and `forks` how many there are, if it reads any.
+    and `forks` how many there are, if it reads any; `agent` is one of `agents`, if not the experiment's own.
     """
 
     base: str | None = None
     credit: str | None = None
+    agent: str | None = Field(None, description="the name of one of `agents`; null: the experiment's own agent")
     params: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
     continuations: ContinuationsConfig | None = None
@@ -410,6 +413,9 @@ class Experiment(_Closed):
     env: EnvConfig = EnvConfig()
     tasks: TasksConfig = TasksConfig()
     agent: AgentConfig = AgentConfig()
+    agents: dict[str, AgentConfig] = Field(
+        default_factory=dict, description="further agents by name, for methods that play with another (define.*.agent)"
+    )
     policy: PolicyConfig = PolicyConfig()
     demos: DemosConfig = DemosConfig()
     sft: SftConfig = SftConfig()
@@ -468,7 +474,7 @@ class Experiment(_Closed):
     @model_validator(mode="after")
     def _audit_of_a_run(self) -> Experiment:
         """The audit with its run and rounds filled in."""
-        runs = [name for name in self.methods if name != "sft"]
+        runs = self.trained()
         audit = self.audit
         if not audit.rounds or audit.run == () or (audit.run is None and not runs):
             return self.model_copy(update={"audit": audit.model_copy(update={"rounds": ()})})
@@ -504,7 +510,7 @@ class Experiment(_Closed):
         """The methods that are compared on the audited rollouts, each once."""
         if self.audit.methods is not None:
             return tuple(dict.fromkeys(self.audit.methods))
-        return tuple(dict.fromkeys([*(name for name in self.methods if name != "sft"), *RAILS]))
+        return tuple(dict.fromkeys([*self.trained(), *RAILS]))
 
     def eval_rounds(self) -> list[int]:
         """The rounds that are evaluated: every `eval.every`-th, and always the last three."""
@@ -515,9 +521,38 @@ class Experiment(_Closed):
         """The resources of a job of `stage`."""
         return self.resources.get(cast(Stage, stage), ResourceConfig())
 
+    def trained(self) -> list[str]:
+        """The methods that are trained; `sft` among `methods` means its evaluation, and no run."""
+        return [name for name in self.methods if not is_start(name)]
+
     def runs(self) -> list[tuple[str, int]]:
-        """Every (method, seed); `sft` among the methods means its evaluation, which always exists, and no run."""
-        return [(method, seed) for method in self.methods if method != "sft" for seed in self.seeds]
+        """Every (method, seed)."""
+        return [(method, seed) for method in self.trained() for seed in self.seeds]
+
+    def start_of(self, who: str) -> str:
+        """The warm start behind `who`: a method, turns by their key `policy`, or a warm start itself."""
+        name = who.partition("-")[0]  # what a warm start sampled is called <start>-<sampling>
+        if is_start(name):
+            return name
+        entry = self.define.get(name)
+        return start_name(entry.agent if entry else None)
+
+    def starts(self) -> list[str]:
+        """The warm starts of the methods, and those among `methods` themselves; each once, the own agent's first."""
+        found = dict.fromkeys(map(self.start_of, self.methods))
+        return sorted(found, key=lambda start: start != SFT)
+
+    def agent_of(self, who: str) -> AgentConfig:
+        """The agent that plays for `who` (see `start_of`). Raises UserError for a name that no agent has."""
+        name = agent_name(self.start_of(who))
+        if name is not None and name not in self.agents:
+            raise UserError(f"no agent is called '{name}'{nearest(name, self.agents)}; add it to `agents`")
+        return self.agent if name is None else self.agents[name]
+
+    def agent_key(self, who: str) -> str:
+        """The key of the configuration that `agent_of(who)` is at: `agent`, or `agents.<name>`."""
+        name = agent_name(self.start_of(who))
+        return "agent" if name is None else f"agents.{name}"
 
     def definition(self, method: str) -> dict[str, Any] | str:
         """The definition of `method` for `turncredit.credit.resolve`: its entry, or a built-in's name."""
@@ -551,9 +586,15 @@ def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
     """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
     try:
         experiment = Experiment.model_validate(dict(data))
+        _check_agents(experiment, where)
         for name, entry in experiment.define.items():
             if not name.replace("_", "").isalnum():
                 raise UserError(f"{where}: define.{name}: a method's name has letters, digits and underscores only")
+            if is_start(name):
+                raise UserError(
+                    f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are those of warm starts; "
+                    "give the method another name"
+                )
             for section in get_args(_Section):
                 if getattr(entry, section):
                     _checked_override(experiment, name, section, where)
@@ -587,6 +628,27 @@ def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str 
         return model.model_validate(dict(data))
     except ValidationError as error:
         raise UserError(_one_line(error, model, where, prefix=f"{key}.")) from None
+
+
+def _check_agents(experiment: Experiment, where: str) -> None:
+    """Raise UserError for a name that an agent cannot have, and for an agent or warm start that there is none of."""
+    agents = experiment.agents
+    for name in agents:
+        if not re.fullmatch("[A-Za-z0-9_]+", name):
+            raise UserError(f"{where}: agents.{name}: an agent's name has letters, digits and underscores only")
+    for method, entry in experiment.define.items():
+        if entry.agent is not None and entry.agent not in agents:
+            raise UserError(
+                f"{where}: define.{method}.agent is '{entry.agent}', which is not one of agents"
+                f"{nearest(entry.agent, agents)}; leave it out for the experiment's own agent"
+            )
+    for method in experiment.methods:
+        starts = [SFT, *map(start_name, agents)]
+        if is_start(method) and method not in starts:
+            raise UserError(
+                f"{where}: methods: '{method}' is the name of an agent's warm start, and there is no such agent"
+                f"{nearest(method, starts)}; name one of agents, or a method"
+            )
 
 
 def _checked_override(experiment: Experiment, name: str, section: _Section, where: str) -> None:

@@ -12,6 +12,10 @@ policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8,
 those turns. From round 2 on it is the name of the run. `credits/{method}` is in the
 folder of the turns whichever run they belong to: a method's credit in its own run and its credit in an audit of another
 run are the same artifact with other keys.
+
+The key `start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`. It names the
+folder of the base model and the SFT policy, the turns that this policy samples (`sft_plain-t64k8T1.0`) and the run that
+its evaluations belong to.
 """
 
 from __future__ import annotations
@@ -24,20 +28,23 @@ from pathlib import Path
 
 from turncredit.config import ContinuationsConfig, Experiment, RolloutConfig
 from turncredit.errors import UserError, nearest
+from turncredit.starts import SFT, is_start
 
-#: Name of the SFT policy's run: it has evaluations (of seed 0, whatever the experiment's seeds are) and nothing else.
-SFT = "sft"
 ROLLOUTS = "rollouts/{policy}/seed{seed}/round{round}"
 RUNS = "runs/{method}/seed{seed}"
 RUN = RUNS + "/round{round}"
 
 SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
+#: Warm starts. Each has a run of its name with evaluations (of seed 0, whatever the seeds are) and nothing else.
+START = rf"{SFT}(?:_[A-Za-z0-9_]+)?"
+#: The key `policy` of turns that methods share.
+SHARED = rf"{START}-{SAMPLING}"
 #: The reader of a second pass that is a method's implicit reward model: this, then the method's name.
 IMPLICIT = "implicit-"
 #: The valid values of each key, as regular expressions.
 KEYS: dict[str, str] = {
-    "policy": rf"{SFT}-{SAMPLING}|{_NAME}",
+    "policy": rf"{SHARED}|{_NAME}",
     "method": _NAME,
     "seed": r"\d+",
     "round": r"\d\d|[1-9]\d\d",
@@ -49,6 +56,7 @@ KEYS: dict[str, str] = {
     "reader": rf"sft|hindsight|{IMPLICIT}{_NAME}",
     "continued": r"k\d+(?:b\d+)?",
     "forked": r"n\d+",
+    "start": START,
 }
 
 
@@ -84,9 +92,9 @@ ARTIFACTS: dict[str, Artifact] = {
         Artifact("config", "config.json"),
         Artifact("tasks", "tasks/{split}.parquet", "tasks"),
         Artifact("demos", "demos/demos.parquet", "demos"),
-        Artifact("base", "sft/base", folder=True),
-        Artifact("sft_policy", "sft/policy", folder=True),
-        Artifact("sft_log", "sft/log.parquet", "sft_log"),
+        Artifact("base", "{start}/base", folder=True),
+        Artifact("sft_policy", "{start}/policy", folder=True),
+        Artifact("sft_log", "{start}/log.parquet", "sft_log"),
         Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
         Artifact("measures", f"{ROLLOUTS}/measures.parquet", "measures"),
         Artifact("continuations", f"{ROLLOUTS}/continuations/{{continued}}.parquet", "continuations"),
@@ -118,8 +126,8 @@ PLACES: dict[str, tuple[str, str]] = {
     "config": ("", "config"),
     "tasks": ("tasks", "tasks-{split}"),
     "demos": ("demos", "demos"),
-    "base": ("sft", "base"),
-    "sft": ("sft", "sft"),
+    "base": ("{start}", "base"),
+    "sft": ("{start}", "sft"),
     "rollout": (ROLLOUTS, "rollout"),
     "measures": (ROLLOUTS, "measures"),
     "continuations": (ROLLOUTS, "continuations-{continued}"),
@@ -332,12 +340,13 @@ def sampled_by(experiment: Experiment, method: str, round: int) -> str:
         return method
     section = experiment.section_for(method, "rollout")
     assert isinstance(section, RolloutConfig)
-    return f"{SFT}-{sampling_name(section)}"
+    return f"{experiment.start_of(method)}-{sampling_name(section)}"
 
 
 def of_sft(policy: str) -> bool:
-    """Whether turns with this key `policy` were sampled by the SFT policy."""
-    return policy.startswith(f"{SFT}-")
+    """Whether turns with this key `policy` were sampled by an SFT policy."""
+    start, dash, _ = policy.partition("-")
+    return bool(dash) and is_start(start)
 
 
 def round_name(who: str, seed: int, round: int) -> str:
@@ -351,9 +360,12 @@ def named_round(name: str) -> tuple[str, int, int] | None:
     return None if keys is None else (str(keys["policy"]), int(keys["seed"]), int(keys["round"]))
 
 
-def policy_id(method: str, seed: int, round: int) -> str:
-    """The name, in tables, of the policy after `round` updates; before the first it is the shared `sft`."""
-    return SFT if round == 0 else round_name(method, seed, round)
+def sampler_id(policy: str, seed: int, round: int) -> str:
+    """The name, in tables, of the policy that sampled turns: the warm start in round 1, then the run's round before.
+
+    `policy` is the turns' key. The policy after a round of a run is called by the `round_name`.
+    """
+    return policy.partition("-")[0] if of_sft(policy) else round_name(policy, seed, round - 1)
 
 
 def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout:

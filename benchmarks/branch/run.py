@@ -34,6 +34,7 @@ from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Checkpoint, Player, Start
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
+from turncredit.starts import SFT
 from turncredit.truth.branch import Branched, choose, restored, true_values
 from turncredit.truth.estimates import Values
 from turncredit.turns import Turns
@@ -44,7 +45,9 @@ def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Br
     layout = Layout(results)
     games = Games(experiment.env.chosen(), tables.read(layout.path("tasks", split="train"), "tasks"))
     view = Turns(tables.read(next(layout.find("turns", round=1)).path, "turns"))
-    policy = OpenPolicy(layout.path("sft_policy"), dtype=experiment.policy.dtype, engine=experiment.policy.engine)
+    policy = OpenPolicy(
+        layout.path("sft_policy", start=SFT), dtype=experiment.policy.dtype, engine=experiment.policy.engine
+    )
     player = Player(policy, experiment.agent.chosen(), games, experiment.rollout.slots)
     by_id = {row["task_id"]: row for row in games.rows}
     clock = time.perf_counter()

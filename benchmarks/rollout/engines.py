@@ -29,6 +29,7 @@ from turncredit.rollouts.play import Played, Player, Start
 from turncredit.rollouts.rollout import round_tasks, turn_table
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
+from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 
 #: Rollouts of a game.
@@ -88,9 +89,9 @@ def starts(games: Games, count: int) -> list[Start]:
 
 def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
-    policy = plan.layout.path("sft_policy")
+    policy = plan.sft_policy(At())
     processes = int(name.partition(" x")[2] or 1)
-    made = Player(OpenPolicy(policy, dtype="float32"), plan.agent, games, slots, processes=processes)
+    made = Player(OpenPolicy(policy, dtype="float32"), plan.agent(At()), games, slots, processes=processes)
     if processes > 1:
         return made
     eos_id = made._tokenizer.eos_id

@@ -31,6 +31,7 @@ from benchmarks import small_world
 from turncredit import tables
 from turncredit.config import UpdateConfig
 from turncredit.policy import models
+from turncredit.stages.job import At
 from turncredit.training import sequences as token_sequences
 from turncredit.training.sequences import TokenSequence, batches, rollout_numbers
 from turncredit.training.shards import Team
@@ -179,7 +180,7 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
     plan = small_world.make(experiment, folder)
     table = tables.read(small_world.play(plan))
     sequences = sequences_of(table, rollout_numbers(table))
-    model = models.load_model(plan.layout.path("sft_policy"), dtype="float32").train()
+    model = models.load_model(plan.sft_policy(At()), dtype="float32").train()
     torch.manual_seed(0)
     advantages = torch.randn(table.num_rows)
     trainer = trainer_for(model, folder / "trl")

@@ -105,7 +105,7 @@ def test_what_is_trained_on_is_what_was_sampled_from(world, tmp_path, engine):
 def test_a_credit_model_reads_one_state_for_each_turn(world, folded):
     table = tables.read(folded, "turns")
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32")
-    states = hiddens(policy, table, read="sft", point="observation", tokens_per_pass=2048)
+    states = hiddens(policy, table, reader="sft", point="observation", tokens_per_pass=2048)
     assert len(contexts(table, "turns")) == sum(table.column("context_reset").to_pylist())
     body = models.load_model(world.path("sft_policy"), dtype="float32").eval().get_decoder()
     context = []

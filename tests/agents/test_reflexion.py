@@ -395,5 +395,5 @@ def test_a_mistaken_setting_is_named(settings, message):
 
 def test_measures_are_not_recorded():
     plan = Plan(tiny.experiment(methods=["flat_grpo"], agent={"name": "reflexion"}))
-    assert not plan.measurable
+    assert not plan.measurable(plan.turns_at("flat_grpo", 0, 1))
     assert plan.slice("base", At()).vocabulary == (*REACT.vocabulary, "<lesson>")

@@ -44,6 +44,18 @@ def test_a_method_whose_own_entry_asks_for_other_steps_is_compared_with_its_like
     assert unequal(EXPERIMENT, spent(flat_grpo=USUAL, twice=Spent(8, 32, 600), few=Spent(2, 8, 150))) == []
 
 
+def test_methods_with_different_agents_take_the_same_steps_and_share_no_rollouts_in_round_one():
+    """A minibatch counts rollouts: a context that is rebuilt every turn is more sequences in a step, not more steps."""
+    experiment = tiny.experiment(
+        methods=["flat_grpo", "rebuilt"],
+        agents={"short": {"name": "window"}},
+        define={"rebuilt": {"base": "flat_grpo", "agent": "short"}},
+    )
+    assert unequal(experiment, spent(flat_grpo=USUAL, rebuilt=Spent(4, 90, 280))) == []
+    assert unequal(experiment, spent(round=2, flat_grpo=USUAL, rebuilt=Spent(4, 90, 280))) == []
+    assert len(unequal(experiment, spent(round=2, flat_grpo=USUAL, rebuilt=Spent(5, 90, 280)))) == 1
+
+
 def test_with_dead_groups_skipped_the_steps_follow_the_policies_and_are_not_compared():
     experiment = tiny.experiment(methods=["flat_grpo", "gigpo"], update={"skip_dead_groups": True})
     assert unequal(experiment, spent(flat_grpo=USUAL, gigpo=Spent(3, 12, 200))) == []

@@ -99,7 +99,7 @@ def made(world, tmp_path_factory) -> Path:
         load(stage).run(plan.job(stage, at))
 
     for name, keys in (("sft_policy", {}), ("tasks", {"split": "train"}), ("tasks", {"split": "eval"})):
-        to = Path(plan.layout.path(name, **keys))
+        to = Path(plan.layout.path(name, plan.keys(At()), **keys))
         to.parent.mkdir(parents=True, exist_ok=True)
         source = world.path(name, **keys)
         shutil.copytree(source, to) if source.is_dir() else shutil.copy(source, to)
@@ -285,7 +285,7 @@ def test_what_is_tampered_with_is_found(results, what):
 
 
 def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):
-    shutil.copytree(world.path("base"), results.parent / PLAN.layout.path("sft_policy"), dirs_exist_ok=True)
+    shutil.copytree(world.path("base"), results.parent / PLAN.sft_policy(At()), dirs_exist_ok=True)
     assert failing(results) == {"logprobs"}
 
 

@@ -259,6 +259,60 @@ def test_without_the_sft_policys_last_rounds_there_is_no_difference_to_it(tmp_pa
     assert isinstance(cell(summary, "final", "flat_grpo", "final"), Number)
 
 
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory):
+    """SYNTHETIC: two methods, the second with an agent whose SFT policy wins 20 points less."""
+    config = synthetic.experiment(
+        methods=["flat_grpo", "brief"],
+        agent={"name": "transcript"},
+        agents={"plain": {"name": "window"}, "spare": {"name": "window"}},
+        define={"brief": {"base": "flat_grpo", "agent": "plain"}},
+        seeds=[0, 1],
+        rounds=3,
+        games=40,
+    )
+    return synthetic.make(tmp_path_factory.mktemp("agents"), config)
+
+
+def test_a_methods_gain_is_over_the_sft_policy_of_its_own_agent(agents):
+    summary = summarise(collect(agents))
+    final = {name: cell(summary, "final", name, "final").value for name in ("sft", "sft_plain", "flat_grpo", "brief")}
+    assert final["sft"] > final["sft_plain"] + 0.1
+    for method, start in (("flat_grpo", "sft"), ("brief", "sft_plain")):
+        gain = cell(summary, "final", method, "minus_sft")
+        assert gain.value == pytest.approx(final[method] - final[start])
+        assert f"method = '{start}'" in gain.sql
+        assert answer(gain.sql, agents.parent).column(0)[0].as_py() == pytest.approx(gain.value)
+
+
+def test_methods_with_different_agents_are_paired_by_seed_and_game(agents):
+    found = cell(summarise(collect(agents)), "final", "brief", "minus_baseline")
+    assert found.note.startswith("2 seeds, 120 games")
+
+
+def test_tables_name_the_agents_where_there_are_several(agents, finished, tmp_path):
+    summary = summarise(collect(agents))
+    for grid in ("final", "curve", "families", "costs"):
+        named = {name: cell(summary, grid, name, "agent") for name in ("sft", "flat_grpo", "sft_plain", "brief")}
+        assert list(named.values()) == ["transcript", "transcript", "plain (window)", "plain (window)"], grid
+    assert all(column.key != "agent" for grid in summarise(collect(finished)).grids for column in grid.columns)
+    assert summary.order["start"] == ["sft", "sft_plain"]
+    module.report(experiment=read_config(agents), results=agents, out=tmp_path)
+    assert "the start of a method's line: each agent has its own" in (tmp_path / "index.html").read_text()
+
+
+def test_what_methods_learn_is_predicted_only_for_those_that_play_with_the_audited_runs_agent(tmp_path):
+    own = {"has_progressive": {"base": "has_progressive", "agent": "plain"}}
+    agents = {"agents": {"plain": {"name": "window"}}}
+    config = synthetic.experiment(define=own, seeds=[0], rounds=3, games=12, **agents)
+    folder = synthetic.make(tmp_path, config)
+    synthetic.audit(folder, config)
+    for prediction in nonempty(summarise(collect(folder)).predictions):
+        methods = {point.method for point in prediction.points}
+        assert "oracle_progress" in methods
+        assert "has_progressive" not in methods
+
+
 def test_one_method_one_seed_one_round_is_enough_for_a_report(tmp_path):
     config = synthetic.experiment(methods=["has_progressive"], seeds=[3], rounds=1, games=6)
     folder = synthetic.make(tmp_path, config, turns=False)
@@ -355,6 +409,7 @@ def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
 
 def test_samplings_of_the_sft_policy_are_told_apart_in_words():
     assert sampler("sft-t4k4T1.0") == "the SFT policy (t4k4T1.0)"
+    assert sampler("sft_plain-t4k4T1.0") == "the SFT policy of plain (t4k4T1.0)"
     assert sampler("gigpo") == "gigpo"
 
 

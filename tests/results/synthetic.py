@@ -15,12 +15,13 @@ import pyarrow as pa
 from tests.rows import MADE_BY, branch_row, label_row, turn_row
 from turncredit import tables
 from turncredit.config import Experiment, from_mapping
-from turncredit.layout import METRICS, SFT, Layout, fill, of_sft, policy_id, sampled_by
+from turncredit.layout import METRICS, Layout, fill, round_name, sampled_by, sampler_id
 from turncredit.seeding import generator
+from turncredit.starts import is_start
 
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
 CEILINGS = {"flat_grpo": 0.50, "has_progressive": 0.58, "oracle_progress": 0.66, "random_credit": 0.43}
-START = 0.35
+START, STARTS = 0.35, {"sft_plain": 0.15}
 
 
 def experiment(methods=tuple(CEILINGS), seeds=(0, 1), rounds=12, games=64, **more) -> Experiment:
@@ -44,9 +45,10 @@ def make(root: Path, config: Experiment, *, rounds_done: dict | None = None, tur
     folder.mkdir(parents=True)
     layout = Layout(folder)
     Path(layout.path("config")).write_text(json.dumps(config.model_dump(mode="json")))
-    for round_ in config.eval_rounds():
-        _evals(layout, config, {"method": SFT, "seed": 0, "round": round_})
-    metrics(layout, "sft", {}, seconds=41.0)
+    for start in config.starts():
+        for round_ in config.eval_rounds():
+            _evals(layout, config, {"method": start, "seed": 0, "round": round_})
+        metrics(layout, "sft", {"start": start}, seconds=41.0)
     for method, seed in config.runs():
         last = (rounds_done or {}).get((method, seed), config.rounds)
         if turns:
@@ -76,8 +78,8 @@ def _round(layout: Layout, config: Experiment, method: str, seed: int, round_: i
 
 def chance(config: Experiment, method: str, seed: int, round_: int) -> float:
     """The probability of success that the formula gives this policy on an average game."""
-    if method == SFT:
-        return START
+    if is_start(method):
+        return STARTS.get(method, START)
     rise = 1 / (1 + np.exp(-(round_ - config.rounds / 3) / (config.rounds / 8)))
     swing = generator("swing", method, seed, round_).normal() * 0.02 + generator("run", method, seed).normal() * 0.015
     return float(np.clip(START + (CEILINGS.get(method, 0.55) - START) * rise + swing, 0.02, 0.98))
@@ -95,7 +97,7 @@ def _evals(layout: Layout, config: Experiment, keys: dict) -> None:
             turns = int(generator("turns", task).integers(6, 15)) if won else 20
             rows.append(
                 {
-                    "policy_id": policy_id(method, seed, round_),
+                    "policy_id": round_name(method, seed, round_),
                     "method": method,
                     "seed": seed,
                     "round": round_,
@@ -120,7 +122,7 @@ def _turns(layout: Layout, config: Experiment, keys: dict) -> None:
     if path.exists():
         return
     metrics(layout, "rollout", keys, seconds=6.0)
-    method = SFT if of_sft(keys["policy"]) else keys["policy"]
+    method = keys["policy"].partition("-")[0]
     seed, round_ = keys["seed"], keys["round"]
     rng = generator("train", method, seed, round_)
     rows = []
@@ -131,7 +133,7 @@ def _turns(layout: Layout, config: Experiment, keys: dict) -> None:
                 given = {"length": length, "success": won, "family": FAMILIES[group % 6]}
                 given |= {
                     "valid": bool(rng.random() < 0.7),
-                    "policy_id": policy_id(method, seed, round_ - 1),
+                    "policy_id": sampler_id(keys["policy"], seed, round_),
                     "seed": seed,
                 }
                 name = f"train-{round_}-{group}"
@@ -157,7 +159,7 @@ def _credits(layout: Layout, keys: dict) -> None:
 
 def _updates(layout: Layout, keys: dict) -> None:
     method, seed, round_ = (keys[name] for name in ("method", "seed", "round"))
-    row = {"policy_id": policy_id(method, seed, round_), "step": 0, "epoch": 0, "loss": 0.1, "grad_norm": 1.0}
+    row = {"policy_id": round_name(method, seed, round_), "step": 0, "epoch": 0, "loss": 0.1, "grad_norm": 1.0}
     row |= {"lr": 1e-3, "clip_fraction": 0.0, "ratio_max": 1.0, "entropy": 0.5, "kl": None}
     row |= {"tokens": 100, "sequences": 8, "zero_sequences": 2}
     path = layout.path("updates", keys)

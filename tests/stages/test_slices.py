@@ -18,12 +18,12 @@ from pydantic import BaseModel
 
 from tests import tiny
 from turncredit.config import from_mapping, merge
-from turncredit.layout import SFT
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
+from turncredit.starts import start_name
 
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
-METHODS = (*COMPARED, "tree")
+METHODS = (*COMPARED, "tree", "other")
 MINE = {
     "base": "has_turnrd",
     "params": {"alpha": 0.5},
@@ -40,9 +40,11 @@ CONFIG = tiny.mapping(
         "mine": MINE,
         "vine": {"base": "vineppo", "continuations": {"per_state": 3, "budget_turns": 500}},
         "tree": {"base": "carl", "forks": {"per_task": 5}},
+        "other": {"base": "hcapo", "agent": "plain"},
     },
     tasks={"eval": 60},
     agent={"name": "window", "window": {"history": 2, "show_admissible": True}},
+    agents={"plain": {"name": "window", "window": {"history": 3}}},
     policy={"revision": "main", "lora": {"rank": 4}},
     update={"kl": "k3", "kl_coefficient": 0.1, "kl_target": 0.01, "final_lr": 0.5},
     eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]},
@@ -54,6 +56,8 @@ CONFIG = tiny.mapping(
 )
 
 PLAYING = {"rollout", "continuations", "forks", "eval", "branch"}
+#: what plays, or makes prompts, for a method with an agent of its own; the audit is of a run with the experiment's
+OTHERS = {"logprobs", *PLAYING} - {"branch"}
 INVARIANTS = {"invariants", "rollout_invariants"}
 CREDIT = {"credit", "leaks", "pages", *INVARIANTS}
 COMPARING = {"fidelity", "gradients", "pages", "rollout_invariants"}
@@ -77,12 +81,15 @@ READ_BY: dict[str, set[str]] = {
     "define.vine.base": CREDIT - {"leaks"},
     "define.vine.continuations": {"continuations"},
     "define.tree.forks": {"forks"},
+    "define.other.agent": OTHERS,
     "env": {"tasks", "demos", "measures", *PLAYING},
     "env.timeout": NOTHING,
     "env.name": {"tasks", "demos", "sft", "logprobs", "measures", *PLAYING},
     "tasks": {"tasks"},
     "agent": {"sft", "logprobs", *PLAYING},
     "agent.max_response_tokens": PLAYING,
+    "agents": {"sft", *OTHERS},
+    "agents.plain.max_response_tokens": OTHERS - {"logprobs"},
     "policy.source": {"base"},
     "policy.revision": {"base"},
     "policy.scratch": {"base"},
@@ -139,10 +146,12 @@ OTHER: dict[str, Any] = {
     "methods": [*METHODS, "rloo"],
     "define.mine.base": "has_turnrd_film",
     "define.vine.base": "truth",
+    "define.other.agent": None,
     "env.name": str(tiny.ROOT / "examples" / "counting_env.py"),
     "tasks.train_split": "eval",
     "tasks.eval_split": "train",
     "agent.name": "transcript",
+    "agents.plain.name": "transcript",
     "policy.source": "org/model",
     "policy.revision": "other",
     "policy.lora.targets": ["q_proj"],
@@ -162,12 +171,14 @@ OTHER: dict[str, Any] = {
     "audit.methods": ["mine", "flat_grpo"],
     "tracking.uri": "sqlite:///other.db",
 }
+MORE = ("credit", "continuations", "params", "model", "rollout", "update")
 #: keys of methods that are not changed here: what the method does not have; the only base with forks; and `credit`,
 #: since a method has either a base or a file of one's own, which is an input of its credit (below)
 UNSET = {
-    *(f"define.mine.{key}" for key in ("credit", "continuations", "forks")),
-    *(f"define.vine.{key}" for key in ("credit", "forks", "params", "model", "rollout", "update")),
-    *(f"define.tree.{key}" for key in ("base", "credit", "continuations", "params", "model", "rollout", "update")),
+    *(f"define.mine.{key}" for key in ("credit", "agent", "continuations", "forks")),
+    *(f"define.vine.{key}" for key in ("credit", "agent", "forks", "params", "model", "rollout", "update")),
+    *(f"define.tree.{key}" for key in ("base", "agent", *MORE)),
+    *(f"define.other.{key}" for key in ("base", "forks", *MORE)),
 }
 
 
@@ -220,11 +231,13 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
     of_mine = [At(policy=at.policy, seed=0, round=at.round, method="mine") for at in learned]
     runs = [At(method=method, seed=0, round=round) for method in METHODS for round in (1, 6)]
     audited = [at for at in plan.audited if (at.seed, at.round) == (0, 2)]
-    of_experiment = ("config", "demos", "base", "sft", "report", "track")
+    of_experiment = ("config", "demos", "report", "track")
+    of_agents = [At(), *(At(start=start_name(agent)) for agent in plan.experiment.agents)]
     of_audit = ("branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages")
     return {
         **{stage: [At()] for stage in of_experiment},
         **dict.fromkeys(of_audit, audited),
+        **dict.fromkeys(("base", "sft"), of_agents),
         "tasks": [At(split="train"), At(split="eval")],
         "rollout": turns,
         "measures": turns,
@@ -238,7 +251,7 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         "values": of_mine,
         "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],
         "update": runs,
-        "eval": [At(method=method, seed=0, round=6) for method in (SFT, *METHODS)],
+        "eval": [At(method=method, seed=0, round=6) for method in (*plan.experiment.starts(), *METHODS)],
         "invariants": [At(method=method, seed=0) for method in METHODS],
     }
 
@@ -298,6 +311,20 @@ def test_what_reads_progress_or_distance_adds_jobs_and_repeats_none(more):
         for stage, at in (("rollout", turns), ("credit", credited), ("update", run)):
             assert two.slice(stage, at) == one.slice(stage, at), stage
             assert two.inputs(stage, at) == one.inputs(stage, at), stage
+
+
+def test_a_further_agent_and_a_method_that_plays_with_it_repeat_no_job():
+    one = Plan(from_mapping(merge(CONFIG, {"methods": list(METHODS[:-1])})))
+    more = {"agents": {"third": {"name": "transcript"}}, "define": {"new": {"base": "flat_grpo", "agent": "third"}}}
+    two = Plan(from_mapping(merge(CONFIG, {"methods": [*METHODS, "new"], **more})))
+    compared = 0
+    for stage, ats in jobs(one).items():
+        for at in ats if stage not in ("config", "report", "track") else ():
+            assert two.slice(stage, at) == one.slice(stage, at), (stage, at)
+            assert two.inputs(stage, at) == one.inputs(stage, at), (stage, at)
+            assert two.outputs(stage, at) == one.outputs(stage, at), (stage, at)
+            compared += 1
+    assert compared > 100
 
 
 def test_another_measure_that_is_read_does_not_repeat_what_reads_the_first():

@@ -199,7 +199,7 @@ def test_the_weights_of_a_run_are_read_from_disk_once(results, monkeypatch):
 def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
     first = fused.inputs_of_block(plan, "gigpo", 0, [1])
-    assert plan.layout.path("sft_policy") in first
+    assert plan.sft_policy(At()) in first
     assert plan.layout.path("turns", plan.turns_at("gigpo", 0, 1).keys) in first
     assert fused.inputs_of_block(plan, "gigpo", 0, [2]) == [plan.layout.path("policy", method="gigpo", seed=0, round=1)]
 

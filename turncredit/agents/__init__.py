@@ -139,11 +139,14 @@ class AgentSpec:
         missing = next(column for column in self.turn_columns if column not in parsed.columns)
         raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; use None for no value")
 
-    def cannot_look_back(self) -> str:
-        """Why turns of an agent without `hindsight` can't be read in hindsight, and what to do: part of a line."""
+    def cannot_look_back(self, key: str = "agent") -> str:
+        """Why turns of an agent without `hindsight` can't be read in hindsight, and what to do: part of a line.
+
+        `key` is where the configuration names the agent.
+        """
         return (
             f"the agent '{self.name}' does not say how its prompts show a rollout's outcome (AgentSpec.hindsight); "
-            "choose another agent (agent.name), or another method"
+            f"choose another agent ({key}.name), or another method"
         )
 
     def opened(self, agent: Agent, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:

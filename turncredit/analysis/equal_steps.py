@@ -4,6 +4,9 @@ Methods whose `rollout` and `update` sections ask for the same number of steps m
 round of every seed; in round 1, whose rollouts they share, on as many sequences and tokens. A method whose own entry
 asks for another number (`define.<method>.update: {epochs: 2}`) is compared with those that ask for the same; the report
 shows each method's steps, sequences and tokens beside its success.
+
+Methods with different agents are compared as well: a minibatch counts rollouts, so a context that is rebuilt at every
+turn means more sequences in a step, not more steps. They have no rollouts in common, in round 1 either.
 """
 
 from __future__ import annotations

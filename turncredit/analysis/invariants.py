@@ -43,7 +43,7 @@ from turncredit.credit.configured import ask_of
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask, JudgeConfig, judge_name, labels_name
 from turncredit.judges.label import prompt_hashes
-from turncredit.layout import IMPLICIT, policy_id
+from turncredit.layout import IMPLICIT
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
 from turncredit.turns import Turns, with_forks
@@ -90,6 +90,7 @@ class CheckSettings(BaseModel):
 class RoundFiles(BaseModel):
     """The artifacts of one round of a run (or of an audit of it).
 
+    sampler           the name, in tables, of the policy that sampled the turns
     measures          progress and distance, where a method reads them
     credits, values, continuations, forks   by method
     beside            further tables as (schema, path), such as hiddens or branches
@@ -100,6 +101,7 @@ class RoundFiles(BaseModel):
     run: str
     seed: int
     round: int
+    sampler: str
     turns: Path
     measures: Path | None = None
     credits: dict[str, Path] = Field(default_factory=dict)
@@ -285,8 +287,7 @@ def success(at: Round) -> Finding:
 def sampled_by(at: Round) -> Finding:
     """Policy, seed and temperature of the turns."""
     files = at.files
-    before = policy_id(files.run, files.seed, files.round - 1)
-    wanted = {"policy_id": before, "seed": files.seed, "temperature": at.settings.temperature}
+    wanted = {"policy_id": files.sampler, "seed": files.seed, "temperature": at.settings.temperature}
     broken = []
     for name, value in wanted.items():
         other = sorted(set(at.table.column(name).to_pylist()) - {value})

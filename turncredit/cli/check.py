@@ -11,12 +11,13 @@ from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.analysis.invariants import CheckSettings, RoundFiles
 from turncredit.config import Experiment
 from turncredit.errors import UserError
-from turncredit.layout import SFT, Layout, refuse_old
+from turncredit.layout import Layout, refuse_old
 from turncredit.results import collect, views
 from turncredit.stages.invariants import check_settings, round_files, run_settings
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout_invariants import audited_files
+from turncredit.starts import SFT
 
 
 def run(results: str | Path, *, quiet: bool = False) -> int:

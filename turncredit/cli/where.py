@@ -14,10 +14,11 @@ import yaml
 from turncredit.config import load as load_config
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
-from turncredit.layout import KEYS, LOGS, METRICS, SFT, fill, keys_in, refuse_old
+from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
 from turncredit.results.experiments import experiment_of, read_config
 from turncredit.stages.job import At
 from turncredit.stages.plan import STAGES, Plan, load
+from turncredit.starts import SFT, is_start
 from turncredit.workflow import rounds
 
 #: The configuration that Snakemake reads first.
@@ -77,12 +78,15 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
     Without `policy`, turns are those of the method's own run, and in round 1 those that all runs share.
     """
     wanted = stage_keys(stage)
-    known: dict[str, str | int] = {}
+    known: dict[str, str | int] = {"start": SFT} if "start" in wanted and not words else {}
     for word in words:
         known[_key(plan, stage, wanted, word, known)] = word
     method = str(known.get("method", ""))
-    if method == SFT and stage == "eval":
-        seed = 0  # evaluated once, for all seeds
+    for start in (method, str(known.get("start", ""))):
+        if is_start(start):
+            plan.experiment.agent_of(start)
+    if is_start(method) and (stage == "eval" or "method" not in wanted):
+        seed = 0 if stage == "eval" else seed  # evaluated once, for all seeds
     elif method:
         plan.method(method)
         if stage in ("credit_model", "values") and not plan.learns(method):
@@ -94,7 +98,7 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
         if policy is None and not method and round > 1:
             raise UserError(f"{stage}: round {round} has rollouts of several policies; name a method, or give --policy")
         known["policy"] = policy or plan.turns_at(method or SFT, seed, round).policy
-        if str(known["policy"]).startswith(f"{SFT}-"):
+        if of_sft(str(known["policy"])):
             plan.sampling(str(known["policy"]))
         else:
             plan.method(str(known["policy"]))
@@ -132,6 +136,8 @@ def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mappin
     for key in ("continued", "forked"):
         if key in wanted and re.fullmatch(KEYS[key], word):
             return key
+    if "start" in wanted and is_start(word):
+        return "start"
     if ("method" in wanted or "policy" in wanted) and "method" not in known:
         return "method"
     raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(wanted) or 'it has none'})")
@@ -185,7 +191,7 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
 
     With granularity `round` or `run` the job that runs it, too.
     """
-    metrics, log = plan.metrics(stage, at), fill(plan.layout.log(stage), at.keys)
+    metrics, log = plan.metrics(stage, at), fill(plan.layout.log(stage), plan.keys(at))
     inputs = [
         (name, path)
         for name, value in plan.inputs(stage, at).items()

@@ -22,7 +22,6 @@ from turncredit.policy.sampling import device
 from turncredit.policy.states import states_at
 from turncredit.training.sequences import TokenSequence, batches, read_only, stack
 
-Read = Literal["sft", "current"]
 Point = Literal["observation", "action"]
 
 
@@ -31,7 +30,7 @@ COLUMNS = (*tables.KEYS, "goal", "context_reset", "prompt_ids", "response_ids", 
 
 
 def hiddens(
-    policy: OpenPolicy, turns: pa.Table, *, read: Read, point: Point, tokens_per_pass: int, where: str = "turns"
+    policy: OpenPolicy, turns: pa.Table, *, reader: str | None, point: Point, tokens_per_pass: int, where: str = "turns"
 ) -> pa.Table:
     """A `hiddens` table, one row for each turn in the order of `turns`.
 
@@ -39,7 +38,7 @@ def hiddens(
              all of the observation has been read and nothing of the action (`point` "observation"); or at the
              response's last token ("action")
     goal     (D) float16: the mean of the input embeddings of the goal's tokens; only at a rollout's turn 0, else null
-    policy_id  whose state it is: `sft`, or the policy that sampled the turns, as `read` says
+    policy_id  whose state it is: `reader`, the SFT policy's name; None: the policy that sampled the turns
 
     Read after the observation, increments of a value of the state rank turns better than after the action (offline
     rank correlation .32 against .19 in the experiment that the default comes from).
@@ -55,7 +54,7 @@ def hiddens(
     return pa.table(
         {
             **{key: turns.column(key) for key in tables.KEYS},
-            "policy_id": pa.repeat("sft", turns.num_rows) if read == "sft" else turns.column("policy_id"),
+            "policy_id": turns.column("policy_id") if reader is None else pa.repeat(reader, turns.num_rows),
             "hidden": _lists(hidden_ND, np.ones(len(hidden_ND), dtype=bool)),
             "goal": _lists(goals, first_N),
         }

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from turncredit.layout import METRICS, SFT, sampled_by, shell_pattern
+from turncredit.layout import METRICS, sampled_by, shell_pattern
 from turncredit.report.grid import Column, Grid, Number
 from turncredit.results.collect import Results
 from turncredit.results.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
+from turncredit.starts import is_start
 
 #: The report's own time is left out: rebuilding a report should not change it.
 LEFT_OUT = ("report", "track")
@@ -149,7 +150,7 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
 
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
     """(name, rows, SQL condition) of everything with rows in `metrics`: shared work, each method, the audit."""
-    payers = [SHARED, AUDIT, *(name for name in names if name != SFT)]
+    payers = [SHARED, AUDIT, *(name for name in names if not is_start(name))]
     kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = '{name}'") for name in payers]
     return [(name, rows, where) for name, rows, where in kept if len(rows)]
 

@@ -10,8 +10,8 @@ from turncredit.config import Experiment
 from turncredit.credit.catalogue import find
 from turncredit.credit.compose import Role
 from turncredit.errors import UserError
-from turncredit.layout import SFT
 from turncredit.results.collect import Results
+from turncredit.starts import is_start
 from turncredit.stats.intervals import Estimate, holm
 
 #: group -> its heading, if a table has several
@@ -26,7 +26,7 @@ _GROUP_OF_ROLE: dict[Role, str] = {"method": "methods", "variant": "variants", "
 
 def group_of(experiment: Experiment, name: str) -> str:
     """The group of the method `name`: a definition with another name than its base is a variant of it."""
-    if name == SFT:
+    if is_start(name):
         return "start"
     entry = experiment.define.get(name)
     if entry is None or entry.base is None:

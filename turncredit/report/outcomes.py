@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from turncredit.bounds import MIDDLE, UPPER
-from turncredit.layout import SFT
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.ordering import Corrected
 from turncredit.report.selection import (
@@ -27,6 +26,7 @@ from turncredit.report.selection import (
     where_sql,
 )
 from turncredit.results.collect import Results
+from turncredit.starts import is_start
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 
@@ -53,7 +53,7 @@ def final(
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
-            Column("minus_sft", "above SFT", "paired difference to the SFT policy, in points"),
+            Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
             *([Column("gap", "gap closed", GAP)] if results.finished_seeds(UPPER) and baseline == MIDDLE else []),
             Column("last", "last round", "mean over seeds of the last round alone"),
@@ -82,16 +82,16 @@ def _final_row(
     row: dict[str, Cell] = {"final": checkpoint_cell(results, method, "final")}
     if row["final"] is None:
         return {"final": None, "seeds": _progress(results, method)}
-    if method == SFT:
+    if is_start(method):
         others = ("minus_sft", "minus_baseline", "gap", "last", "best", "training", "holm", "holm_relatives")
         return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
-    seeds = results.finished_seeds(method)
+    seeds, start = results.finished_seeds(method), results.experiment.start_of(method)
     for key, other, found in (
-        ("minus_sft", SFT, paired(results, method, SFT)),
+        ("minus_sft", start, paired(results, method, start)),
         ("minus_baseline", baseline, difference),
     ):
         if found is not None:
-            common = seeds if other == SFT else sorted(set(seeds) & set(results.finished_seeds(other)))
+            common = seeds if other == start else sorted(set(seeds) & set(results.finished_seeds(other)))
             sql = difference_sql(results, method, other, rounds, mode, common)
             files = f"{eval_files(method, rounds, common)} {eval_files(other, rounds, common)}"
             row[key] = _estimated(found, "points", sql, files)
@@ -177,8 +177,8 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
         evals = results.evals[(results.evals["method"] == method) & (results.evals["mode"] == mode)]
         cells: dict[str, Cell] = {}
         for point in points[points["method"] == method].itertuples():
-            at = sorted(set(evals["round"])) if method == SFT else [point.round]
-            seeds = None if method == SFT else sorted(set(evals[evals["round"] == point.round]["seed"]))
+            at = sorted(set(evals["round"])) if is_start(method) else [point.round]
+            seeds = None if is_start(method) else sorted(set(evals[evals["round"] == point.round]["seed"]))
             cells[f"round{point.round:02d}"] = Number(
                 point.success,
                 "share",
@@ -195,12 +195,12 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
 
 
 def curve_points(results: Results) -> pd.DataFrame:
-    """The learning curves: method, round, success, low, high, rollouts, covers; the SFT policy is a point at round 0.
+    """The learning curves: method, round, success, low, high, rollouts, covers; an SFT policy is a point at round 0.
 
     Intervals are those of the final table, over seeds and games; if only one seed has reached a round, over games.
     """
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    keyed = primary.assign(at=primary["round"].where(primary["method"] != SFT, 0))
+    keyed = primary.assign(at=primary["round"].where(~primary["method"].map(is_start).astype(bool), 0))
     rows = []
     for (method, at), evals in keyed.groupby(["method", "at"], sort=True):
         mean = intervals.crossed_mean(intervals.cells(evals))
@@ -221,7 +221,7 @@ def families(results: Results, names: Sequence[str]) -> Grid:
     )
     for method in names:
         evals = final_evals(results, method)
-        seeds = None if method == SFT else results.finished_seeds(method)
+        seeds = None if is_start(method) else results.finished_seeds(method)
         where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         found = intervals.rates(evals, ["family"]).itertuples() if len(evals) else []
         grid.rows[method] = dict.fromkeys(families) | {
@@ -269,7 +269,7 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
     )
     for method in names:
         evals = final_evals(results, method).assign(one=0)
-        seeds = None if method == SFT else results.finished_seeds(method)
+        seeds = None if is_start(method) else results.finished_seeds(method)
         if evals.empty:
             grid.rows[method] = dict.fromkeys(_COSTS)
             continue
@@ -299,7 +299,7 @@ def modes(results: Results, names: Sequence[str]) -> list[Grid]:
         ],
     )
     for method in names:
-        seeds = None if method == SFT else results.finished_seeds(method)
+        seeds = None if is_start(method) else results.finished_seeds(method)
         row: dict[str, Cell] = dict.fromkeys(wanted)
         for mode in wanted:
             evals = final_evals(results, method, mode)
@@ -312,7 +312,7 @@ def modes(results: Results, names: Sequence[str]) -> list[Grid]:
 
 
 def _progress(results: Results, method: str) -> str:
-    if method == SFT:
+    if is_start(method):
         return "not evaluated yet"
     rows = results.runs[results.runs["method"] == method]
     done, wanted = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from turncredit.layout import SFT
 from turncredit.report.grid import Cell, Column, Grid
 from turncredit.report.outcomes import checkpoint_cell
 from turncredit.report.selection import Checkpoint
 from turncredit.results.collect import Results
+from turncredit.starts import is_start
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _grid(results: Results, paper: Paper, checkpoint: Checkpoint, methods: Seque
     )
     for method in methods:
         # The SFT policy is one policy: the same in all three tables.
-        ours: Checkpoint = "final" if method == SFT else checkpoint
+        ours: Checkpoint = "final" if is_start(method) else checkpoint
         row: dict[str, Cell] = {}
         for key, families in paper.columns.items():
             row[f"paper_{key}"] = paper.numbers[method][key]

@@ -82,10 +82,14 @@ def _points(
     baseline: str,
     differences: Mapping[str, Estimate],
 ) -> list[Point]:
-    """A predictor on the turns of a policy's round, for each method that has it and a gain."""
+    """A predictor on the turns of a policy's round, for each method that has it and a gain.
+
+    Only methods that play with the agent of these turns: the others learned from turns of another kind.
+    """
     table, keys, _ = PREDICTORS[name]
     points = []
-    for method in names:
+    start_of = results.experiment.start_of
+    for method in (method for method in names if start_of(method) == start_of(policy)):
         x = diagnostics.measure(results, table, policy, round_, method=method, **keys)
         if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
             points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))

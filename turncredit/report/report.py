@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turncredit import tables
 from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
 from turncredit.files import new_file, write_text
-from turncredit.layout import SFT
 from turncredit.report import figures
 from turncredit.report.contexts import READ, context_curves
 from turncredit.report.diagnostics import CEILING
@@ -28,6 +28,7 @@ from turncredit.report.summary import Summary, summarise
 from turncredit.results.collect import Results, collect
 from turncredit.results.redact import redacted
 from turncredit.results.sql import write_csv
+from turncredit.starts import is_start
 from turncredit.stats import intervals
 
 
@@ -89,10 +90,15 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
     """Held-out success by round."""
     results, points = summary.results, summary.points
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    base, trained = points[points["method"] == SFT], points[points["method"] != SFT]
+    of_start = points["method"].map(is_start).astype(bool)
+    base, trained = points[of_start], points[~of_start]
+    if len(base) > 1 and len(trained):  # several agents: no level for all, but every line begins with its own
+        starts = {method: results.experiment.start_of(method) for method in trained["method"].unique()}
+        begun = [base[base["method"] == start].assign(method=method) for method, start in starts.items()]
+        trained, base = pd.concat([*begun, trained], ignore_index=True), base.iloc[:0]
     return figures.learning_curves(
         base if trained.empty else trained,
-        intervals.rates(primary[primary["method"] != SFT], ["method", "seed", "round"]),
+        intervals.rates(primary[~primary["method"].map(is_start).astype(bool)], ["method", "seed", "round"]),
         None if base.empty else base.iloc[0].to_dict(),
         methods=[method for method in results.methods if method in set(points["method"])],
         ylabel=ylabel,
@@ -121,7 +127,7 @@ def _pictures(summary: Summary) -> dict[str, str]:
     results = summary.results
     everyone = list(dict.fromkeys([*results.methods, *(name for names in summary.order.values() for name in names)]))
     out = {}
-    if (summary.points["method"] != SFT).any():
+    if (~summary.points["method"].map(is_start).astype(bool)).any():
         out["curves"] = figures.page_svg(
             _curves(summary), "curves", "Learning curves: held-out success by round and method"
         )
@@ -241,7 +247,7 @@ def print_table(results: str | Path) -> None:
 
     summary = summarise(collect(results))
     grid = summary.sections["final"][0]
-    keys = ["final", "minus_sft", "minus_baseline", "gap", "seeds"]
+    keys = ["agent", "final", "minus_sft", "minus_baseline", "gap", "seeds"]
     columns = [column for column in grid.columns if column.key in keys]
     shown = plain_table(
         ["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], grid.title

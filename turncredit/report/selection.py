@@ -11,8 +11,10 @@ from typing import Literal
 import pandas as pd
 
 from turncredit.bounds import MIDDLE, UPPER
-from turncredit.layout import ARTIFACTS, SFT, of_sft, shell_pattern
+from turncredit.config import Experiment
+from turncredit.layout import ARTIFACTS, of_sft, shell_pattern
 from turncredit.results.collect import Results
+from turncredit.starts import is_start, start_words
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 
@@ -37,7 +39,7 @@ def chosen(
 def final_evals(results: Results, method: str, mode: str | None = None) -> pd.DataFrame:
     """The evaluations behind a method's final figure: last three rounds, finished seeds only; no row without them."""
     rounds = final_rounds(results)
-    seeds = None if method == SFT else results.finished_seeds(method)
+    seeds = None if is_start(method) else results.finished_seeds(method)
     evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
     return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
 
@@ -60,13 +62,13 @@ def at_checkpoint(
     """A method's success at a checkpoint on some families' games (all where none is named): estimate, SQL and files.
 
     The best round is selected by the success on all families, and its interval is over seeds only. None for a method
-    without a finished seed, and for the SFT policy at other checkpoints than `final`: it is one policy.
+    without a finished seed, and for an SFT policy at other checkpoints than `final`: it is one policy.
     """
     evals = final_evals(results, method)
-    if evals.empty or (method == SFT and checkpoint != "final"):
+    if evals.empty or (is_start(method) and checkpoint != "final"):
         return None
     mode = results.experiment.eval.primary
-    seeds = None if method == SFT else results.finished_seeds(method)
+    seeds = None if is_start(method) else results.finished_seeds(method)
     rounds = final_rounds(results) if checkpoint == "final" else results.experiment.eval_rounds()[-1:]
     more = f" AND family IN ({', '.join(repr(family) for family in families)})" if families else ""
     if checkpoint == "best":
@@ -93,12 +95,12 @@ def at_checkpoint(
 def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
     """The paired difference of two methods' final success, over the seeds that both have finished; None if none."""
     ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
-    if right != SFT:
+    if not is_start(right):
         common = set(ours["seed"]) & set(theirs["seed"])
         ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
     if ours.empty or theirs.empty:
         return None
-    return intervals.crossed_mean(intervals.paired_cells(ours, theirs, shared=right == SFT))
+    return intervals.crossed_mean(intervals.paired_cells(ours, theirs, shared=is_start(right)))
 
 
 def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int]]:
@@ -136,13 +138,20 @@ def files_of(artifact: str, **keys: Sequence[str | int]) -> str:
 
 
 def eval_files(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
-    """The evaluation files of a method as one shell pattern. The SFT policy's are those of seed 0."""
-    return files_of("evals", method=[method], seed=[0] if method == SFT else seeds or [], round=rounds)
+    """The evaluation files of a method as one shell pattern. An SFT policy's are those of seed 0."""
+    return files_of("evals", method=[method], seed=[0] if is_start(method) else seeds or [], round=rounds)
 
 
 def sampler(policy: str) -> str:
     """Who sampled turns with this key `policy`, in words; for the SFT policy also how, which methods may override."""
-    return f"the SFT policy ({policy.removeprefix(f'{SFT}-')})" if of_sft(policy) else policy
+    start, _, sampling = policy.partition("-")
+    return f"{start_words(start)} ({sampling})" if of_sft(policy) else policy
+
+
+def agent_words(experiment: Experiment, who: str) -> str:
+    """The agent that a method or a warm start plays with: its name in the configuration, and what it is."""
+    kind, name = experiment.agent_of(who).name, experiment.agent_key(who).removeprefix("agents.")
+    return kind if name in ("agent", kind) else f"{name} ({kind})"
 
 
 def mean_sql(where: str) -> str:
@@ -157,8 +166,8 @@ def difference_sql(
     results: Results, left: str, right: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]
 ) -> str:
     """The SQL of the paired difference of two methods' success, by seed, round, game and repeat."""
-    keys = "experiment, mode, round, task_id, repeat" + ("" if right == SFT else ", seed")
-    others = None if right == SFT else seeds
+    keys = "experiment, mode, round, task_id, repeat" + ("" if is_start(right) else ", seed")
+    others = None if is_start(right) else seeds
     return (
         "SELECT avg(difference) FROM (SELECT a.seed, a.round, avg(a.success::INT - b.success::INT) AS difference "
         f"FROM evals a JOIN evals b USING ({keys}) WHERE {where_sql(results, left, rounds, mode, seeds, 'a')} "

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 import pandas as pd
 
 from turncredit.bounds import LOWER, MIDDLE, UPPER
-from turncredit.layout import SFT
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.contexts import context_grids
 from turncredit.report.grid import Grid
+from turncredit.report.grid import Column, Grid
 from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.report.selection import paired
+from turncredit.report.selection import agent_words, paired
 from turncredit.results.collect import Results
+from turncredit.starts import is_start
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate, Verdict
 
@@ -51,7 +52,8 @@ class Summary:
 
 def summarise(results: Results) -> Summary:
     """Compute the report's numbers. Missing runs stay missing; nothing is imputed."""
-    baseline = MIDDLE if MIDDLE in results.methods else next(iter(results.methods), SFT)
+    starts = results.experiment.starts()
+    baseline = MIDDLE if MIDDLE in results.methods else next(iter(results.methods), starts[0])
     differences = {
         method: difference
         for method in results.methods
@@ -61,9 +63,9 @@ def summarise(results: Results) -> Summary:
     against_middle = differences if baseline == MIDDLE else {}
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
-    order = ordered(results, effects, [SFT, *results.methods, *sorted(compared - set(results.methods))])
+    order = ordered(results, effects, [*starts, *results.methods, *sorted(compared - set(results.methods))])
     everyone = [name for group in order.values() for name in group]
-    names = [name for name in everyone if name == SFT or name in results.methods]
+    names = [name for name in everyone if is_start(name) or name in results.methods]
     points = outcomes.curve_points(results)
     sections = {
         "learning": [outcomes.curve(results, names, points)],
@@ -83,6 +85,8 @@ def summarise(results: Results) -> Summary:
         "spending": [cost.spending(results, names), cost.time(results, names)],
         "invariants": diagnostics.invariants(results),
     }
+    for grid in (*sections["learning"], *sections["final"], *sections["detail"]) if len(starts) > 1 else ():
+        _name_agents(results, grid)
     leaks, leaks_of = diagnostics.leak_lines(results, everyone)
     return Summary(
         results=results,
@@ -99,6 +103,13 @@ def summarise(results: Results) -> Summary:
         leaks_of=leaks_of,
         missing=_missing(results),
     )
+
+
+def _name_agents(results: Results, grid: Grid) -> None:
+    """Put the agent of each method first: where they differ, a difference is not one of credit alone."""
+    grid.columns.insert(0, Column("agent", "agent", "the agent that the method plays with"))
+    for name, row in grid.rows.items():
+        row["agent"] = agent_words(results.experiment, name)
 
 
 def _zero() -> Estimate:

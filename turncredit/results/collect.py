@@ -11,10 +11,11 @@ import pandas as pd
 from turncredit import tables
 from turncredit.config import Experiment
 from turncredit.errors import UserError
-from turncredit.layout import SFT, Layout, Located, refuse_old
+from turncredit.layout import Layout, Located, refuse_old
 from turncredit.results import views
 from turncredit.results.contexts import Contexts, read_contexts
 from turncredit.results.experiments import read_config
+from turncredit.starts import is_start
 
 #: The measures of the rounds' turns, by view.
 ANALYSES = ("fidelity", "gradients", "leaks", "invariants")
@@ -101,7 +102,7 @@ def _evals(layout: Layout) -> pd.DataFrame:
 def _runs(experiment: Experiment, evals: pd.DataFrame) -> pd.DataFrame:
     """One row per run that is configured or has an evaluation."""
     wanted = experiment.eval_rounds()
-    primary = evals[(evals["mode"] == experiment.eval.primary) & (evals["method"] != SFT)]
+    primary = evals[(evals["mode"] == experiment.eval.primary) & ~evals["method"].map(is_start).astype(bool)]
     have = {key: sorted(set(rows)) for key, rows in primary.groupby(["method", "seed"])["round"]}
     configured = experiment.runs()
     rows = []

@@ -10,17 +10,8 @@ from typing import NamedTuple
 from turncredit.config import Experiment, from_mapping
 from turncredit.credit.configured import continuations_of, forks_of
 from turncredit.errors import UserError
-from turncredit.layout import (
-    IMPLICIT,
-    SFT,
-    Layout,
-    artifact,
-    continuations_name,
-    forks_name,
-    of_sft,
-    refuse_old,
-    sampled_by,
-)
+from turncredit.layout import IMPLICIT, Layout, artifact, continuations_name, forks_name, of_sft, refuse_old, sampled_by
+from turncredit.starts import is_start
 
 #: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
 #: needs.
@@ -121,7 +112,7 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
     return [
         RunRound(method, seed, round_, sampled_by(experiment, method, round_))
         for method, seed, round_ in sorted(begun)
-        if method != SFT
+        if not is_start(method)
     ]
 
 
@@ -149,6 +140,6 @@ def paid_by(
     if method is None:
         return SHARED if policy is None or of_sft(str(policy)) else str(policy)
     if policy is None:
-        return SHARED if method == SFT else str(method)
+        return SHARED if is_start(str(method)) else str(method)
     own = RunRound(str(method), int(keys["seed"]), int(keys["round"]), str(policy)) in rounds
     return str(method) if own else AUDIT

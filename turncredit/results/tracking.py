@@ -25,6 +25,7 @@ from turncredit.layout import Layout, refuse_old, round_name, sampled_by
 from turncredit.results.experiments import AUDIT, SHARED, paid_by, played_for, run_rounds
 from turncredit.results.redact import redacted
 from turncredit.results.views import read_metrics, stage_numbers
+from turncredit.starts import SFT
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -143,7 +144,9 @@ def entries(experiment: Experiment, results: Path) -> list[Entry]:
         payer = paid_by(stage, keys, rounds, played)
         if payer in (SHARED, AUDIT):
             of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
-            found.append(Entry(SHARED, of_round, path.stem, keys, path))
+            # Every agent has its own warm start.
+            whose = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
+            found.append(Entry(SHARED, of_round, path.stem + whose, keys, path))
             continue
         parent = f"{payer}/seed{keys['seed']}"
         # Metrics of the whole run (its invariants) are in the run itself.
@@ -304,6 +307,7 @@ def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
         method, _, seed = parent.rpartition("/seed")
         for section in ("rollout", "update"):
             data[section] = experiment.section_for(method, section).model_dump(mode="json")
+        data["agent"] = experiment.agent_of(method).model_dump(mode="json")
         data |= {"method": method, "seed": seed}
     return {name: value[:500] for name, value in _flat(redacted(data)).items()}
 

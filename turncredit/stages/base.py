@@ -1,4 +1,4 @@
-"""Stage `base`: the base model, built from scratch with its own tokenizer, or fetched by name."""
+"""Stage `base`: an agent's base model, built from scratch with its own tokenizer, or fetched by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def config(plan: Plan, at: At) -> Config:
     """The part of `policy` about the base model, and the agent's settings that affect its texts."""
     policy = plan.experiment.policy
     made = policy.source == "scratch"
-    agent = agents.load(plan.experiment.agent.name)
+    agent = agents.load(plan.agent(at).name)
     return Config(
         source=policy.source,
         revision=policy.revision,

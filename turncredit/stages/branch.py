@@ -19,7 +19,7 @@ def config(plan: Plan, at: At) -> Config:
     """`audit.branch`, and how the policy plays."""
     whole = plan.experiment
     return Config(
-        **played_with(plan),
+        **played_with(plan, at),
         branch=whole.audit.branch,
         slots=whole.rollout.slots,
     )
@@ -34,8 +34,8 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that sampled, the training games, and the turns with the planner's distance where there is one."""
     path = plan.layout.path
     files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    measured: Inputs = {"measures": path("measures", at.keys)} if plan.measurable else {}
-    return {**files, **measured, **plan.plugin_files}
+    measured: Inputs = {"measures": path("measures", at.keys)} if plan.measurable(at) else {}
+    return {**files, **measured, **plan.plugin_files(at)}
 
 
 OUTPUTS = {"branches": "branches"}

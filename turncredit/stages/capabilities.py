@@ -15,19 +15,26 @@ from turncredit.tables import MEASURES
 def credited(experiment: Experiment) -> list[str]:
     """The methods whose credit is computed, each once: those that are trained, and those that an audit compares."""
     compared = compared_methods(experiment) if experiment.audit.rounds else ()
-    return list(dict.fromkeys([*(name for name in experiment.methods if name != "sft"), *compared]))
+    return list(dict.fromkeys([*experiment.trained(), *compared]))
 
 
-def trials(experiment: Experiment) -> int:
-    """The number of trials that a rollout of the experiment's agent has at most."""
-    chosen = experiment.agent.chosen()
+def credited_runs(experiment: Experiment, name: str) -> list[str]:
+    """The runs whose turns the method `name` credits: its own if it is trained, the audited ones if it is compared."""
+    own = [name] if name in experiment.methods else []
+    compared = experiment.audit.rounds and name in compared_methods(experiment)
+    return list(dict.fromkeys([*own, *(experiment.audit.runs if compared else ())]))
+
+
+def trials(experiment: Experiment, who: str) -> int:
+    """The number of trials at most of a rollout of `who`, a method or turns by their key `policy`."""
+    chosen = experiment.agent_of(who).chosen()
     return agents.load(chosen.name).trials_of(chosen.settings)
 
 
-def measurable(experiment: Experiment, environment: Environment) -> bool:
-    """Whether progress or distance can be had of the environment's rollouts, by replaying them."""
+def measurable(experiment: Experiment, environment: Environment, who: str) -> bool:
+    """Whether progress or distance can be had of the rollouts of `who`, as for `trials`, by replaying them."""
     have = environment.capabilities
-    return "replay" in have and not have.isdisjoint(MEASURES) and trials(experiment) == 1
+    return "replay" in have and not have.isdisjoint(MEASURES) and trials(experiment, who) == 1
 
 
 def measures_read(experiment: Experiment, name: str) -> list[str]:
@@ -39,7 +46,7 @@ def measures_read(experiment: Experiment, name: str) -> list[str]:
 def credit_reads_measures(experiment: Experiment, environment: Environment, name: str) -> bool:
     """Whether the credit of the method `name` gets measures. One's own file may read any column: it gets all."""
     own = name in experiment.define and experiment.define[name].credit is not None
-    return bool(measures_read(experiment, name)) or (own and measurable(experiment, environment))
+    return bool(measures_read(experiment, name)) or (own and measurable(experiment, environment, name))
 
 
 def model_reads_measures(experiment: Experiment, name: str) -> bool:
@@ -70,17 +77,22 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
     for capability in ("snapshot", "replay") if experiment.audit.rounds else ():
         if capability not in have:
             raise UserError(f"config: audit.rounds: branching needs {lacks(capability)}; set audit.rounds to []")
-    agent = agents.load(experiment.agent.name)
-    if trials(experiment) > 1:
-        _check_trials(experiment, agent.name)
+    _check_trials(experiment)
     for name in credited(experiment):
-        if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":
-            raise UserError(f"config: methods: '{name}' reads turns in hindsight, and {agent.cannot_look_back()}")
-    chosen = experiment.agent
-    lists = agent.shows_admissible and chosen.chosen().settings.get("show_admissible", True)
-    if lists and "admissible" not in have:
-        key = f"agent.{chosen.owner}.show_admissible"
-        raise UserError(f"config: agent: '{agent.name}' shows {lacks('admissible')}; set {key} to false")
+        for run in credited_runs(experiment, name):
+            agent, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
+            if agent.hindsight is None and configured_method(experiment, name).reader == "hindsight":
+                whose = "" if run == name or run not in experiment.methods else f" of '{run}'"
+                raise UserError(
+                    f"config: methods: '{name}' reads turns{whose} in hindsight, and {agent.cannot_look_back(key)}"
+                )
+    for start in experiment.starts():
+        chosen, key = experiment.agent_of(start), experiment.agent_key(start)
+        agent = agents.load(chosen.name)
+        lists = agent.shows_admissible and chosen.chosen().settings.get("show_admissible", True)
+        if lists and "admissible" not in have:
+            setting = f"{key}.{chosen.owner}.show_admissible"
+            raise UserError(f"config: {key}: '{agent.name}' shows {lacks('admissible')}; set {setting} to false")
     demos = experiment.demos
     if "expert" not in have:
         raise UserError(f"config: demos: demonstrations need {lacks('expert')}")
@@ -95,14 +107,22 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
         raise UserError(f"config: demos.skip: the expert of '{environment.name}' cannot skip steps; set it to 0")
 
 
-def _check_trials(experiment: Experiment, agent: str) -> None:
+def _check_trials(experiment: Experiment) -> None:
     """Raise UserError for what reads a rollout as one trial of the game, with an agent that plays several."""
-    instead = "take another agent (agent.name)"
-    if experiment.audit.rounds:
-        raise UserError(
-            f"config: audit.rounds: '{agent}' plays several trials, an audit reads one; set it to [] or {instead}"
-        )
-    for name in credited(experiment):
+
+    def agent_and_change(run: str) -> tuple[str, str]:
+        return agents.load(experiment.agent_of(run).name).name, f"take another agent ({experiment.agent_key(run)}.name)"
+
+    for run in experiment.audit.runs if experiment.audit.rounds else ():
+        if trials(experiment, run) > 1:
+            agent, instead = agent_and_change(run)
+            raise UserError(
+                f"config: audit.rounds: '{agent}' plays several trials, an audit reads one; set it to [] or {instead}"
+            )
+    for name in experiment.trained():
+        if trials(experiment, name) == 1:
+            continue
+        agent, instead = agent_and_change(name)
         measured = [*measures_read(experiment, name), *model_capabilities(experiment, name)]
         reads = next((measure for measure in MEASURES if measure in measured), None)
         if reads is None and "labels" in configured_method(experiment, name).needs and experiment.judge.kind == "rule":

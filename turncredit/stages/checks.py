@@ -9,7 +9,7 @@ from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
-from turncredit.stages.capabilities import check_capabilities, credited, measures_read, trials
+from turncredit.stages.capabilities import check_capabilities, credited, credited_runs, measures_read, trials
 
 
 def check(experiment: Experiment) -> None:
@@ -17,7 +17,11 @@ def check(experiment: Experiment) -> None:
     environment = envs.load(experiment.env.name)
     _check_owners("env", experiment.env)
     settings = validated(environment.Settings, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
-    _check_agent(experiment)
+    for key, config in (("agent", experiment.agent), *((f"agents.{n}", one) for n, one in experiment.agents.items())):
+        _check_owners(key, config)
+        validated(agents.load(config.name).Settings, config.chosen().settings, f"{key}.{config.owner}")
+    for start in experiment.starts():
+        _check_demos(experiment, start)
     for name, entry in experiment.define.items():
         method = configured_method(experiment, name)
         if method.reader == "implicit":
@@ -52,16 +56,27 @@ def check(experiment: Experiment) -> None:
 
 
 def _check_columns(experiment: Experiment, name: str) -> None:
-    """Raise UserError if a method reads columns that neither the turns nor the measures have."""
-    agent = agents.load(experiment.agent.name)
+    """Raise UserError if a method reads columns that neither the turns that it credits nor the measures have."""
     credited_table = "turns" if forks_of(experiment, name) is None else "forks"
-    written = {*tables.schema(credited_table).names, *tables.MEASURED, *agent.turn_columns}
-    missing = [column for column in configured_method(experiment, name).reads if column not in written]
-    if missing:
-        where = "methods" if name in experiment.methods else "audit.methods"
+    for run in credited_runs(experiment, name):
+        agent, key = agents.load(experiment.agent_of(run).name), experiment.agent_key(run)
+        written = {*tables.schema(credited_table).names, *tables.MEASURED, *agent.turn_columns}
+        missing = [column for column in configured_method(experiment, name).reads if column not in written]
+        if not missing:
+            continue
+        # An audit of a run that plays with another agent than the method's own.
+        other = experiment.start_of(run) != experiment.start_of(name)
+        where = "methods" if name in experiment.methods and not other else "audit.methods"
+        whose = f" of the audited run '{run}'" if other else ""
+        its = f"'{agent.name}'" + ("" if key == "agent" else f" ({key})")
         raise UserError(
-            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns, which the agent "
-            f"'{agent.name}' does not write; choose an agent that does (agent.name), or another method"
+            f"config: {where}: '{name}' reads the columns {', '.join(missing)} of the turns{whose}, which the agent "
+            f"{its} does not write; "
+            + (
+                "choose which methods to compare (audit.methods), or another run (audit.run)"
+                if other
+                else f"choose an agent that does ({key}.name), or another method"
+            )
         )
 
 
@@ -72,16 +87,14 @@ def _check_owners(block: str, config: EnvConfig | AgentConfig) -> None:
             raise UserError(f"config: unknown key '{block}.{name}'{hint}")
 
 
-def _check_agent(experiment: Experiment) -> None:
-    """Raise UserError for an unknown agent, settings it does not have, and demonstrations that it cannot learn from."""
-    agent = agents.load(experiment.agent.name)
-    _check_owners("agent", experiment.agent)
-    validated(agent.Settings, experiment.agent.chosen().settings, f"agent.{experiment.agent.owner}")
+def _check_demos(experiment: Experiment, start: str) -> None:
+    """Raise UserError for demonstrations that the agent of a warm start cannot learn from."""
+    agent, key = agents.load(experiment.agent_of(start).name), experiment.agent_key(start)
     written = {*tables.schema("demos").names, *envs.load(experiment.env.name).expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and experiment.sft.epochs:
         raise UserError(
-            f"config: agent: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
+            f"config: {key}: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
             f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
             "warm start (sft.epochs: 0)"
         )
@@ -93,7 +106,7 @@ def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None
     longest = getattr(settings, "max_turns", None)
     if longest is None or horizon is None:
         return
-    tries = trials(experiment)
+    tries = max(trials(experiment, run) for run in credited_runs(experiment, name))
     needed = horizon * tries + tries - 1  # a lesson between two trials
     if longest < needed:
         played = f" and a rollout has up to {needed} turns in {tries} trials" if tries > 1 else ""

@@ -19,7 +19,7 @@ class Config(PlayingSlice):
 def config(plan: Plan, at: At) -> Config:
     """How the policy plays; how many continuations is among the keys."""
     return Config(
-        **played_with(plan),
+        **played_with(plan, at),
         continuations=named_continuations(at.continued),
         slots=plan.sampling(at.policy).slots,
     )
@@ -29,7 +29,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that sampled, the training games, and the turns."""
     path = plan.layout.path
     files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files}
+    return {**files, **plan.plugin_files(at)}
 
 
 OUTPUTS = {"continuations": "continuations"}

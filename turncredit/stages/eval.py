@@ -1,4 +1,4 @@
-"""Stage `eval`: a policy on the held-out games of a round. The SFT policy's evaluations are those of the run `sft`."""
+"""Stage `eval`: a policy on the held-out games of a round. A warm start's are those of the run of its name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 
 from turncredit.config import EvalMode
 from turncredit.errors import UserError
-from turncredit.layout import SFT, policy_id
+from turncredit.layout import round_name
 from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan, Playing
 from turncredit.stages.playing import PlayingSlice, open_player, played_with
+from turncredit.starts import is_start
 
 
 class Config(PlayingSlice):
@@ -32,7 +33,7 @@ def config(plan: Plan, at: At) -> Config:
     if at.round not in rounds:
         raise UserError(f"round {at.round} is not evaluated; with these eval.every and rounds it is {rounds}")
     return Config(
-        **played_with(plan),
+        **played_with(plan, at),
         games=whole.eval.games,
         modes=whole.eval.modes,
         part=rounds.index(at.round) if whole.eval.fresh else 0,
@@ -47,13 +48,13 @@ def operation(plan: Plan, at: At) -> Playing:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The round's policy, and the held-out games."""
-    policy = plan.layout.path("sft_policy") if at.method == SFT else plan.layout.path("policy", at.keys)
-    return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.plugin_files}
+    policy = plan.sft_policy(at) if is_start(at.method) else plan.layout.path("policy", at.keys)
+    return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.plugin_files(at)}
 
 
 OUTPUTS = {"evals": "evals"}
-#: Each round is evaluated on its own games.
-VARIES_BY = ("round",)
+#: Each round is evaluated on its own games; a method plays with its agent.
+VARIES_BY = ("round", "method")
 
 
 def run(job: Job) -> dict[str, float]:
@@ -64,7 +65,7 @@ def run(job: Job) -> dict[str, float]:
     player = open_player(job, min(config.slots, config.games))
     rows = range(config.part * config.games, (config.part + 1) * config.games)
     common = {
-        "policy_id": policy_id(at.method, at.seed, 0 if at.method == SFT else at.round),
+        "policy_id": at.method if is_start(at.method) else round_name(at.method, at.seed, at.round),
         "method": at.method,
         "seed": at.seed,
         "round": at.round,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.layout import SFT
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.starts import SFT
 
 
 class Config(Slice):
@@ -27,11 +27,16 @@ def config(plan: Plan, at: At) -> Config:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The frozen SFT policy, or the one that sampled; and the turns."""
-    policy = plan.layout.path("sft_policy") if at.read == SFT else plan.sampler(at)
+    policy = plan.sft_policy(at) if at.read == SFT else plan.sampler(at)
     return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
 
 
 OUTPUTS = {"hiddens": "hiddens"}
+
+
+def operation(plan: Plan, at: At) -> str:
+    """The name of the frozen SFT policy, for the record."""
+    return plan.start(at)
 
 
 def run(job: Job) -> dict[str, float]:
@@ -42,7 +47,7 @@ def run(job: Job) -> dict[str, float]:
     table = hiddens(
         job.policy("policy"),
         turns,
-        read=at.read,  # type: ignore[arg-type]  # the layout allows no other
+        reader=job.operation if at.read == SFT else None,
         point=at.point,  # type: ignore[arg-type]
         tokens_per_pass=config.tokens_per_pass,
         where=job.path("turns"),

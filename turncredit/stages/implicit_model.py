@@ -65,7 +65,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     path = plan.layout.path
     return {
         "turns": path("turns", before.keys),
-        "policy": path("sft_policy") if at.round == 2 else path("implicit", before.keys),
+        "policy": plan.sft_policy(at) if at.round == 2 else path("implicit", before.keys),
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from turncredit.analysis.invariants import CheckSettings, RoundFiles, StepSettings
 from turncredit.heartbeat import progress
 from turncredit.judges.config import JudgeConfig, decides
+from turncredit.layout import sampler_id
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -61,6 +62,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
             "run": method,
             "seed": seed,
             "round": round,
+            "sampler": sampler_id(turns.policy, seed, round),
             "turns": path("turns", own),
             "measures": path("measures", own) if measured else None,
             "credits": {method: path("credits", own)},

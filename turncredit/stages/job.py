@@ -34,6 +34,7 @@ from pydantic import BaseModel, ConfigDict
 from turncredit import tables
 from turncredit.files import new_folder
 from turncredit.layout import ARTIFACTS
+from turncredit.starts import SFT
 
 #: In every folder that a stage writes: its provenance, and the hash of its other files.
 PROVENANCE_FILE = "provenance.json"
@@ -47,7 +48,11 @@ class Slice(BaseModel):
 
 @dataclass(frozen=True)
 class At:
-    """The keys of one job; those that its stage does not have are empty, or -1 for numbers."""
+    """The keys of one job; those that its stage does not have are empty, or -1 for numbers.
+
+    `start` is the warm start that a job makes (stages base and sft), empty for that of the experiment's own agent. The
+    warm start behind any other job follows from its policy or its method (`Plan.start`).
+    """
 
     policy: str = ""
     method: str = ""
@@ -61,12 +66,13 @@ class At:
     reader: str = ""
     continued: str = ""
     forked: str = ""
+    start: str = ""
 
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> At:
-        """The keys in Snakemake's wildcards."""
+        """The keys in Snakemake's wildcards. The warm start of the experiment's own agent goes without saying."""
         keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
-        return cls(**keys)
+        return cls(**{**keys, "start": "" if keys.get("start") == SFT else keys.get("start", "")})
 
     @cached_property
     def keys(self) -> dict[str, str | int]:

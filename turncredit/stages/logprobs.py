@@ -17,9 +17,10 @@ from turncredit import agents
 from turncredit.agents import Prompt
 from turncredit.config import AgentSlice
 from turncredit.errors import UserError
-from turncredit.layout import IMPLICIT, SFT, round_name
+from turncredit.layout import IMPLICIT, round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.starts import SFT
 
 
 class Config(Slice):
@@ -31,19 +32,19 @@ class Config(Slice):
     agent: AgentSlice | None
 
 
-#: The reader decides whether prompts are made.
-VARIES_BY = ("reader",)
+#: The reader decides whether prompts are made, and whose turns they are by which agent.
+VARIES_BY = ("reader", "policy")
 
 
 def config(plan: Plan, at: At) -> Config:
     """What of `policy` and `update` reading needs; in hindsight, `env.name` and `agent`."""
     whole = plan.experiment
-    hindsight = at.reader == "hindsight"
+    hindsight, agent = at.reader == "hindsight", plan.agent(at)
     return Config(
         dtype=whole.policy.dtype,
         tokens_per_pass=whole.update.tokens_per_pass,
         env=whole.env.name if hindsight else None,
-        agent=AgentSlice(name=plan.agent.name, settings=plan.agent.settings) if hindsight else None,
+        agent=AgentSlice(name=agent.name, settings=agent.settings) if hindsight else None,
     )
 
 
@@ -54,16 +55,21 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
     if at.reader == "hindsight":
-        return {**turns, "policy": plan.sampler(at), **plan.plugin_files}
+        return {**turns, "policy": plan.sampler(at), **plan.plugin_files(at)}
     if at.round == 1:
         return turns
     path = plan.layout.path
     sft = at.reader == SFT
-    reader = path("sft_policy") if sft else path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))
+    reader = plan.sft_policy(at) if sft else path("implicit", at.keys, method=at.reader.removeprefix(IMPLICIT))
     return {**turns, "policy": reader, "sampler": plan.sampler(at)}
 
 
 OUTPUTS = {"logprobs": "logprobs"}
+
+
+def operation(plan: Plan, at: At) -> str:
+    """The name of the frozen SFT policy, for the record."""
+    return plan.start(at)
 
 
 def run(job: Job) -> dict[str, float]:
@@ -90,7 +96,7 @@ def run(job: Job) -> dict[str, float]:
         logprob_N = _read(job, "policy", turns, sequences)
         if not hindsight:  # the one that sampled is trained next, and need not have this one beside it in memory
             job.policy("policy").release()
-    reader = SFT if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
+    reader = job.operation if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
     reader_N = turns.column("policy_id") if hindsight else pa.repeat(reader, turns.num_rows)
     job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N))
     ratio_N = logprob_N - sampled_N

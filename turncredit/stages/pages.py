@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from turncredit.files import new_folder
-from turncredit.layout import METRICS, SFT, fill
+from turncredit.layout import METRICS, fill, of_sft
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.starts import start_words
 
 
 class Config(Slice):
@@ -25,7 +26,7 @@ def config(plan: Plan, at: At) -> Config:
     """`audit.pages` and the audit's methods."""
     whole = plan.experiment
     runs = whole.audit.runs
-    whose = "the SFT policy" if at.policy.startswith(f"{SFT}-") else at.policy
+    whose = start_words(plan.start(at)) if of_sft(at.policy) else at.policy
     return Config(
         title=f"{whole.experiment}: rollouts of {whose}, seed {at.seed}, round {at.round}",
         first=at.policy if at.policy in runs else next(iter(runs), None),
@@ -41,7 +42,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
     return {
         "turns": path("turns", at.keys),
-        "measures": [path("measures", at.keys)] if plan.measurable else [],
+        "measures": [path("measures", at.keys)] if plan.measurable(at) else [],
         "branches": path("branches", at.keys),
         "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
         "values": [path("values", at.keys, method=name) for name in plan.audit_learned],

@@ -21,17 +21,18 @@ from turncredit.judges.config import judge_name
 from turncredit.layout import (
     IMPLICIT,
     METRICS,
-    SFT,
     Layout,
     continuations_name,
     fill,
     forks_name,
     layout_of,
+    of_sft,
     sampled_by,
     sampling_name,
 )
 from turncredit.stages import capabilities
 from turncredit.stages.job import At, Inputs, Job, Slice
+from turncredit.starts import SFT, start_name
 
 #: The stages, in the order in which a round runs them.
 STAGES = (
@@ -41,7 +42,7 @@ STAGES = (
 )  # fmt: skip
 
 #: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
-VARIES_BY = ("policy", "method", "split")
+VARIES_BY = ("policy", "method", "split", "start")
 
 
 class Playing(NamedTuple):
@@ -65,6 +66,7 @@ class Plan:
         self._methods: dict[str, Method] = {}
         self._measured: dict[tuple[str, str], bool] = {}
         self._models: dict[str, tuple[str, ModelSettings]] = {}
+        self._agents: dict[str, AgentSlice] = {}
         self._slices: dict[tuple[str, At], Slice] = {}
 
     # Methods ------------------------------------------------------------------------------------------------------
@@ -91,7 +93,7 @@ class Plan:
         own = plugins.own_file(entry.credit) if entry and entry.credit else None
         return str(own[0]) if own else None
 
-    # Environment and agent ----------------------------------------------------------------------------------------
+    # Environment and agents ---------------------------------------------------------------------------------------
 
     @cached_property
     def env(self) -> EnvSlice:
@@ -102,10 +104,20 @@ class Plan:
         """How a job plays; as `rollout` says, if it is not the experiment's own."""
         return Playing((rollout or self.experiment.rollout).processes, self.experiment.env.timeout)
 
-    @cached_property
-    def agent(self) -> AgentSlice:
-        """The agent that plays it, with its own settings."""
-        return self.experiment.agent.chosen()
+    def start(self, at: At) -> str:
+        """The warm start behind a job: the one that it makes, or that of its turns, or else that of its method.
+
+        Agent, tokenizer and SFT policy of a job follow from it. A method that credits another run's turns, in an audit,
+        reads them by that run's.
+        """
+        return at.start or self.experiment.start_of(at.policy or at.method)
+
+    def agent(self, at: At) -> AgentSlice:
+        """The agent that plays in a job, or that its turns were played with, with its own settings."""
+        start = self.start(at)
+        if start not in self._agents:
+            self._agents[start] = self.experiment.agent_of(start).chosen()
+        return self._agents[start]
 
     @cached_property
     def environment_file(self) -> dict[str, str]:
@@ -113,16 +125,15 @@ class Plan:
         own = plugins.own_file(self.experiment.env.name)
         return {"environment": str(own[0])} if own else {}
 
-    @cached_property
-    def plugin_files(self) -> dict[str, str]:
+    def plugin_files(self, at: At) -> dict[str, str]:
         """The inputs of a job that samples rollouts: the files of the user's own agent and environment."""
-        own = plugins.own_file(self.experiment.agent.name)
+        own = plugins.own_file(self.agent(at).name)
         return {**({"agent": str(own[0])} if own else {}), **self.environment_file}
 
-    @cached_property
-    def measurable(self) -> bool:
-        """Whether the environment's rollouts have progress or distance, which an audit shows."""
-        return capabilities.measurable(self.experiment, envs.load(self.experiment.env.name))
+    def measurable(self, at: At) -> bool:
+        """Whether the rollouts of `at` have progress or distance, which an audit shows."""
+        environment = envs.load(self.experiment.env.name)
+        return capabilities.measurable(self.experiment, environment, at.policy)
 
     def credit_reads_measures(self, name: str) -> bool:
         """Whether the credit of the method `name` reads progress or distance."""
@@ -189,14 +200,16 @@ class Plan:
 
     @cached_property
     def samplings(self) -> dict[str, RolloutConfig]:
-        """The sampling settings behind each `sft-<sampling>`: the experiment's, and those that methods override."""
-        sections = [self.experiment.section_for(name, "rollout") for name in (SFT, *self.experiment.define)]
-        return {f"{SFT}-{sampling_name(section)}": section for section in sections}  # type: ignore[arg-type,misc]
+        """The sampling settings behind each `<start>-<sampling>`: the experiment's, and those that methods override."""
+        whole = self.experiment
+        starts = map(start_name, (None, *whole.agents))
+        sections = {name: whole.section_for(name, "rollout") for name in (*starts, *whole.define)}
+        return {f"{whole.start_of(name)}-{sampling_name(section)}": section for name, section in sections.items()}
 
     def sampling(self, policy: str) -> RolloutConfig:
         """The sampling settings of the turns with the key `policy`."""
-        if not policy.startswith(f"{SFT}-"):
-            return self.experiment.section_for(policy, "rollout")  # type: ignore[return-value]
+        if not of_sft(policy):
+            return self.experiment.section_for(policy, "rollout")
         if policy not in self.samplings:
             raise UserError(
                 f"no method samples as '{policy}' says{nearest(policy, self.samplings)}; there are "
@@ -208,17 +221,21 @@ class Plan:
         """The keys of the turns that the run of `method` learns from in `round`."""
         return At(policy=sampled_by(self.experiment, method, round), seed=seed, round=round)
 
+    def sft_policy(self, at: At) -> str:
+        """The SFT policy behind a job: of the agent of its turns, or of its method."""
+        return self.layout.path("sft_policy", start=self.start(at))
+
     def policy_before(self, method: str, seed: int, round: int) -> str:
-        """The policy that a run's round starts from: the SFT policy in round 1, the previous round's after that."""
+        """The policy that a run's round starts from: its SFT policy in round 1, the previous round's after that."""
         if round == 1:
-            return self.layout.path("sft_policy")
+            return self.sft_policy(At(method=method))
         return self.layout.path("policy", method=method, seed=seed, round=round - 1)
 
     def sampler(self, at: At) -> str:
         """The policy that sampled the turns of `at`. Raises UserError for turns that do not belong to any run."""
-        shared = at.policy.startswith(f"{SFT}-")
+        shared = of_sft(at.policy)
         if shared != (at.round == 1):
-            should = sampled_by(self.experiment, SFT if shared else at.policy, 1)
+            should = sampled_by(self.experiment, self.start(at) if shared else at.policy, 1)
             raise UserError(
                 f"rollouts/{at.policy}/.../round{at.round:02d}: round 1 is sampled by the SFT policy ({should}), and "
                 "later rounds by the run of a method"
@@ -282,11 +299,15 @@ class Plan:
 
     def outputs(self, stage: str, at: At) -> dict[str, str]:
         """The files and folders that a job makes, by name."""
-        return {name: self.layout.path(kind, at.keys) for name, kind in load(stage).OUTPUTS.items()}
+        return {name: self.layout.path(kind, self.keys(at)) for name, kind in load(stage).OUTPUTS.items()}
 
     def metrics(self, stage: str, at: At) -> str:
         """The metrics file of a job."""
-        return f"{self.layout.root}/{fill(METRICS[stage], at.keys)}"
+        return f"{self.layout.root}/{fill(METRICS[stage], self.keys(at))}"
+
+    def keys(self, at: At) -> dict[str, str | int]:
+        """The keys of a job for its paths: its own, and the warm start behind it."""
+        return {**at.keys, "start": self.start(at)}
 
     def operation(self, stage: str, at: At) -> Any:
         """The settings of a job that cannot change its result; None for most stages."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from turncredit.config import AgentSlice, EnvSlice
-from turncredit.layout import policy_id
+from turncredit.layout import sampler_id
 from turncredit.stages.job import At, Job, Slice
 from turncredit.stages.plan import Plan, Playing
 
@@ -22,10 +22,10 @@ class PlayingSlice(Slice):
     dtype: str
 
 
-def played_with(plan: Plan) -> dict[str, Any]:
-    """The values of `PlayingSlice`: what of the experiment decides how any of its policies plays."""
+def played_with(plan: Plan, at: At) -> dict[str, Any]:
+    """The values of `PlayingSlice`: what of the experiment decides how the policy of a job plays."""
     policy = plan.experiment.policy
-    return {"env": plan.env, "agent": plan.agent, "engine": policy.engine, "dtype": policy.dtype}
+    return {"env": plan.env, "agent": plan.agent(at), "engine": policy.engine, "dtype": policy.dtype}
 
 
 def as_sampled(plan: Plan, at: At) -> Playing:
@@ -47,7 +47,7 @@ def common_columns(at: At, player: Player, temperature: float) -> dict[str, Any]
     """The columns of turns that are the same for all that a job samples."""
     return {
         "env": player.games.env.name,
-        "policy_id": policy_id(at.policy, at.seed, at.round - 1),
+        "policy_id": sampler_id(at.policy, at.seed, at.round),
         "agent": player.agent.name,
         "seed": at.seed,
         "temperature": temperature,

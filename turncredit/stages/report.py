@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turncredit.layout import SFT
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 
@@ -19,9 +18,9 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def all_evaluations(plan: Plan) -> list[str]:
-    """Evaluations of all runs, and of the SFT policy on the same games."""
+    """Evaluations of all runs, and of the SFT policies on the same games."""
     rounds = plan.experiment.eval_rounds()
-    runs = [(SFT, 0), *plan.experiment.runs()]
+    runs = [*((start, 0) for start in plan.experiment.starts()), *plan.experiment.runs()]
     path = plan.layout.path
     return [path("evals", method=method, seed=seed, round=round) for method, seed in runs for round in rounds]
 
@@ -43,8 +42,8 @@ def finished_runs(plan: Plan) -> list[str]:
     """
     if plan.experiment.granularity == "stage":
         return [*all_evaluations(plan), *all_updates(plan)]
-    path = plan.layout.path
-    sft = [path("evals", method=SFT, seed=0, round=round) for round in plan.experiment.eval_rounds()]
+    path, rounds = plan.layout.path, plan.experiment.eval_rounds()
+    sft = [path("evals", method=start, seed=0, round=round) for start in plan.experiment.starts() for round in rounds]
     return [*sft, *(path("invariants", method=method, seed=seed) for method, seed in plan.experiment.runs())]
 
 

@@ -20,14 +20,14 @@ class Config(PlayingSlice):
 def config(plan: Plan, at: At) -> Config:
     """The sampling settings of the policy's run."""
     return Config(
-        **played_with(plan),
+        **played_with(plan, at),
         rollout=plan.sampling(at.policy).model_copy(update={"processes": 1}),
     )
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that samples, and the training games."""
-    return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files}
+    return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
 
 
 OUTPUTS = {"turns": "turns"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit.analysis.invariants import RoundFiles
+from turncredit.layout import sampler_id
 from turncredit.stages.invariants import Config, check_settings, continuations_files, every_file, run
 from turncredit.stages.job import At, Inputs
 from turncredit.stages.plan import Plan
@@ -31,8 +32,9 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "run": at.policy,
             "seed": at.seed,
             "round": at.round,
+            "sampler": sampler_id(at.policy, at.seed, at.round),
             "turns": path("turns", at.keys),
-            "measures": path("measures", at.keys) if plan.measurable else None,
+            "measures": path("measures", at.keys) if plan.measurable(at) else None,
             "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
             "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
             "continuations": continuations_files(plan, at, plan.audit_methods),

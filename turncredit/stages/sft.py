@@ -1,4 +1,4 @@
-"""Stage `sft`: the supervised warm start on demonstrations."""
+"""Stage `sft`: an agent's supervised warm start on demonstrations."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Config(Slice):
 
 def config(plan: Plan, at: At) -> Config:
     """`agent`, `sft`, and the part of `policy` and `update` that applies to this training."""
-    whole = plan.experiment
+    whole, agent = plan.experiment, plan.agent(at)
     return Config(
         env=whole.env.name,
-        agent=AgentSlice(name=plan.agent.name, settings=plan.agent.settings),
+        agent=AgentSlice(name=agent.name, settings=agent.settings),
         sft=whole.sft,
         lora=whole.policy.lora,
         dtype=whole.policy.dtype,
@@ -41,7 +41,8 @@ def config(plan: Plan, at: At) -> Config:
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The base model and the demonstrations."""
-    return {"base": plan.layout.path("base"), "demos": plan.layout.path("demos"), **plan.plugin_files}
+    path = plan.layout.path
+    return {"base": path("base", plan.keys(at)), "demos": path("demos"), **plan.plugin_files(at)}
 
 
 OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from turncredit import tables
 from turncredit.config import UpdateConfig
-from turncredit.layout import policy_id
+from turncredit.layout import round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
 from turncredit.turns import with_forks
@@ -35,7 +35,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     turns = plan.turns_at(at.method, at.seed, at.round)
     return {
         "policy": plan.policy_before(at.method, at.seed, at.round),
-        "reference": plan.layout.path("sft_policy"),
+        "reference": plan.sft_policy(at),
         "turns": plan.layout.path("turns", turns.keys),
         **plan.forks_file(turns, at.method),
         "credits": plan.layout.path("credits", turns.keys, method=at.method),
@@ -69,7 +69,7 @@ def run(job: Job) -> dict[str, float]:
     with job.folder("policy") as folder:
         made.save(folder, base=policy.folder, final=after)
     job.store.put_policy(job.output["policy"], policy.trained_into(after))
-    identity = {"policy_id": policy_id(at.method, at.seed, at.round)}
+    identity = {"policy_id": round_name(at.method, at.seed, at.round)}
     rows = [{**identity, **row} for row in made.rows]
     job.write("updates", pa.Table.from_pylist(rows, schema=tables.schema("updates")))
     return made.metrics

@@ -165,7 +165,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
                 if before in passing:
                     shutil.rmtree(before, ignore_errors=True)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
-        store.forget([*games, policy, plan.layout.path("sft_policy")])
+        store.forget([*games, policy, plan.sft_policy(At(method=method))])
 
 
 def _gone(passing: Mapping[str, str]) -> list[str]:
