@@ -52,7 +52,8 @@ def planning(monkeypatch):
 def test_an_experts_plan_is_a_column_and_changes_nothing_else(world, tmp_path, planning, monkeypatch, threads):
     monkeypatch.setattr("turncredit.rollouts.demos._BLOCK", 5)
     changes = {"demos": {"count": 12, "noise": 0.3}}
-    planned = demos(world, tmp_path / "planned", changes, threads)
+    planned = demos(world, tmp_path / "planned", {**changes, "agent": FOLDING_AGENT}, threads)
+    assert "plan" not in demos(world, tmp_path / "unread", changes).column_names, "written for agents that read it"
     monkeypatch.undo()
     plain = demos(world, tmp_path / "plain", changes)
     assert planned.schema.field("plan").type == planning.expert_columns["plan"]
@@ -110,8 +111,19 @@ def test_an_agent_that_needs_a_plan_is_refused_where_the_expert_has_none(world):
 def test_a_plan_that_is_not_what_was_declared_names_the_column(world, tmp_path, monkeypatch, columns, message):
     monkeypatch.setattr(Planning, "columns", lambda _self: columns)
     with pytest.raises(UserError, match=message):
-        demos(world, tmp_path)
+        demos(world, tmp_path, {"agent": FOLDING_AGENT})
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_households_plan_changes_nothing_else_of_the_demonstrations(world, tmp_path, noise):
+    changes = {"demos": {"count": 40, "noise": noise, "slips": noise / 2}}
+    plain = demos(world, tmp_path / "plain", changes)
+    planned = demos(world, tmp_path / "planned", {**changes, "agent": {"name": "hipif"}})
+    own = list(ENVIRONMENT.expert_columns)
+    assert planned.column_names == [*plain.column_names, *own]
+    assert planned.drop_columns(own).equals(plain)
+    assert not any(planned.column(name).null_count for name in own)
 
 
 def test_an_agent_that_reads_its_own_target_as_another_action_is_refused(world, monkeypatch):

@@ -6,7 +6,7 @@ demonstrations through states that a learner's own mistakes would lead to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -22,22 +22,29 @@ from turncredit.seeding import generator
 _BLOCK = 250
 
 
-def make_demos(games: Games, settings: DemosConfig, *, processes: int = 1) -> pa.Table:
+def make_demos(
+    games: Games, settings: DemosConfig, *, own_columns: Collection[str] = (), processes: int = 1
+) -> pa.Table:
     """`demos.count` demonstrations on the training games, which take turns, as a `demos` table.
+
+    `own_columns` are those of the expert's own columns that are written, in its order; others are left out.
 
     Each demonstration has a generator of its own, so the number of `processes` changes nothing.
     """
+    columns = {name: kind for name, kind in games.env.expert_columns.items() if name in own_columns}
     starts = range(0, settings.count, _BLOCK)
 
     def played(process: int) -> Iterator[tuple[int, pa.Table]]:
         for start in starts[process::processes]:
-            yield start, _block(games, range(start, min(start + _BLOCK, settings.count)), settings)
+            yield start, _block(games, range(start, min(start + _BLOCK, settings.count)), settings, columns)
 
     blocks = dict(played(0) if processes == 1 else gathered(played, processes))
     return pa.concat_tables([blocks[start] for start in starts]).combine_chunks()
 
 
-def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Table:
+def _block(
+    games: Games, numbers: Iterable[int], settings: DemosConfig, own_columns: Mapping[str, pa.DataType]
+) -> pa.Table:
     """The turns of the demonstrations with these numbers."""
     rows: list[dict] = []
     for number in numbers:
@@ -53,7 +60,7 @@ def _block(games: Games, numbers: Iterable[int], settings: DemosConfig) -> pa.Ta
                 success=turns[-1]["success"],
             )
         rows.extend(turns)
-    return _table(rows, games.env.expert_columns)
+    return _table(rows, own_columns)
 
 
 def _table(rows: list[dict], own_columns: Mapping[str, pa.DataType]) -> pa.Table:

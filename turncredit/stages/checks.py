@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from turncredit import agents, envs, tables
 from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
@@ -76,7 +79,8 @@ def _check_agent(experiment: Experiment) -> None:
     """Raise UserError for an unknown agent, settings it does not have, and demonstrations that it cannot learn from."""
     agent = agents.load(experiment.agent.name)
     _check_owners("agent", experiment.agent)
-    validated(agent.Settings, experiment.agent.chosen().settings, f"agent.{experiment.agent.owner}")
+    settings = validated(agent.Settings, experiment.agent.chosen().settings, f"agent.{experiment.agent.owner}")
+    _check_context(experiment, getattr(settings, "max_prompt_tokens", None))
     written = {*tables.schema("demos").names, *envs.load(experiment.env.name).expert_columns}
     missing = [column for column in agent.demo_columns if column not in written]
     if missing and experiment.sft.epochs:
@@ -85,6 +89,28 @@ def _check_agent(experiment: Experiment) -> None:
             f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
             "warm start (sft.epochs: 0)"
         )
+
+
+def _check_context(experiment: Experiment, prompt: int | None) -> None:
+    """Raise UserError if the contexts that the agent may make, with a response, are longer than the model can read."""
+    positions, response = _positions(experiment), experiment.agent.max_response_tokens
+    if prompt is None or positions is None or prompt + response <= positions:
+        return
+    raise UserError(
+        f"config: agent.{experiment.agent.owner}.max_prompt_tokens is {prompt} and agent.max_response_tokens "
+        f"{response}, but the model has {positions} positions; lower one of them, or take a model with more"
+    )
+
+
+def _positions(experiment: Experiment) -> int | None:
+    """The length of the longest context of the model, where it is known before any job: not of a hub's model."""
+    policy = experiment.policy
+    if policy.source == "scratch":
+        return policy.scratch.max_positions
+    try:
+        return json.loads((Path(policy.source) / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError):  # the stage `base` says what is wrong with it
+        return None
 
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from turncredit import agents
 from turncredit.config import DemosConfig, EnvSlice
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.tasks import Games
@@ -12,15 +13,17 @@ from turncredit.stages.plan import Plan, Playing
 
 
 class Config(Slice):
-    """The environment, and the mistakes of its expert."""
+    """The environment, the mistakes of its expert, and which of its own columns the agent learns from."""
 
     env: EnvSlice
     demos: DemosConfig
+    own_columns: tuple[str, ...]
 
 
 def config(plan: Plan, at: At) -> Config:
-    """`env` and `demos`."""
-    return Config(env=plan.env, demos=plan.experiment.demos)
+    """`env`, `demos`, and the columns of the demonstrations that the agent reads."""
+    columns = tuple(agents.load(plan.agent.name).demo_columns)
+    return Config(env=plan.env, demos=plan.experiment.demos, own_columns=columns)
 
 
 def operation(plan: Plan, at: At) -> Playing:
@@ -40,7 +43,7 @@ def run(job: Job) -> dict[str, float]:
     """Write the demonstrations; returns their success and length."""
     config: Config = job.config
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
-    table = make_demos(games, config.demos, processes=job.threads)
+    table = make_demos(games, config.demos, own_columns=config.own_columns, processes=job.threads)
     job.write("demos", table)
     won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
     count = config.demos.count
