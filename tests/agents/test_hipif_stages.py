@@ -30,8 +30,8 @@ CHANGES = {
 
 
 @pytest.fixture(scope="module")
-def plan(world, tmp_path_factory):
-    """The experiment, all of it run; its games are the world's."""
+def plan(tmp_path_factory):
+    """The experiment, all of it run."""
     made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("hipif"))
     shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
     rounds = [step for round in (1, 2) for step in steps_of_round(made, "hipif", 0, round)]
