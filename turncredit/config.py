@@ -111,7 +111,9 @@ class AgentConfig(_SettingsByName):
     """What the model sees and how its text becomes an action. Settings are under the agent's name, as with `env`."""
 
     name: str = Field(
-        "transcript", min_length=1, description="transcript, window, react, reflexion, an installed agent, or path.py"
+        "transcript",
+        min_length=1,
+        description="transcript, window, react, reflexion, hipif, an installed agent, or path.py",
     )
     max_response_tokens: int = Field(16, ge=2)
 

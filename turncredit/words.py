@@ -12,8 +12,10 @@ class Words:
     setting    a sentence that opens an instruction: where the model acts
     game       what is played, as it follows "You play"
     examples   a few commands, written as the environment wants them
+    templates  the forms of all commands, with {placeholders} for names, for agents that do not list what is admissible
     """
 
     setting: str = "You act in a text game."
     game: str = "a text game"
     examples: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()

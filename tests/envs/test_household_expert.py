@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from turncredit.envs.household import Expert, Settings, make_tasks, open_task, random_command
+from turncredit.envs.household import Expert, Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.household.expert import read_goal
 
 SIZES = [((4, 6), (2, 6)), ((6, 10), (4, 10)), ((18, 24), (15, 30))]
@@ -110,3 +112,61 @@ def test_the_expert_wins_released_games(released_games):
     settings = Settings(source="real", data_root=str(released_games), horizon=150)
     for row in make_tasks("valid_seen", 30, 0, settings):
         assert roll(row, settings)[-1][1].success, row["task_id"]
+
+
+def plans(row, settings, slips=0.0, seed=0):
+    """(subgoal, completed, reflection, what the expert chose, what was carried out) of each turn."""
+    env, rng = open_task(row, settings), random.Random(seed)
+    expert = Expert(SimpleNamespace(goal=env.goal, put_command=env.put_command), rng)
+    expert.observe(env.reset())
+    out, done = [], False
+    while not done:
+        chosen = expert.act()
+        command = slip_command(env, rng) if rng.random() < slips else chosen
+        step = env.step(command)
+        out.append((*expert.columns().values(), chosen, command))
+        expert.observe(step.observation, command)
+        done = step.done
+    return out
+
+
+@pytest.mark.parametrize(
+    ("family", "wanted"),
+    [
+        ("pick", r"find a (\w+), take \1 \d, put \1 \d in \w+ \d"),
+        ("look", r"find a (\w+), take \1 \d(, find a \w+)?, use \w+ \d"),
+        ("heat", r"find a (\w+), take \1 \d, heat \1 \d, put \1 \d in \w+ \d"),
+        ("pick2", r"find a (\w+), (take \1 \d, put \1 \d in \w+ \d(, find a \1, |, |)){2}"),
+    ],
+)
+def test_the_plan_of_an_undisturbed_expert_completes_one_subgoal_after_the_other(family, wanted):
+    settings = Settings(families=[family], horizon=80)
+    for row in make_tasks("train", 12, 0, settings):
+        turns = plans(row, settings)
+        starts = [n for n, turn in enumerate(turns) if n == 0 or turn[0] != turns[n - 1][0]]
+        assert re.fullmatch(wanted, ", ".join(turns[n][0] for n in starts)), [turns[n][0] for n in starts]
+        assert [n for n, turn in enumerate(turns) if turn[1]] == starts[1:], "every subgoal but the last is completed"
+        assert all(turn[2] for turn in turns)
+
+
+def test_a_subgoal_that_a_disturbance_undoes_is_given_up_and_comes_back():
+    settings = Settings(horizon=150)
+    given_up = [
+        (before, after)
+        for number, row in enumerate(make_tasks("train", 60, 0, settings))
+        for before, after in pairwise(plans(row, settings, slips=0.4, seed=number))
+        if after[0] != before[0] and not after[1]
+    ]
+    assert all(before[3] != before[4] for before, _ in given_up), "only a slip makes the expert give up a subgoal"
+    kinds = {(before[0].split()[0], after[0].split()[0]) for before, after in given_up}
+    assert {("find", "put"), ("put", "take"), ("take", "put")} <= kinds
+
+
+def test_a_refusal_is_what_a_reflection_says():
+    expert = Expert(SimpleNamespace(goal="put a mug in shelf.", put_command="move {o} to {r}"), random.Random(0))
+    expert.observe("You see a drawer 1, and a shelf 1.")
+    assert (expert.act(), expert.columns()["reflection"]) == ("go to drawer 1", "no mug yet")
+    expert.observe("The drawer 1 is closed.")
+    assert (expert.act(), expert.columns()["reflection"]) == ("open drawer 1", "drawer 1 is closed")
+    expert.observe("Nothing happens.", "help me")
+    assert (expert.act(), expert.columns()["reflection"]) == ("open drawer 1", "nothing happened")

@@ -12,8 +12,8 @@ from turncredit.credit import METHODS
 from turncredit.layout import forks_name
 from turncredit.turns import with_forks
 
-#: they read the subgoals that their own agent writes, and the agents here write none; tests/credit/test_hipif.py runs
-#: them on tables that have the columns
+#: they read the subgoals of the agent hipif, which this configuration does not have; tests/agents/test_hipif_stages.py
+#: runs it
 WITHOUT_AN_AGENT = {"hipif", "hipif_gigpo"}
 IN_THE_PIPELINE = [name for name in METHODS if name not in WITHOUT_AN_AGENT]
 pytestmark = pytest.mark.slow

@@ -56,7 +56,8 @@ def test_an_experts_plan_is_a_column_and_changes_nothing_else(world, tmp_path, p
     monkeypatch.undo()
     plain = demos(world, tmp_path / "plain", changes)
     assert planned.schema.field("plan").type == planning.expert_columns["plan"]
-    assert planned.drop_columns("plan").equals(plain)
+    common = planned.drop_columns("plan")
+    assert common.equals(plain.select(common.column_names))
     table = planned.to_pandas()
     imitated = table[table.imitate]
     assert (imitated.plan == "use " + imitated.action.str.split().str[-2:].str.join(" ")).all()

@@ -22,6 +22,7 @@ from turncredit.words import Words
 #: The entry points through which other packages provide agents: name = "package.module:AGENT".
 GROUP = "turncredit.agents"
 BUILT_IN = {
+    "hipif": "turncredit.agents.hipif:AGENT",
     "transcript": "turncredit.agents.transcript:AGENT",
     "window": "turncredit.agents.window:AGENT",
     "react": "turncredit.agents.react:AGENT",
@@ -104,6 +105,7 @@ class AgentSpec:
     turn_columns      columns, beyond the table's own, that it writes for each turn: name to Arrow type
     demo_columns      columns of the demonstrations, beyond the table's own, that `target` reads; the environment's
                       expert must write them
+    optional_columns  further columns of the demonstrations that `target` reads where the expert writes them
     vocabulary        texts of its own format, such as <plan>; a tokenizer built from scratch has one token for each
     hindsight         (goal, outcome) to the goal as its prompts show it once the outcome is known, for methods that
                       read turns in hindsight; None: its prompts cannot show it
@@ -119,6 +121,7 @@ class AgentSpec:
     Settings: type[AgentSettings] = AgentSettings
     turn_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
     demo_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
+    optional_columns: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
     hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False

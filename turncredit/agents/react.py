@@ -77,6 +77,7 @@ AGENT = AgentSpec(
     "react",
     make,
     turn_columns={"thought": pa.string()},
+    optional_columns=(DEMONSTRATED,),
     vocabulary=(THOUGHT, ACTION),
     hindsight=outcome_after_goal,
 )

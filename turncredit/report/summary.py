@@ -10,7 +10,6 @@ import pandas as pd
 from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.contexts import context_grids
-from turncredit.report.grid import Grid
 from turncredit.report.grid import Column, Grid
 from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered

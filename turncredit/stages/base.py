@@ -27,7 +27,7 @@ def config(plan: Plan, at: At) -> Config:
         source=policy.source,
         revision=policy.revision,
         scratch=policy.scratch if made else None,
-        own_columns=tuple(agent.demo_columns) if made else (),
+        own_columns=(*agent.demo_columns, *agent.optional_columns) if made else (),
         vocabulary=agent.vocabulary if made else (),
     )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from turncredit import agents, envs, tables
 from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
@@ -19,7 +22,8 @@ def check(experiment: Experiment) -> None:
     settings = validated(environment.Settings, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
     for key, config in (("agent", experiment.agent), *((f"agents.{n}", one) for n, one in experiment.agents.items())):
         _check_owners(key, config)
-        validated(agents.load(config.name).Settings, config.chosen().settings, f"{key}.{config.owner}")
+        own = validated(agents.load(config.name).Settings, config.chosen().settings, f"{key}.{config.owner}")
+        _check_context(experiment, config, key, getattr(own, "max_prompt_tokens", None))
     for start in experiment.starts():
         _check_demos(experiment, start)
     for name, entry in experiment.define.items():
@@ -98,6 +102,28 @@ def _check_demos(experiment: Experiment, start: str) -> None:
             f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
             "warm start (sft.epochs: 0)"
         )
+
+
+def _check_context(experiment: Experiment, agent: AgentConfig, key: str, prompt: int | None) -> None:
+    """Raise UserError if the contexts that the agent may make, with a response, are longer than the model can read."""
+    positions, response = _positions(experiment), agent.max_response_tokens
+    if prompt is None or positions is None or prompt + response <= positions:
+        return
+    raise UserError(
+        f"config: {key}.{agent.owner}.max_prompt_tokens is {prompt} and {key}.max_response_tokens {response}, but the "
+        f"model has {positions} positions; lower one of them, or take a model with more"
+    )
+
+
+def _positions(experiment: Experiment) -> int | None:
+    """The length of the longest context of the model, where it is known before any job: not of a hub's model."""
+    policy = experiment.policy
+    if policy.source == "scratch":
+        return policy.scratch.max_positions
+    try:
+        return json.loads((Path(policy.source) / "config.json").read_text()).get("max_position_embeddings")
+    except (OSError, ValueError):  # the stage `base` says what is wrong with it
+        return None
 
 
 def _check_turns(experiment: Experiment, name: str, horizon: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit.envs.environment import Environment
 from turncredit.envs.failures import FailureRule
-from turncredit.envs.household.expert import Expert, random_command, slip_command
+from turncredit.envs.household.expert import COLUMNS, Expert, random_command, slip_command
 from turncredit.envs.household.game import NOTHING
 from turncredit.envs.household.native import NativeEnv
 from turncredit.envs.household.settings import Settings
@@ -49,6 +49,7 @@ ENVIRONMENT = Environment(
     env_class=NativeEnv,
     make_tasks=make_tasks,
     expert=Expert,
+    expert_columns=COLUMNS,
     random_command=random_command,
     slip_command=slip_command,
     words=WORDS,

@@ -8,9 +8,16 @@ them, and remembers what it has seen.
 from __future__ import annotations
 
 import re
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
 
 from turncredit.envs.protocol import Rng
+
+#: The plan that it writes beside its actions, for agents that learn one:
+#: the subgoal of the action; whether the subgoal before, another one, was reached; what led to the action
+COLUMNS = {"subgoal": pa.string(), "completed": pa.bool_(), "reflection": pa.string()}
 
 _GOALS = (
     ("clean", r"put a clean (?P<o>\w+) in (?P<r>\w+)|clean some (?P<o2>\w+) and put it in (?P<r2>\w+)"),
@@ -22,6 +29,7 @@ _GOALS = (
 )
 _TOOL = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 _UNDOES = {"heat": "cool", "cool": "heat"}
+_STATE = {"clean": "clean", "heat": "hot", "cool": "cool"}
 
 _CONTENTS = re.compile(
     r"(?:On the (?P<on>[a-z]+ \d+)|The (?P<into>[a-z]+ \d+) is open\. In it), you see (?P<list>.*?)\."
@@ -50,6 +58,15 @@ class Room(Task, Protocol):
         ...
 
 
+class Plan(NamedTuple):
+    """What the expert is about to do: a command, the subgoal it serves, why, and whether the subgoal is reached."""
+
+    subgoal: str
+    command: str
+    why: str
+    reached: Callable[[], bool]
+
+
 def kind_of(name: str) -> str:
     """`mug` of `mug 2`."""
     return name.rsplit(" ", 1)[0]
@@ -67,7 +84,8 @@ def read_goal(goal: str) -> tuple[str, str, str]:
 class Expert:
     """Searches, remembers and carries out one task.
 
-    Call `observe` with the first observation and then with each further one, and `act` for the next command.
+    Call `observe` with the first observation and then with each further one, and `act` for the next command; `columns`
+    has the plan behind it.
     With `skip`, it forgets to clean, heat or cool. `rng` only decides where it looks again when it is lost.
     """
 
@@ -89,13 +107,18 @@ class Expert:
         self._refused: set[str] = set()
         """Commands that were refused although they should have worked."""
         self._last = ""
+        self._plan = Plan("", "", "", lambda: False)
+        self._completed = False
+        self._failed = False
+        """Whether the last observation was a refusal."""
 
     def observe(self, observation: str, action: str | None = None) -> None:
         """Observe what the environment printed; `action` is given if another command than `act`'s was carried out."""
         if not self._receptacles:
             self._receptacles = _NAME.findall(observation)
             return
-        if observation == _MISTAKE:
+        self._failed = observation == _MISTAKE
+        if self._failed:
             if action in (None, self._last):
                 self._learn_from_mistake(self._last)
             return
@@ -122,8 +145,15 @@ class Expert:
 
     def act(self) -> str:
         """The next command."""
-        self._last = self._decide()
+        plan = self._decide()
+        self._completed = plan.subgoal != self._plan.subgoal and self._plan.reached()
+        self._plan, self._last = plan, plan.command
         return self._last
+
+    def columns(self) -> dict[str, Any]:
+        """The plan behind the last command (`COLUMNS`)."""
+        reflection = "nothing happened" if self._failed else self._plan.why
+        return {"subgoal": self._plan.subgoal, "completed": self._completed, "reflection": reflection}
 
     @property
     def finished(self) -> bool:
@@ -181,39 +211,51 @@ class Expert:
 
     # -- decisions --
 
-    def _decide(self) -> str:
+    def _decide(self) -> Plan:
         if self.finished:
-            return "look"
+            return Plan("look around", "look", "the task is done", lambda: False)
         if self._held is None:
             found = self._known(self._wanted)
             if found is None:
-                return self._search()
+                return self._search(self._wanted)
             thing, receptacle = found
-            return self._reach(receptacle) or f"take {thing} from {receptacle}"
-        if kind_of(self._held) != self._wanted:
-            return self._reach(self._origin) or self._put_command.format(o=self._held, r=self._origin)
+            command = self._reach(receptacle) or f"take {thing} from {receptacle}"
+            return Plan(f"take {thing}", command, f"{thing} is in {receptacle}", lambda: self._held == thing)
+        held = self._held
+        if kind_of(held) != self._wanted:
+            command = self._reach(self._origin) or self._put_command.format(o=held, r=self._origin)
+            return Plan(f"put {held} back", command, f"{held} is not wanted", lambda: self._held is None)
         if self.family == "look":
             return self._light()
-        if self._needs_treatment(self._held) and not self._skip:
-            return self._treat(self._held)
+        if self._needs_treatment(held) and not self._skip:
+            return self._treat(held)
         target = self._target()
         if target is None:
-            return self._search()
-        return self._reach(target) or self._put_command.format(o=self._held, r=target)
+            return self._search(self._target_kind)
+        command = self._reach(target) or self._put_command.format(o=held, r=target)
+        return Plan(
+            f"put {held} in {target}", command, f"{held} is ready", lambda: held in self._contents.get(target, ())
+        )
 
-    def _light(self) -> str:
+    def _light(self) -> Plan:
         found = self._known(self._target_kind)
         if found is None:
-            return self._search()
+            return self._search(self._target_kind)
         lamp, receptacle = found
-        return self._reach(receptacle, opened=False) or f"use {lamp}"
+        command = self._reach(receptacle, opened=False) or f"use {lamp}"
+        return Plan(f"use {lamp}", command, f"{lamp} is in {receptacle}", lambda: False)
 
-    def _treat(self, thing: str) -> str:
+    def _treat(self, thing: str) -> Plan:
         for tool in self._receptacles:
             command = f"{self.family} {thing} with {tool}"
             if kind_of(tool) == _TOOL[self.family] and command not in self._refused:
-                return self._reach(tool, opened=False) or command
-        return self._search()
+                return Plan(
+                    f"{self.family} {thing}",
+                    self._reach(tool, opened=False) or command,
+                    f"{thing} is not {_STATE[self.family]}",
+                    lambda: not self._needs_treatment(thing),
+                )
+        return self._search(_TOOL[self.family])
 
     def _reach(self, receptacle: str, opened: bool = True) -> str | None:
         """The command that brings the agent to a receptacle (and opens it); None when it is there."""
@@ -223,14 +265,17 @@ class Expert:
             return f"open {receptacle}"
         return None
 
-    def _search(self) -> str:
+    def _search(self, kind: str) -> Plan:
         """Look into the next receptacle in the room's order; those of the target's kind come last."""
         unseen = [r for r in self._receptacles if r not in self._contents]
         if not unseen:
             others = [r for r in self._receptacles if r != self._at]
-            return f"go to {others[int(self._rng.random() * len(others))]}"
-        unseen.sort(key=lambda r: (r != self._at, kind_of(r) == self._target_kind))
-        return self._reach(unseen[0]) or f"examine {unseen[0]}"
+            command = f"go to {others[int(self._rng.random() * len(others))]}"
+        else:
+            unseen.sort(key=lambda r: (r != self._at, kind_of(r) == self._target_kind))
+            command = self._reach(unseen[0]) or f"examine {unseen[0]}"
+        why = f"{self._at} is closed" if command.startswith("open ") else f"no {kind} yet"
+        return Plan(f"find a {kind}", command, why, lambda: self._known(kind) is not None)
 
 
 _VERBS = ("take", "open", "close", "use", "clean", "heat", "cool", "slice", "examine", "go to")

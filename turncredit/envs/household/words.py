@@ -8,4 +8,20 @@ WORDS = Words(
     setting="You act in a text game.",
     game="a household text game",
     examples=("go to fridge 1", "open fridge 1", "take apple 1 from fridge 1"),
+    templates=(
+        "go to {place}",
+        "open {place}",
+        "close {place}",
+        "take {object} from {place}",
+        "move {object} to {place}",  # the editions word it in one of these two ways (profile.py)
+        "put {object} in/on {place}",
+        "use {lamp}",
+        "clean {object} with {place}",
+        "heat {object} with {place}",
+        "cool {object} with {place}",
+        "slice {object} with {knife}",
+        "examine {object or place}",
+        "inventory",
+        "look",
+    ),
 )
