@@ -266,6 +266,16 @@ def test_a_replaced_context_is_read_from_the_first_token_that_differs(world, enc
     assert engine.tokens_read - read == len(after) - min(shared, len(after) - 1)
 
 
+def test_a_prompt_that_a_group_begins_with_is_read_once(world, encoder):
+    engine = lockstep(world, encoder, slots=8)
+    ids, uniforms = encoder.encode(TEXTS[1]), np.random.default_rng(0).random((8, 1))
+    found = engine.sample([Request(slot, list(ids), True, uniforms[slot]) for slot in range(8)], 1.0, 1)
+    assert engine.tokens_read == len(ids)
+    alone = lockstep(world, encoder, slots=1).sample([Request(0, list(ids), True, uniforms[5])], 1.0, 1)[0]
+    assert found[5].ids == alone.ids
+    np.testing.assert_allclose(found[5].logprobs, alone.logprobs, atol=1e-5)
+
+
 def test_the_same_prompt_again_gives_the_same_distribution(world, encoder):
     """All of it is cached, but for its last token."""
     engine = lockstep(world, encoder)
