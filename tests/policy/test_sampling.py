@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -197,6 +199,81 @@ def test_a_prompt_made_anew_is_read_from_where_it_differs(world, encoder):
     assert len(saved) > 1
     assert saved[0] == 0
     assert min(saved[1:]) > 0.6
+
+
+@st.composite
+def edited_contexts(draw_value):
+    """Turns of three rollouts that begin alike. A turn extends its context, or replaces it, perhaps by another's."""
+    tokens = st.integers(10, 60)
+    prefix = draw_value(st.lists(tokens, min_size=1, max_size=12))
+    contexts = [prefix + draw_value(st.lists(tokens, min_size=1, max_size=4)) for _ in range(3)]
+    turns = [[(True, list(ids)) for ids in contexts]]
+    for _ in range(draw_value(st.integers(1, 3))):
+        turn = []
+        for _ in range(3):
+            new = draw_value(st.lists(tokens, min_size=1, max_size=6))
+            other = contexts[draw_value(st.integers(0, 2))]
+            first, last = sorted(draw_value(st.integers(0, len(other))) for _ in range(2))
+            turn.append((draw_value(st.booleans()), new, other[:first], other[last:]))
+        for row, (reset, new, before, after) in enumerate(turn):
+            contexts[row] = before + new + after if reset else contexts[row] + new
+        turns.append([(reset, contexts[row] if reset else new) for row, (reset, new, _, _) in enumerate(turn)])
+    return turns
+
+
+ENGINES = {"lockstep": Lockstep, "transformers": Generate}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@given(turns=edited_contexts(), seed=st.integers(0, 2**16))
+@settings(max_examples=15)
+def test_random_edits_of_contexts_give_what_reading_them_whole_gives(world, encoder, name, turns, seed):
+    """The same tokens as a fresh engine that has read nothing, and log-probabilities to 1e-5."""
+
+    def engine():
+        return ENGINES[name](str(world.path("sft_policy")), slots=3, dtype="float32", eos_id=encoder.eos_id)
+
+    kept, contexts = engine(), [[], [], []]
+    for number, turn in enumerate(turns):
+        uniforms = np.random.default_rng([seed, number]).random((3, 4))
+        contexts = [ids if reset else contexts[row] + ids for row, (reset, ids) in enumerate(turn)]
+        found = kept.sample(
+            [Request(row, list(ids), reset, uniforms[row]) for row, (reset, ids) in enumerate(turn)], 1, 4
+        )
+        whole = [Request(row, list(ids), True, uniforms[row]) for row, ids in enumerate(contexts)]
+        expected = engine().sample(whole, 1, 4)
+        for row, (one, two) in enumerate(zip(found, expected, strict=True)):
+            assert one.ids == two.ids
+            np.testing.assert_allclose(one.logprobs, two.logprobs, atol=1e-5)
+            contexts[row] = contexts[row] + one.ids
+
+
+@given(
+    before=st.lists(st.integers(10, 60), min_size=1, max_size=30),
+    after=st.lists(st.integers(10, 60), min_size=1, max_size=30),
+    same=st.integers(0, 30),
+)
+@settings(max_examples=25)
+def test_a_replaced_context_is_read_from_the_first_token_that_differs(world, encoder, before, after, same):
+    """What follows the difference is read again, even where it is the same text: its positions differ."""
+    after = before[:same] + after
+    engine = lockstep(world, encoder, slots=1)
+    engine.sample([Request(0, list(before), True, np.zeros(1))], 1.0, 1)
+    read = engine.tokens_read
+    engine.sample([Request(0, list(after), True, np.zeros(1))], 1.0, 1)
+    shared = next((at for at, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), None)
+    shared = min(len(before), len(after)) if shared is None else shared
+    assert engine.tokens_read - read == len(after) - min(shared, len(after) - 1)
+
+
+def test_a_prompt_that_a_group_begins_with_is_read_once(world, encoder):
+    engine = lockstep(world, encoder, slots=8)
+    ids, uniforms = encoder.encode(TEXTS[1]), np.random.default_rng(0).random((8, 1))
+    found = engine.sample([Request(slot, list(ids), True, uniforms[slot]) for slot in range(8)], 1.0, 1)
+    assert engine.tokens_read == len(ids)
+    alone = lockstep(world, encoder, slots=1).sample([Request(0, list(ids), True, uniforms[5])], 1.0, 1)[0]
+    assert found[5].ids == alone.ids
+    np.testing.assert_allclose(found[5].logprobs, alone.logprobs, atol=1e-5)
 
 
 def test_the_same_prompt_again_gives_the_same_distribution(world, encoder):

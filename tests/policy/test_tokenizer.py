@@ -39,6 +39,40 @@ def test_any_text_survives_encoding_and_decoding(encoder, text):
     assert encoder.decode(encoder.encode(text)) == text
 
 
+PIECES = [
+    *SPECIAL,
+    " mug",
+    "mug",
+    " shelf",
+    "12",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\x1c",
+    "'s",
+    ".",
+    ",",
+    "é",
+    "Ω",
+    "\u00a0",
+    "[",
+    "<|",
+    "|>",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
+def test_encoding_word_by_word_gives_the_ids_of_the_whole_text(encoder, text):
+    assert encoder.encode(text) == encoder._backend.encode(text, add_special_tokens=False).ids
+
+
+def test_contexts_made_anew_are_encoded_word_by_word(encoder):
+    """Otherwise the property above compares the library with itself."""
+    encoder.encode("<|task|> put a mug in shelf.\n<|obs|> On the shelf 77, you see a mug 1.")
+    assert {"<|task|>", " mug", "\n", " 77", "."} <= encoder._known.keys()
+
+
 def test_a_cached_encoding_is_not_shared(encoder):
     first = encoder.encode(" go to shelf 1")
     first.append(0)

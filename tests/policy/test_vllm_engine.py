@@ -8,7 +8,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
+from turncredit.policy.open import OpenPolicy
+from turncredit.policy.sampling import Request
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("TURNCREDIT_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
@@ -84,6 +88,34 @@ def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapt
         sampled = np.array(recorded[1:]) != 0
         assert sampled.sum() >= 2
         np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=2e-3)
+
+
+def test_vllm_gets_whole_contexts_and_caches_prefixes_and_a_changed_policy_a_new_engine(world, monkeypatch):
+    """So that its prefix cache serves what contexts share, and never another policy's keys and values."""
+    made = []
+
+    class LLM:
+        def __init__(self, _folder, **settings):
+            self.settings, self.prompts = settings, []
+            made.append(self)
+
+        def generate(self, prompts, _settings, **_):
+            self.prompts += [list(prompt["prompt_token_ids"]) for prompt in prompts]
+            step = {7: SimpleNamespace(logprob=-0.5)}
+            return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[7], logprobs=[step])]) for _ in prompts]
+
+    package, lora = ModuleType("vllm"), ModuleType("vllm.lora.request")
+    package.LLM, package.SamplingParams, lora.LoRARequest = LLM, SimpleNamespace, SimpleNamespace
+    for name, module in {"vllm": package, "vllm.lora": ModuleType("vllm.lora"), "vllm.lora.request": lora}.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm")
+    engine = policy.sampler(2)
+    for ids, reset in (([1, 2, 3], True), ([4], False), ([1, 2, 5], True)):
+        engine.sample([Request(0, ids, reset, np.zeros(1))], 1.0, 1)
+    assert made[0].settings["enable_prefix_caching"] is True
+    assert made[0].prompts == [[1, 2, 3], [1, 2, 3, 7, 4], [1, 2, 5]]
+    policy.trained_into(world.path("base")).sampler(2)
+    assert len(made) == 2
 
 
 def test_without_vllm_the_error_says_what_to_do(world):
