@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from turncredit.config import load
+from turncredit import agents
+from turncredit.config import AgentConfig, load
 from turncredit.credit.configured import configured_method
 from turncredit.stages import checks
 from turncredit.stages.plan import Plan
@@ -143,6 +144,33 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("mgr_sensitivity", "damping_08", "MGR table 4", "params.damping", 0.8),
     ("mgr_sensitivity", "damping_14", "MGR table 4", "params.damping", 1.4),
     ("mgr_sensitivity", "repetition_20", "MGR table 5", "params.repetition", 2.0),
+    ("hipif_*", "*", "HIPIF appendix B, maximum response length", "agent.max_response_tokens", 512),
+    ("hipif_*", "*", "HIPIF appendix B, actor learning rate", "update.lr", 1e-6),
+    ("hipif_*", "*", "HIPIF appendix B, group size", "rollout.group_size", 8),
+    ("hipif_*", "*", "HIPIF appendix B, 16 groups", "rollout.tasks", 16),
+    ("hipif_*", "*", "HIPIF appendix B, rollout temperature", "rollout.temperature", 1.0),
+    ("hipif_*", "*", "HIPIF appendix B, validation temperature", "eval.modes.0.temperature", 0.4),
+    ("hipif_*", "*", "HIPIF appendix B, KL coefficient", "update.kl_coefficient", 0.01),
+    ("hipif_*", "*", "HIPIF appendix B, terminal reward", "env.household.success_reward", 10),
+    ("hipif_*", "*", "HIPIF appendix A, 50 interaction turns", "env.household.horizon", 50),
+    ("hipif_*_7b", "*", "HIPIF appendix B, 150 epochs of 7B", "rounds", 150),
+    ("hipif_*_3b", "*", "HIPIF appendix B, 200 epochs of 3B", "rounds", 200),
+    ("hipif_*_7b", "*", "HIPIF section 4.1", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
+    ("hipif_*_3b", "*", "HIPIF section 4.1", "policy.source", "Qwen/Qwen2.5-3B-Instruct"),
+    ("hipif_gigpo", "*", "HIPIF figure 14, the 3B setting", "policy.source", "Qwen/Qwen2.5-3B-Instruct"),
+    ("hipif_*", "hipif*", "HIPIF appendix B, prompts of 8,192 tokens", "agent.hipif.max_prompt_tokens", 8192),
+    ("hipif_*", "hipif*", "HIPIF appendix B, penalty", "params.penalty", 0.1),
+    ("hipif_*", "hipif*", "HIPIF appendix B, for the third time", "params.repeats", 3),
+    ("hipif_*", "hipif", "HIPIF eq. 9, over all steps of the group", "params.weighting", "row"),
+    ("hipif_table*", "hipif", "HIPIF section 3.2", "agent.hipif.reflection", True),
+    ("hipif_table1_*", "hiagent_grpo", "HiAgent has no reflection", "agent.hipif.reflection", False),
+    ("hipif_table1_*", "hiagent_grpo", "HiAgent folds subgoals", "agent.hipif.subgoals", True),
+    ("hipif_table2_*", "no_reflection", "HIPIF table 2, w/o reflection", "agent.hipif.reflection", False),
+    ("hipif_table2_*", "no_reflection", "HIPIF table 2, only reflection is removed", "agent.hipif.subgoals", True),
+    ("hipif_table2_*", "no_subgoal", "HIPIF table 2, w/o subgoal", "agent.hipif.subgoals", False),
+    ("hipif_sensitivity", "repeats_2", "HIPIF figure 6, the first repeated pair", "params.repeats", 2),
+    ("hipif_sensitivity", "penalty_005", "HIPIF figure 6", "params.penalty", 0.05),
+    ("hipif_sensitivity", "penalty_02", "HIPIF figure 6", "params.penalty", 0.2),
 ]
 
 
@@ -158,9 +186,16 @@ def planned(name: str, method: str) -> dict[str, Any]:
     values = whole.model_dump()
     values["update"] = whole.section_for(method, "update").model_dump()
     values["rollout"] = whole.section_for(method, "rollout").model_dump()
+    values["agent"] = agent_of(whole.agent_of(method))
     values["params"] = plan.method(method).params()
     values["model"] = plan.model(method)[1].model_dump() if plan.method(method).model else {}
     return values
+
+
+def agent_of(config: AgentConfig) -> dict[str, Any]:
+    """The agent that plays, with all of its settings under its name."""
+    spec, chosen = agents.load(config.name), config.chosen()
+    return {**config.model_dump(), config.name: spec.Settings.model_validate(chosen.settings).model_dump()}
 
 
 def found(values: Any, path: str) -> Any:
@@ -223,6 +258,12 @@ def test_there_is_a_preset_for_each_table() -> None:
         "mgr_table1_qwen3_8b",
         "mgr_table2",
         "mgr_sensitivity",
+        "hipif_table1_3b",
+        "hipif_table1_7b",
+        "hipif_table2_3b",
+        "hipif_table2_7b",
+        "hipif_sensitivity",
+        "hipif_gigpo",
     }
 
 
@@ -240,7 +281,15 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
 def test_only_the_papers_with_a_binary_reward_have_one() -> None:
     rewards = {name: plan_of(name).experiment.env.chosen().settings.get("success_reward", 1) for name in NAMES}
     assert {name.split("_")[0] for name, reward in rewards.items() if reward == 1} == {"has", "triage"}
-    assert {name.split("_")[0] for name, reward in rewards.items() if reward == 10} == {"scpo", "mgr"}
+    assert {name.split("_")[0] for name, reward in rewards.items() if reward == 10} == {"scpo", "mgr", "hipif"}
+
+
+@pytest.mark.parametrize("size", ["3b", "7b"])
+def test_hipif_without_reward_learns_from_success_alone_and_plays_with_the_same_agent(size: str) -> None:
+    plan = plan_of(f"hipif_table2_{size}")
+    assert [part.name for part in plan.method("hipif").shapers] == ["hipif"]
+    assert not plan.method("no_reward").shapers
+    assert plan.experiment.agent_of("no_reward") == plan.experiment.agent_of("hipif")
 
 
 def test_a_group_size_of_has_changes_the_rollouts_and_not_the_tasks_of_a_round() -> None:

@@ -337,9 +337,10 @@ def test_a_paper_that_reports_its_best_checkpoint_has_ours_unfolded_below_the_he
     assert len({table.rows["sft"]["success"].value for table in tables.values()}) == 1
 
 
-def test_every_preset_but_the_one_whose_numbers_are_lost_has_its_papers():
+def test_every_preset_but_those_whose_numbers_are_lost_has_its_papers():
     presets = {path.stem for path in (Path(__file__).parents[2] / "config/paper").glob("*.yaml")}
-    assert presets - set(published()) == {"triage_table10"}
+    lost = {name for name in presets if name.startswith("hipif_")} | {"triage_table10"}
+    assert presets - set(published()) == lost
 
 
 @pytest.mark.slow
