@@ -211,7 +211,7 @@ def cases() -> Iterator[tuple[str, str, str, str, Any]]:
             (name, method)
             for name in NAMES
             if fnmatch(name, presets)
-            for method in plan_of(name).experiment.methods
+            for method in plan_of(name).experiment.trained()
             if fnmatch(method, methods)
         ]
         assert hits, f"no run of {presets} is {methods}"
@@ -274,7 +274,7 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
     assert experiment.experiment == preset.stem
     for name in experiment.define:
         assert name in experiment.methods
-    for name in experiment.methods:
+    for name in experiment.trained():
         configured_method(experiment, name)
 
 
