@@ -192,7 +192,7 @@ class SftConfig(_Closed):
 
     epochs: float = Field(1.5, ge=0, description="0: no warm start, the base model is the policy")
     successful_only: bool = Field(True, description="drop demonstrations that did not reach their goal")
-    batch: int = Field(8, ge=1, description="contexts per optimiser step: a demonstration has one, or one a turn if it is rebuilt")
+    batch: int = Field(8, ge=1, description="contexts per step; a demonstration has one, or one a turn if rebuilt")
     optimizer: Literal["adamw", "muon"] = Field("adamw", description="muon learns from scratch in half the time")
     lr: float = Field(8e-3, gt=0, description="for AdamW; with muon, for parameters other than the blocks' matrices")
     muon_lr: float = Field(0.02, gt=0)
