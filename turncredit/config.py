@@ -162,6 +162,9 @@ class ScratchConfig(_Closed):
     seed: int = 0
 
 
+Dtype = Literal["float32", "bfloat16"]
+
+
 class PolicyConfig(_Closed):
     """The language model. `source` is `scratch`, a folder, or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
 
@@ -169,8 +172,25 @@ class PolicyConfig(_Closed):
     revision: str | None = None
     scratch: ScratchConfig = ScratchConfig()
     lora: LoraConfig | None = None
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Dtype = Field("float32", description="type that a policy samples and computes in, also in training")
+    train_dtype: Dtype = Field(
+        "float32",
+        description="type in which whole weights are trained and saved; bfloat16: with stochastic rounding, to save "
+        "memory. Adapters are always float32",
+    )
+    moments_dtype: Dtype = Field(
+        "float32", description="type of the optimiser's moments between steps; bfloat16: with stochastic rounding"
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
+
+    @model_validator(mode="after")
+    def _trained_no_coarser_than_computed(self) -> PolicyConfig:
+        if self.dtype == "float32" and self.train_dtype != "float32":
+            raise ValueError(
+                f"train_dtype is {self.train_dtype}, but dtype float32: weights are trained at least as finely as they "
+                "are computed with; set dtype to bfloat16 too, or leave train_dtype out"
+            )
+        return self
 
 
 class DemosConfig(_Closed):
@@ -250,6 +270,17 @@ class UpdateConfig(LossConfig):
     )
     clip_low: float = Field(0.2, gt=0)
     clip_high: float = Field(0.28, gt=0)
+    old_logprobs: Literal["sampled", "recomputed"] = Field(
+        "sampled",
+        description="the ratio's denominator: what the engine recorded, or what training computes before a round's "
+        "first step",
+    )
+    importance_cap: float | None = Field(
+        None,
+        gt=0,
+        description="weigh each token by min(p_train / p_engine, cap), truncated importance sampling; null: do not. "
+        "Needs old_logprobs: recomputed",
+    )
     kl_coefficient: float = Field(0.0, ge=0)
     kl_target: float | None = Field(None, gt=0, description="adapts the coefficient towards this KL, if given")
     weight_decay: float = Field(0.0, ge=0)
@@ -264,6 +295,14 @@ class UpdateConfig(LossConfig):
         if (self.kl == "none") != (self.kl_coefficient == 0.0):
             raise ValueError(
                 "kl and kl_coefficient belong together: name an estimator (k1, k2, k3) and give it a weight"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _corrects_what_is_recomputed(self) -> UpdateConfig:
+        if self.importance_cap is not None and self.old_logprobs == "sampled":
+            raise ValueError(
+                "importance_cap weighs recomputed log-probabilities by sampled ones; set old_logprobs to recomputed"
             )
         return self
 

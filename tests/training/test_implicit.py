@@ -14,6 +14,7 @@ from turncredit import tables
 from turncredit.credit import compute
 from turncredit.errors import UserError
 from turncredit.policy import models
+from turncredit.policy.masters import Masters
 from turncredit.stages import checks, implicit_model
 from turncredit.stages.job import At, Store
 from turncredit.stages.plan import Plan, load
@@ -35,7 +36,7 @@ def turns(world):
 def trained(world, turns, **more):
     model = models.load_model(world.path("sft_policy"), dtype="float32")
     settings = {"beta": 0.05, "lr": 1e-3, "steps": 1, "tokens_per_pass": 4096, "moments": {}, **more}
-    return model, implicit.train(model, turns, **settings)
+    return model, implicit.train(Masters(model, "float32"), turns, **settings)
 
 
 def test_every_success_is_paired_with_every_failure_of_its_group_and_of_no_other():

@@ -38,7 +38,11 @@ def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, 
 
 
 def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> torch.nn.Module:
-    """A causal language model from a folder, with its adapter merged in (or separate and trainable)."""
+    """A causal language model from a folder, with its adapter merged in (or separate and trainable).
+
+    Merged in float32 only: in bfloat16 most of what an adapter adds to a weight would be rounded away. There it stays
+    separate, in float32, as in training.
+    """
     from transformers import AutoModelForCausalLM
 
     folder = Path(folder)
@@ -50,9 +54,14 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
-        if not trainable:
+        if not trainable and dtype == "float32":
             model = model.merge_and_unload()
     return model
+
+
+def is_adapted(model: torch.nn.Module) -> bool:
+    """Whether the model has an adapter beside its weights."""
+    return hasattr(model, "peft_config")
 
 
 def add_lora(model: torch.nn.Module, settings: LoraConfig, seed: int) -> torch.nn.Module:

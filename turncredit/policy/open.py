@@ -10,6 +10,7 @@ import torch
 
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
+from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 
 
@@ -30,7 +31,7 @@ class OpenPolicy:
         return tokenizer.load(self.folder)
 
     def model(self, *, trainable: bool = False) -> Any:
-        """The model on this machine's device; for training, with its adapter not merged.
+        """The model on this machine's device; for training, with an adapter that has gradients.
 
         Without an adapter both are the same model in memory, so the caller sets `.train()` or `.eval()`.
         """
@@ -39,6 +40,15 @@ class OpenPolicy:
             model = models.load_model(self.folder, dtype=self.dtype, trainable=key)
             self._models[key] = model.to(device())
         return self._models[key]
+
+    def masters(self, train_dtype: str) -> Masters:
+        """The model to train, whose weights, if they are whole, are stepped in `train_dtype`."""
+        if self.adapted or train_dtype == self.dtype:
+            return Masters(self.model(trainable=True), self.dtype)
+        self.release()  # what is in memory lacks the digits that the folder has
+        masters = Masters(models.load_model(self.folder, dtype=train_dtype).to(device()), self.dtype)
+        self._models[False] = masters.model
+        return masters
 
     def release(self) -> None:
         """Free the model; it is read from the folder again on its next use."""
@@ -53,6 +63,8 @@ class OpenPolicy:
         """A new engine for `slots` rollouts at a time: its samples do not depend on earlier calls."""
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
+        if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
+            model = None  # it keeps the adapter beside the weights, as the folder does
         return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model)
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:

@@ -39,12 +39,36 @@ def base_folder(folder: str | Path) -> Path:
 
 
 def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
-    """All weights by name, with a LoRA adapter's `scale * B @ A` added to the layers it adapts (Hu et al. 2021)."""
-    folder = Path(folder)
+    """All weights by name, with a LoRA adapter's `scale * B @ A` added to the layers it adapts (Hu et al. 2021).
+
+    Adapted weights are float32, whatever the base's type, which could not hold most of what is added.
+    """
     weights = _read_whole(base_folder(folder))
-    if base_folder(folder) != folder:
-        _merge_adapter(weights, folder)
+    for name, (down, up, scale) in read_adapter(folder).items():
+        weights[name] = weights[name].float() + scale * (up @ down)
     return weights
+
+
+def read_adapter(folder: str | Path) -> dict[str, tuple[torch.Tensor, torch.Tensor, float]]:
+    """A LoRA adapter's A (rank, inputs), B (outputs, rank), both float32, and scale, by the weight that they add to.
+
+    Empty for a folder with a whole model.
+    """
+    folder = Path(folder)
+    if base_folder(folder) == folder:
+        return {}
+    config = json.loads((folder / "adapter_config.json").read_text())
+    scale = config["lora_alpha"] / config["r"]
+    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+        names = [name for name in file.keys() if name.endswith("lora_A.weight")]  # noqa: SIM118 (not a mapping)
+        return {
+            name.removeprefix("base_model.model.").replace("lora_A.weight", "weight"): (
+                file.get_tensor(name).float(),
+                file.get_tensor(name.replace("lora_A", "lora_B")).float(),
+                scale,
+            )
+            for name in names
+        }
 
 
 def _read_whole(folder: Path) -> dict[str, torch.Tensor]:
@@ -59,16 +83,3 @@ def _read_whole(folder: Path) -> dict[str, torch.Tensor]:
             raise UserError(f"{folder}: the weights file {name} is missing")
         weights.update(load_file(folder / name))
     return weights
-
-
-def _merge_adapter(weights: dict[str, torch.Tensor], folder: Path) -> None:
-    config = json.loads((folder / "adapter_config.json").read_text())
-    scale = config["lora_alpha"] / config["r"]
-    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
-        names = [name for name in file.keys() if name.endswith("lora_A.weight")]  # noqa: SIM118 (not a mapping)
-        for name in names:
-            target = name.removeprefix("base_model.model.").replace("lora_A.weight", "weight")
-            down = file.get_tensor(name).float()
-            up = file.get_tensor(name.replace("lora_A", "lora_B")).float()
-            weight = weights[target]
-            weights[target] = (weight.float() + scale * (up @ down)).to(weight.dtype)

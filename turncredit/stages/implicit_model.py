@@ -30,6 +30,8 @@ class Config(Slice):
     lr: float
     steps: int
     dtype: str
+    train_dtype: str
+    moments_dtype: str
     tokens_per_pass: int
 
 
@@ -51,6 +53,8 @@ def config(plan: Plan, at: At) -> Config:
         lr=wanted.lr or 2 * whole.section_for(at.method, "update").lr,
         steps=wanted.steps,
         dtype=whole.policy.dtype,
+        train_dtype=whole.policy.train_dtype,
+        moments_dtype=whole.policy.moments_dtype,
         tokens_per_pass=whole.update.tokens_per_pass,
     )
 
@@ -77,28 +81,32 @@ def run(job: Job) -> dict[str, float]:
     from safetensors.torch import load_file, save_file
 
     from turncredit.policy import models
+    from turncredit.seeding import derive_seed
     from turncredit.training import implicit
     from turncredit.training.update import MOMENTS_FILE
 
     config: Config = job.config
     before = job.policy("policy")
     kept = before.folder / MOMENTS_FILE
-    model = before.model(trainable=True)
+    masters = before.masters(config.train_dtype)
     moments, metrics = implicit.train(
-        model,
+        masters,
         job.table("turns", columns=implicit.COLUMNS),
         beta=config.beta,
         lr=config.lr,
         steps=config.steps,
         tokens_per_pass=config.tokens_per_pass,
         moments=load_file(kept) if kept.exists() else {},
+        moments_dtype=config.moments_dtype,
+        rounding_seed=derive_seed(job.at.seed, "implicit rounding", job.at.round),
         where=job.path("turns"),
     )
     after = Path(job.output["implicit"])
-    with job.folder("implicit") as folder:
+    with job.folder("implicit") as folder, masters.in_model() as model:
         models.save_model(model, folder, base=before.folder, final=after)
         if moments:
             save_file(moments, folder / MOMENTS_FILE)
+    masters.release()
     # The model that was opened has other weights now: whoever asks for the one before reads it from its folder.
     job.store.put_policy(job.output["implicit"], before.trained_into(after))
     return metrics

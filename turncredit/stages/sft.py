@@ -23,6 +23,8 @@ class Config(Slice):
     sft: SftConfig
     lora: LoraConfig | None
     dtype: str
+    train_dtype: str
+    moments_dtype: str
     tokens_per_pass: int
 
 
@@ -35,6 +37,8 @@ def config(plan: Plan, at: At) -> Config:
         sft=whole.sft,
         lora=whole.policy.lora,
         dtype=whole.policy.dtype,
+        train_dtype=whole.policy.train_dtype,
+        moments_dtype=whole.policy.moments_dtype,
         tokens_per_pass=whole.update.tokens_per_pass,
     )
 
@@ -52,6 +56,7 @@ def run(job: Job) -> dict[str, float]:
     """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
     from turncredit import envs
     from turncredit.policy import models
+    from turncredit.policy.masters import Masters
     from turncredit.seeding import derive_seed
     from turncredit.training import sft
 
@@ -65,11 +70,20 @@ def run(job: Job) -> dict[str, float]:
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
         raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
-    model = base.model()
     if config.lora:
-        model = models.add_lora(model, config.lora, derive_seed(settings.seed, "lora"))
-    rows = sft.train(model, sequences, settings, tokens_per_pass=config.tokens_per_pass, processes=job.threads)
-    with job.folder("policy") as folder:
+        adapted = models.add_lora(base.model(), config.lora, derive_seed(settings.seed, "lora"))
+        masters = Masters(adapted, config.dtype)
+    else:
+        masters = base.masters(config.train_dtype)
+    rows = sft.train(
+        masters,
+        sequences,
+        settings,
+        tokens_per_pass=config.tokens_per_pass,
+        processes=job.threads,
+        moments_dtype=config.moments_dtype,
+    )
+    with job.folder("policy") as folder, masters.in_model() as model:
         models.save_model(model, folder, base=base.folder, final=job.output["policy"])
     job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))
     loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}

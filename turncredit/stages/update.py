@@ -19,6 +19,8 @@ class Config(Slice):
 
     update: UpdateConfig
     dtype: str
+    train_dtype: str
+    moments_dtype: str
     rounds: int | None
 
 
@@ -27,7 +29,13 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     update = whole.section_for(at.method, "update")
     assert isinstance(update, UpdateConfig)
-    return Config(update=update, dtype=whole.policy.dtype, rounds=whole.rounds if update.final_lr < 1 else None)
+    return Config(
+        update=update,
+        dtype=whole.policy.dtype,
+        train_dtype=whole.policy.train_dtype,
+        moments_dtype=whole.policy.moments_dtype,
+        rounds=whole.rounds if update.final_lr < 1 else None,
+    )
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -64,6 +72,8 @@ def run(job: Job) -> dict[str, float]:
         seed=at.seed,
         round=at.round,
         processes=job.threads,
+        train_dtype=config.train_dtype,
+        moments_dtype=config.moments_dtype,
     )
     after = Path(job.output["policy"])
     with job.folder("policy") as folder:

@@ -11,7 +11,7 @@ import torch
 
 from turncredit import tables
 from turncredit.heartbeat import progress
-from turncredit.policy import models
+from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.second_pass import contexts, logprobs_N
@@ -51,7 +51,7 @@ def preference(score_R: np.ndarray, better_P: np.ndarray, worse_P: np.ndarray) -
 
 
 def train(
-    model: torch.nn.Module,
+    masters: Masters,
     turns: pa.Table,
     *,
     beta: float,
@@ -59,9 +59,11 @@ def train(
     steps: int,
     tokens_per_pass: int,
     moments: Mapping[str, torch.Tensor],
+    moments_dtype: str = "float32",
+    rounding_seed: int = 0,
     where: str = "turns",
 ) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Train `model` in place on a round's rollouts; returns the optimiser's moments and metrics (before the last step).
+    """Train a model in place on a round's rollouts; returns the optimiser's moments and metrics (before the last step).
 
     A rollout's score is the mean over its turns of beta (log pi_phi - log pi_old). Each of the `steps` is on all pairs
     of a success and a failure of one task. The loss's slope at each score is found first, from a pass without gradient,
@@ -78,10 +80,18 @@ def train(
     if not sequences:
         return dict(moments), metrics
     optimizer = make_optimizer(
-        models.trained_parameters(model), "adamw", lr=lr, muon_lr=lr, betas=BETAS, weight_decay=WEIGHT_DECAY
+        masters.parameters,
+        "adamw",
+        lr=lr,
+        muon_lr=lr,
+        betas=BETAS,
+        weight_decay=WEIGHT_DECAY,
+        masters=masters,
+        moments_dtype=moments_dtype,
+        rounding_seed=rounding_seed,
     )
     optimizer.load_state(moments)
-    model.eval()  # no dropout: both passes must be of the same model
+    model = masters.model.eval()  # no dropout: both passes must be of the same model
     temperature = only_value(turns, "temperature", where, "the implicit reward model")
     sampled_N = np.array([response.astype(np.float64).sum() for response in list_column(turns, "response_logprobs")])
     share_N = beta / view.length_R[rollout_N]

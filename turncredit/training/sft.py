@@ -14,7 +14,8 @@ from turncredit.agents import Parsed
 from turncredit.config import AgentSlice, SftConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
-from turncredit.policy import models, tokenizer
+from turncredit.policy import tokenizer
+from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
 from turncredit.training.optimizers import make_optimizer
@@ -24,28 +25,34 @@ from turncredit.words import Words
 
 
 def train(
-    model: torch.nn.Module,
+    masters: Masters,
     sequences: Sequence[TokenSequence],
     settings: SftConfig,
     *,
     tokens_per_pass: int,
     processes: int = 1,
+    moments_dtype: str = "float32",
 ) -> list[dict[str, float]]:
     """Imitate the demonstrations in place; returns one log row a step (schema `sft_log`).
 
     `processes` compute the shards of a minibatch side by side; how many does not change the result. With no epochs
     nothing is imitated.
     """
-    model.train()
+    order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
+    if not order:
+        return []
+    model = masters.model.train()
     optimizer = make_optimizer(
-        models.trained_parameters(model),
+        masters.parameters,
         settings.optimizer,
         lr=settings.lr,
         muon_lr=settings.muon_lr,
         betas=settings.betas,
         weight_decay=settings.weight_decay,
+        masters=masters,
+        moments_dtype=moments_dtype,
+        rounding_seed=derive_seed(settings.seed, "sft rounding"),
     )
-    order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
     rows: list[dict[str, float]] = []
     with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
         for step, batch in enumerate(order):

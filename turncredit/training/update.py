@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from turncredit.config import LossConfig, UpdateConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy import models
+from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
@@ -38,6 +39,8 @@ from turncredit.training.shards import Team, cut_into_shards, together
 from turncredit.turns import only_value
 
 STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
+#: of the log row of a step: sums or means over its tokens, the loss first, and what is the largest of them
+MEANS, LARGEST = ("loss", "clip_fraction", "entropy", "log_ratio"), ("ratio_max", "log_ratio_max")
 
 
 def update(
@@ -50,24 +53,34 @@ def update(
     seed: int,
     round: int,
     processes: int = 1,
+    train_dtype: str = "float32",
+    moments_dtype: str = "float32",
 ) -> Updated:
     """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
-    reference   the policy that the KL penalty, if any, holds on to (the SFT policy)
-    rate        the share of the learning rate in this round (`round_rate`)
-    processes   compute the shards of a minibatch side by side; how many does not change the result
+    reference     the policy that the KL penalty, if any, holds on to (the SFT policy)
+    rate          the share of the learning rate in this round (`round_rate`)
+    processes     compute the shards of a minibatch side by side; how many does not change the result
+    train_dtype   the type in which whole weights are stepped; `moments_dtype` that of the optimiser's moments
     """
     state = TrainerState.load(policy.folder, settings)
     # First, and freed: the reference may be this very policy, and need not be in memory beside the one that trains.
-    reference_logprobs = _reference_logprobs(reference, settings, data) if settings.kl != "none" else None
+    reference_logprobs = None
+    if settings.kl != "none":
+        reference_logprobs = _logprobs_of(reference.model(), data.sequences, settings, data.temperature)
     reference.release()
-    model = policy.model(trainable=True)
-    _checkpoint_gradients(model, settings)
-    model.train()
-    optimizer = _optimizer(model, settings, policy.folder)
-    steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
+    masters = policy.masters(train_dtype)
+    model = masters.model
     advantages = torch.from_numpy(data.advantage_N).float().to(device())
     objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, data.temperature)
+    if settings.old_logprobs == "recomputed":
+        computed = [sequence for sequence in data.sequences if objective.has_gradient(sequence)]
+        objective = replace(objective, old=_logprobs_of(model, computed, settings, data.temperature))
+    _checkpoint_gradients(model, settings)
+    model.train()
+    rounding = derive_seed(seed, "update rounding", round)
+    optimizer = _optimizer(masters, settings, policy.folder, moments_dtype, rounding)
+    steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
     rows = []
     with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
         for number, (epoch, batch) in enumerate(steps):
@@ -84,7 +97,7 @@ def update(
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
     moments = optimizer.state() if settings.keep_optimizer else {}
-    return Updated(model, rows, state, moments, metrics)
+    return Updated(masters, rows, state, moments, metrics)
 
 
 def round_rate(final_lr: float, round: int, rounds: int) -> float:
@@ -103,7 +116,7 @@ class TrainingSet(NamedTuple):
 class Updated(NamedTuple):
     """What a round's update made: the model, a log row for each step, what is carried to the next round, metrics."""
 
-    model: torch.nn.Module
+    masters: Masters
     rows: list[dict]
     state: TrainerState
     moments: dict[str, torch.Tensor]
@@ -111,7 +124,9 @@ class Updated(NamedTuple):
 
     def save(self, folder: Path, *, base: Path, final: Path) -> None:
         """Write the new policy to `folder`, which will be renamed to `final`; tokenizer files come from `base`."""
-        models.save_model(self.model, folder, base=base, final=final)
+        with self.masters.in_model() as model:
+            models.save_model(model, folder, base=base, final=final)
+        self.masters.release()
         self.state.save(folder)
         if self.moments:
             save_file(self.moments, folder / MOMENTS_FILE)
@@ -194,13 +209,17 @@ def _minibatches(
 
 @dataclass(frozen=True)
 class Objective:
-    """What a round's update minimises: `advantages` (N,) by turn; with KL, the `reference`'s log-probabilities."""
+    """What a round's update minimises: `advantages` (N,) by turn; with KL, the `reference`'s log-probabilities.
+
+    `old` has those that the policy had before the round in training; without it, those count that were sampled with.
+    """
 
     settings: UpdateConfig
     advantages: torch.Tensor
     reference: dict[int, torch.Tensor] | None
     kl_coefficient: float
     temperature: float
+    old: dict[int, torch.Tensor] | None = None
 
     @cached_property
     def _nonzero_N(self) -> np.ndarray:
@@ -220,7 +239,7 @@ class Objective:
         is computed has `total` of these tokens. Returns the sequences' share of the minibatch's log row.
         """
         where, settings = self.advantages.device, self.settings
-        row = dict.fromkeys(("loss", "clip_fraction", "ratio_max", "entropy", "kl"), 0.0)
+        row = dict.fromkeys((*MEANS, *LARGEST, "kl"), 0.0)
         for part in batches(sequences, settings.tokens_per_pass):
             ids, turn, sampled = stack(part, where)
             learned = turn >= 0
@@ -228,13 +247,14 @@ class Objective:
             at = learned[:, 1:]
             weight = torch.cat([weight_of[id(sequence)] for sequence in part]).to(where)
             advantage = self.advantages[turn[:, 1:][at]]
-            loss_N, ratio = clipped(
-                logprobs, sampled[:, 1:][at], advantage, low=settings.clip_low, high=settings.clip_high
-            )
+            by_engine = sampled[:, 1:][at]
+            old = by_engine if self.old is None else _of(self.old, part, where)
+            loss_N, ratio = clipped(logprobs, old, advantage, low=settings.clip_low, high=settings.clip_high)
+            if settings.importance_cap is not None:
+                loss_N = loss_N * (old - by_engine).exp().clamp(max=settings.importance_cap)
             loss = (loss_N * weight).sum()
             if self.reference is not None:
-                held = torch.cat([self.reference[id(sequence)] for sequence in part]).to(where)
-                penalty = kl_penalty(logprobs, held, settings.kl)  # type: ignore[arg-type]
+                penalty = kl_penalty(logprobs, _of(self.reference, part, where), settings.kl)  # type: ignore[arg-type]
                 loss = loss + self.kl_coefficient * (penalty * weight).sum()
                 row["kl"] += float(penalty.detach().sum()) / total
             loss.backward()
@@ -243,6 +263,9 @@ class Objective:
                 outside = (ratio < 1 - settings.clip_low) | (ratio > 1 + settings.clip_high)
                 row["clip_fraction"] += float(outside.float().sum()) / total
                 row["ratio_max"] = max(row["ratio_max"], float(ratio.max()))
+                apart = (logprobs - by_engine).abs()
+                row["log_ratio"] += float(apart.sum()) / total
+                row["log_ratio_max"] = max(row["log_ratio_max"], float(apart.max()))
                 assert entropy is not None
                 row["entropy"] += float(entropy.sum()) / total
         return row
@@ -276,24 +299,31 @@ def minibatch_step(
 
     said = team.gradient(compute)
     row: dict[str, float | None] = {name: sum(one[name] for one in said) for name in said[0]}
-    row["ratio_max"] = max(one["ratio_max"] for one in said)
+    row |= {name: max(one[name] for one in said) for name in LARGEST}
     if objective.reference is None:
         row.pop("kl")
     if not computed:
-        row |= dict.fromkeys(("clip_fraction", "ratio_max", "entropy"))
+        row |= dict.fromkeys((*MEANS[1:], *LARGEST))
     norm = optimizer.step(objective.settings.max_grad_norm)
     counts = {"tokens": int(sizes.sum()), "sequences": len(batch), "zero_sequences": len(batch) - len(computed)}
     return {**row, "grad_norm": norm, **counts}
 
 
+def _of(logprobs: dict[int, torch.Tensor], part: Sequence[TokenSequence], where: torch.device) -> torch.Tensor:
+    """The log-probabilities of these sequences' learned tokens, flattened."""
+    return torch.cat([logprobs[id(sequence)] for sequence in part]).to(where)
+
+
 @torch.no_grad()
-def _reference_logprobs(reference: OpenPolicy, settings: UpdateConfig, data: TrainingSet) -> dict[int, torch.Tensor]:
-    """The reference policy's log-probabilities of each sequence's learned tokens, once for the round."""
-    model = reference.model().eval()
+def _logprobs_of(
+    model: torch.nn.Module, sequences: Sequence[TokenSequence], settings: UpdateConfig, temperature: float
+) -> dict[int, torch.Tensor]:
+    """A model's log-probabilities of each sequence's learned tokens, once for the round."""
+    model.eval()
     out = {}
-    for part in batches(data.sequences, settings.tokens_per_pass):
+    for part in batches(sequences, settings.tokens_per_pass):
         ids, turn, _ = stack(part, device())
-        logprobs = token_logprobs(model, ids, turn >= 0, data.temperature)
+        logprobs = token_logprobs(model, ids, turn >= 0, temperature)
         sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
         out.update({id(sequence): piece for sequence, piece in zip(part, logprobs.split(sizes), strict=True)})
     return out
@@ -323,15 +353,20 @@ def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> Non
             model.enable_input_require_grads()
 
 
-def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Path) -> Optimizers:
+def _optimizer(
+    masters: Masters, settings: UpdateConfig, policy: str | Path, moments_dtype: str, rounding_seed: int
+) -> Optimizers:
     """The optimiser, its moments taken over from the policy's folder where they were kept."""
     optimizer = make_optimizer(
-        models.trained_parameters(model),
+        masters.parameters,
         settings.optimizer,
         lr=settings.lr,
         muon_lr=settings.muon_lr,
         betas=settings.betas,
         weight_decay=settings.weight_decay,
+        masters=masters,
+        moments_dtype=moments_dtype,
+        rounding_seed=rounding_seed,
     )
     file = Path(policy) / MOMENTS_FILE
     if settings.keep_optimizer and file.exists():
@@ -340,7 +375,11 @@ def _optimizer(model: torch.nn.Module, settings: UpdateConfig, policy: str | Pat
 
 
 def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
-    """The round's metrics: sums and means over its steps, and the first step's largest ratio, which should be 1."""
+    """The round's metrics: sums and means over its steps, and of the first step what compares it with the sampling.
+
+    `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio` and `first_log_ratio_max`, the mean and the
+    largest |log p - log p when sampled|, should be 0.
+    """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
     metrics |= {name: float(sum(row[name] for row in rows)) for name in ("sequences", "zero_sequences", "tokens")}
     for name in ("loss", "grad_norm", "clip_fraction", "entropy", "kl"):
@@ -348,5 +387,5 @@ def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
         if values:
             metrics[name] = float(np.mean(values))
     if rows and rows[0]["ratio_max"] is not None:
-        metrics["first_ratio_max"] = rows[0]["ratio_max"]
+        metrics |= {f"first_{name}": rows[0][name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
     return metrics

@@ -18,18 +18,47 @@ import torch.nn.functional as F
 
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
-from turncredit.policy.weights import read_config, read_weights
+from turncredit.policy.weights import base_folder, read_adapter, read_config, read_weights
 
 SUPPORTED = ("qwen2",)
+
+#: the projections that are joined because they read the same input
+JOINED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+#: `turncredit.policy.weights.read_adapter`
+Adapter = Mapping[str, tuple[torch.Tensor, torch.Tensor, float]]
 
 #: A pass over less than this fraction (1 in N) of a block's seats copies their caches together; above that, attention
 #: over the idle seats is cheaper than the copies.
 GATHER_BELOW = 2
 
 
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """What an adapter adds to a projection: `up @ down`, (outputs, rank) and (rank, inputs), in float32."""
+
+    down: torch.Tensor
+    up: torch.Tensor
+
+    def add(self, outputs: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """The outputs (T, outputs) of a projection of the inputs (T, inputs), adapted."""
+        return torch.addmm(outputs.float(), F.linear(inputs.float(), self.down), self.up.t()).to(outputs.dtype)
+
+    def rows(self, which: slice) -> LowRank:
+        """The adapter of some of the outputs."""
+        return LowRank(self.down, self.up[which])
+
+
 @dataclass(slots=True)
 class Layer:
-    """Weights of one layer (norms, projections joined where they read the same input) and its caches."""
+    """Weights of one layer (norms, projections joined where they read the same input) and its caches.
+
+    `added` has what an adapter adds to each projection, by its name, where it is not in the weights.
+    """
 
     norm_attention: torch.Tensor
     norm_mlp: torch.Tensor
@@ -40,10 +69,13 @@ class Layer:
     down: torch.Tensor
     keys: torch.Tensor  # (rows, kv_heads, head_dim, capacity): scores run over neighbouring numbers
     values: torch.Tensor  # (rows, kv_heads, capacity, head_dim)
+    added: dict[str, LowRank]
 
 
 class Ragged:
     """Weights (of `folder`, or as given), and a cache for each of `rows` rows.
+
+    An adapter is merged into float32 weights. Into bfloat16 it would be lost, and stays beside them.
 
     The caller keeps track of which positions are valid.
     """
@@ -68,12 +100,15 @@ class Ragged:
         steps = torch.zeros(2 * self._limit, device=self.device, dtype=self._dtype)
         steps[self._limit :] = float("-inf")
         self._visible = steps.as_strided((self._limit, self._limit), (1, 1))
-        self._load(read_weights(folder) if weights is None else weights, config["num_hidden_layers"])
+        adapter = {} if dtype == "float32" or weights is not None else read_adapter(folder)
+        if weights is None:
+            weights = read_weights(base_folder(folder) if adapter else folder)
+        self._load(weights, adapter, config["num_hidden_layers"])
         self._buffers = [(self.embed.new_empty(0), self.embed.new_empty(0)) for _ in self.layers]
         #: Of one position of one row, keys and values of all layers.
         self.position_bytes = 2 * len(self.layers) * self._kv * self._dim * self.embed.element_size()
 
-    def _load(self, weights: Mapping[str, torch.Tensor], layers: int) -> None:
+    def _load(self, weights: Mapping[str, torch.Tensor], adapter: Adapter, layers: int) -> None:
         def take(name: str) -> torch.Tensor:
             return weights[name].to(self.device, self._dtype)
 
@@ -107,8 +142,32 @@ class Ragged:
                     take(f"{mlp}.down_proj.weight"),
                     keys,
                     keys.transpose(2, 3),
+                    self._added(weights, adapter, at),
                 )
             )
+
+    def _added(self, weights: Mapping[str, torch.Tensor], adapter: Adapter, at: str) -> dict[str, LowRank]:
+        """What the adapter adds to the projections of the layer `at`, joined and ordered as those are."""
+        added = {}
+        for joined, parts in JOINED.items():
+            names = [f"{at}.{part}.weight" for part in parts]
+            if not any(name in adapter for name in names):
+                continue
+            downs, ups = [], []
+            for name in names:
+                if name not in adapter:
+                    ups.append(torch.zeros(len(weights[name]), 0))
+                    continue
+                down, up, scale = adapter[name]
+                up = scale * up
+                if joined == "qkv" and not name.endswith("v_proj.weight"):
+                    up = self._paired(up)
+                if name.endswith("q_proj.weight"):
+                    up = up * self._dim**-0.5
+                downs.append(down)
+                ups.append(up)
+            added[joined] = LowRank(torch.cat(downs).to(self.device), torch.block_diag(*ups).to(self.device))
+        return added
 
     def _paired(self, projection: torch.Tensor) -> torch.Tensor:
         """The rows of a query or key projection reordered so that the two numbers that rotate together are neighbours.
@@ -147,7 +206,10 @@ class Ragged:
         """Queries (T, heads, dim), keys and values (T, kv_heads, dim) of tokens, rotated by `turn` (T, 1, dim / 2)."""
         rotated = self._heads + self._kv
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
-        qkv = F.linear(x, layer.qkv, layer.qkv_bias).view(len(hidden), -1, self._dim)
+        qkv = F.linear(x, layer.qkv, layer.qkv_bias)
+        if "qkv" in layer.added:
+            qkv = layer.added["qkv"].add(qkv, x)
+        qkv = qkv.view(len(hidden), -1, self._dim)
         qk = _rotated(qkv[:, :rotated], turn)
         return qk[:, : self._heads], qk[:, self._heads :], qkv[:, rotated:]
 
@@ -157,16 +219,27 @@ class Ragged:
         """`project`, the queries of the tokens `asking` (Q,) alone."""
         cut = self._heads * self._dim
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
-        query = F.linear(x[asking], layer.qkv[:cut], layer.qkv_bias[:cut]).view(len(asking), -1, self._dim)
-        kv = F.linear(x, layer.qkv[cut:], layer.qkv_bias[cut:]).view(len(hidden), -1, self._dim)
+        query = F.linear(x[asking], layer.qkv[:cut], layer.qkv_bias[:cut])
+        kv = F.linear(x, layer.qkv[cut:], layer.qkv_bias[cut:])
+        if "qkv" in layer.added:
+            query = layer.added["qkv"].rows(slice(cut)).add(query, x[asking])
+            kv = layer.added["qkv"].rows(slice(cut, None)).add(kv, x)
+        query, kv = query.view(len(asking), -1, self._dim), kv.view(len(hidden), -1, self._dim)
         return _rotated(query, turn[asking]), _rotated(kv[:, : self._kv], turn), kv[:, self._kv :]
 
     def finish(self, layer: Layer, hidden: torch.Tensor, mixed: torch.Tensor) -> torch.Tensor:
         """The layer's output (T, width) from its input and the output of attention (T, heads * dim)."""
         hidden = torch.addmm(hidden, mixed, layer.out.t())
+        if "out" in layer.added:
+            hidden = layer.added["out"].add(hidden, mixed)
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_mlp, self._eps)
-        gate, up = F.linear(x, layer.gate_up).chunk(2, dim=-1)
-        return torch.addmm(hidden, F.silu(gate).mul_(up), layer.down.t())
+        inner = F.linear(x, layer.gate_up)
+        if "gate_up" in layer.added:
+            inner = layer.added["gate_up"].add(inner, x)
+        gate, up = inner.chunk(2, dim=-1)
+        inner = F.silu(gate).mul_(up)
+        hidden = torch.addmm(hidden, inner, layer.down.t())
+        return layer.added["down"].add(hidden, inner) if "down" in layer.added else hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """The vocabulary's logits (T, V) of the last layer's output."""

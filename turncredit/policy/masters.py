@@ -1,0 +1,77 @@
+"""What an optimiser steps of a model that computes in bfloat16: masters of its weights in float32.
+
+bfloat16 has eight significant bits. A step of AdamW at a learning rate of 1e-6 changes a weight of .02 by 1/60 of the
+distance to its neighbour, and rounding to the nearest undoes it. So the optimiser steps masters (Micikevicius et al.
+2018); the model computes with copies of them, rounded after every step, which are also what an engine samples with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from turncredit.policy.models import is_adapted, trained_parameters
+
+
+class Masters:
+    """A model, and the parameters that an optimiser steps for it.
+
+    model       computes in `dtype`
+    parameters  by name: the model's own; if it was given with whole weights in another type, masters in that type
+
+    A master's gradient is the sum, in its own type, of those of all passes: the gradient of a pass is moved to it as
+    soon as it is complete, so that a large minibatch loses nothing and no gradient is in memory twice.
+    """
+
+    def __init__(self, model: torch.nn.Module, dtype: str):
+        self.model = model
+        self.parameters = trained_parameters(model)
+        self._copies: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        wanted = getattr(torch, dtype)
+        if is_adapted(model) or all(parameter.dtype == wanted for parameter in self.parameters.values()):
+            return
+        for name, copy in self.parameters.items():
+            master = torch.nn.Parameter(copy.data)
+            copy.data = copy.data.to(wanted)
+            self._hooks.append(copy.register_post_accumulate_grad_hook(_moves_gradient(master)))
+            self._copies.append((master, copy))
+            self.parameters[name] = master
+
+    def stepped(self) -> None:
+        """Round the masters, which were stepped, into the model."""
+        with torch.no_grad():
+            for master, copy in self._copies:
+                copy.copy_(master)
+
+    @contextmanager
+    def in_model(self) -> Iterator[torch.nn.Module]:
+        """The model with the masters in place of their copies, to be saved with all their digits."""
+        rounded = [copy.data for _, copy in self._copies]
+        for master, copy in self._copies:
+            copy.data = master.data
+        try:
+            yield self.model
+        finally:
+            for (_, copy), data in zip(self._copies, rounded, strict=True):
+                copy.data = data
+
+    def release(self) -> None:
+        """Forget the masters: of the model, in memory, only what it computes with is left."""
+        for hook in self._hooks:
+            hook.remove()
+        self._copies, self._hooks, self.parameters = [], [], {}
+
+
+def _moves_gradient(master: torch.nn.Parameter):
+    def move(copy: torch.nn.Parameter) -> None:
+        assert copy.grad is not None
+        if master.grad is None:
+            master.grad = copy.grad.to(master.dtype)
+        else:
+            master.grad += copy.grad
+        copy.grad = None
+
+    return move
