@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from turncredit import files
 from turncredit.files import new_file, new_folder
@@ -28,6 +30,17 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
         (folder / "other").write_text("two")
     assert os.listdir(tmp_path) == ["policy"]
     assert os.listdir(tmp_path / "policy") == ["other"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660)])
+def test_weights_in_a_folder_can_be_read_by_whom_the_umask_says(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with new_folder(tmp_path / "policy") as folder:
+            save_file({"weight": torch.zeros(2)}, folder / "model.safetensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "policy" / "model.safetensors").stat().st_mode & 0o777 == mode
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

@@ -32,12 +32,19 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path) -> Iterator[Path]:
-    """A temporary folder next to `path` that replaces it if the block succeeds, and is removed otherwise."""
+    """A temporary folder next to `path` that replaces it if the block succeeds, and is removed otherwise.
+
+    Its files get the permissions that the umask gives to new files: safetensors makes them for their owner alone.
+    """
     path = Path(path)
     part = _temporary(path, "part")
     part.mkdir()
     try:
         yield part
+        allowed = part.stat().st_mode & 0o666
+        for file in part.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(file.stat().st_mode | allowed)
         if path.exists():
             old = _temporary(path, "old")
             os.replace(path, old)

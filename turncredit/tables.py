@@ -273,11 +273,11 @@ def code_version() -> str:
     return f"{__version__}+{head.stdout.strip()}{'' if diff.returncode == 0 else '.dirty'}"
 
 
-def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file, or of a folder's files by name, as 16 hexadecimal digits."""
+def file_hash(path: str | Path, *, without: str | None = None) -> str:
+    """SHA-256 of a file, or of a folder's files by name (but the one called `without`), as 16 hexadecimal digits."""
     path = Path(path)
     digest = hashlib.sha256()
-    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != without) if path.is_dir() else [path]
     for file in files:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode())

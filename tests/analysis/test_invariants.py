@@ -334,6 +334,16 @@ def test_the_command_exits_with_one_where_an_invariant_fails(results):
     assert "1 violated" in run.output
 
 
+def test_the_command_names_a_policy_whose_weights_have_changed_since_they_were_written(results):
+    policy = results.parent / of_run("policy", "has_judge", 1)
+    with (policy / "optimizer.safetensors").open("ab") as file:
+        file.write(b"0")
+    run = CliRunner().invoke(app, ["check", str(results)])
+    assert run.exit_code == 1
+    assert f"FAILS content       {policy}: changed since it was written" in run.output
+    assert "1 violated" in run.output
+
+
 def test_the_command_names_methods_that_took_other_steps_than_the_rest(results):
     """Credit must not change how many optimiser steps there are, on which sequences."""
     file = results.parent / of_run("updates", "has_judge", 1)

@@ -133,6 +133,14 @@ def test_a_folder_says_the_hash_of_its_other_files(world, results, tmp_path):
         assert said["content"] == tables.file_hash(others) == content_hash(path)
 
 
+def test_no_job_reads_a_policy_to_hash_it(world, tmp_path, monkeypatch):
+    hashed, file_hash = [], tables.file_hash
+    monkeypatch.setattr(tables, "file_hash", lambda path, **more: hashed.append(str(path)) or file_hash(path, **more))
+    world.run("rollout", world.turns, tmp_path)
+    assert str(world.path("tasks", split="train")) in hashed
+    assert str(world.path("sft_policy")) not in hashed
+
+
 def test_several_files_of_one_input_are_each_in_the_provenance(results):
     plan = Plan(tiny.experiment(audit={"rounds": [1], "methods": ["flat_grpo", "rloo"]}), results)
     job = plan.job("fidelity", plan.audited[0])

@@ -16,6 +16,7 @@ from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.seeding import generator
 from turncredit.stages.job import At
+from turncredit.training import sft as training
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import batches, stack, token_logprobs
 from turncredit.training.sft import demonstrations, learning_rate, minibatches
@@ -187,6 +188,12 @@ def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
     matrices = {name for name, parameter in named.items() if rates[id(parameter)] == 2.0}
     assert matrices == {name for name in named if name.endswith("_proj.weight")}
     assert len(rates) == len(named)
+
+
+def test_without_epochs_no_memory_is_taken_for_shards(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "together", lambda **_: pytest.fail("gradients of shards"))
+    made = sft(world, tmp_path, world.path("demos"), {"sft": {"epochs": 0, "shards": 8}})
+    assert made.metrics == {"steps": 0.0}
 
 
 def test_without_epochs_the_base_model_is_the_policy(world, tmp_path):

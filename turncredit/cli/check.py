@@ -11,10 +11,10 @@ from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.analysis.invariants import CheckSettings, RoundFiles
 from turncredit.config import Experiment
 from turncredit.errors import UserError
-from turncredit.layout import Layout, refuse_old
+from turncredit.layout import ARTIFACTS, Layout, refuse_old
 from turncredit.results import collect, views
 from turncredit.stages.invariants import check_settings, round_files, run_settings
-from turncredit.stages.job import At
+from turncredit.stages.job import PROVENANCE_FILE, At, content_hash
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout_invariants import audited_files
 from turncredit.starts import SFT
@@ -40,6 +40,11 @@ def run(results: str | Path, *, quiet: bool = False) -> int:
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
+        for path in folders_written(folder):
+            checked += 1
+            if tables.file_hash(path, without=PROVENANCE_FILE) != content_hash(path):
+                broken += 1
+                print(f"FAILS {'content':<13} {path}: changed since it was written; delete it and run again")
         spent = steps_taken(folder)
         checked += bool(spent)
         for line in unequal(experiment, spent):
@@ -71,6 +76,14 @@ def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSetti
     for found in plan.layout.find("branches"):
         at = At(**found.keys)  # type: ignore[arg-type]
         yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+
+
+def folders_written(folder: Path) -> Iterator[Path]:
+    """The policies, and other folders, whose content was hashed when they were written."""
+    for artifact in ARTIFACTS.values():
+        if artifact.folder:
+            paths = (found.path for found in Layout(folder).find(artifact.name))
+            yield from (path for path in paths if (path / PROVENANCE_FILE).is_file())
 
 
 def steps_taken(folder: Path) -> dict[RunRound, Spent]:
