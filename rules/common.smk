@@ -10,11 +10,14 @@ from turncredit.stages import checks
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
 from turncredit.workflow import launch, locks, watch
+from turncredit.yaml_files import read_mapping
 
 
 def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
+        for path in workflow.configfiles if workflow.is_main_process else ():
+            read_mapping(path)  # Snakemake's own reader keeps the last of two equal keys
         experiment = from_mapping(config)
         checks.check(experiment)
         plan = Plan(experiment)

@@ -8,34 +8,41 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, overload
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, overload
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from turncredit.bounds import RAILS
+from turncredit.closed import Closed
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
 from turncredit.plugins import own_file
 from turncredit.starts import SFT, agent_name, is_start, start_name
+from turncredit.yaml_files import read_mapping
 
 Model = TypeVar("Model", bound=BaseModel)
 
+#: A seed. Generators take any; tables and tools that read them hold at most this.
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+#: A decay rate of an optimiser's moments.
+Beta = Annotated[float, Field(ge=0, lt=1)]
+#: Kinds of MLflow stores: servers, databases, and folders (`./mlruns`, file:///...).
+STORES = (
+    "http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "databricks", "databricks-uc", "uc",
+)  # fmt: skip
 
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-class _SettingsByName(BaseModel):
+class _SettingsByName(Closed):
     """A block about something chosen by `name`. Settings are under the name of what they belong to.
 
     So a file laid over this one can choose another: settings of what is not chosen are kept and not read.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, dict[str, Any]]
 
     @model_validator(mode="before")
@@ -62,7 +69,7 @@ class _SettingsByName(BaseModel):
         return list(self.__pydantic_extra__ or {})
 
 
-class EnvSlice(_Closed):
+class EnvSlice(Closed):
     """The environment that is played and its own settings: what of `env` decides a job's result."""
 
     name: str
@@ -89,17 +96,17 @@ class EnvConfig(_SettingsByName):
         return EnvSlice(name=self.name, settings=self.settings_of(self.owner))
 
 
-class TasksConfig(_Closed):
+class TasksConfig(Closed):
     """The number of games, and the environment's splits that they come from."""
 
     train_split: str = "train"
     eval_split: str = "eval"
     train: int = Field(4096, ge=1, description="games for demonstrations and rollouts")
     eval: int = Field(4096, ge=1, description="held-out games")
-    seed: int = 0
+    seed: Seed = 0
 
 
-class AgentSlice(_Closed):
+class AgentSlice(Closed):
     """The agent that plays and its own settings."""
 
     name: str = "transcript"
@@ -139,7 +146,7 @@ class AgentConfig(_SettingsByName):
         )
 
 
-class LoraConfig(_Closed):
+class LoraConfig(Closed):
     """Low-rank adapters (Hu et al. 2021); the defaults are the HAS recipe."""
 
     rank: int = Field(32, ge=1)
@@ -148,7 +155,7 @@ class LoraConfig(_Closed):
     targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
-class ScratchConfig(_Closed):
+class ScratchConfig(Closed):
     """A model with Qwen2's architecture, built from scratch, with a tokenizer trained on the environment's text."""
 
     hidden: int = Field(64, ge=8)
@@ -159,13 +166,26 @@ class ScratchConfig(_Closed):
     vocab: int = Field(1024, ge=300)
     max_positions: int = Field(2048, ge=64)
     initializer_range: float = Field(0.08, gt=0)
-    seed: int = 0
+    seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> ScratchConfig:
+        if self.hidden % self.heads:
+            raise ValueError(f"heads ({self.heads}) must divide hidden ({self.hidden})")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads ({self.kv_heads}) must divide heads ({self.heads})")
+        if self.hidden // self.heads % 2:
+            raise ValueError(
+                f"a head has hidden / heads = {self.hidden // self.heads} dimensions; rotary positions need an even "
+                "number, so change hidden or heads"
+            )
+        return self
 
 
 Dtype = Literal["float32", "bfloat16"]
 
 
-class PolicyConfig(_Closed):
+class PolicyConfig(Closed):
     """The language model. `source` is `scratch`, a folder, or a hub name such as Qwen/Qwen2.5-1.5B-Instruct."""
 
     source: str = "scratch"
@@ -193,7 +213,7 @@ class PolicyConfig(_Closed):
         return self
 
 
-class DemosConfig(_Closed):
+class DemosConfig(Closed):
     """Expert demonstrations with deliberate mistakes.
 
     Noise is never imitated: it shows the policy states after mistakes, and how to recover. Slips and forgotten steps
@@ -204,10 +224,10 @@ class DemosConfig(_Closed):
     noise: float = Field(0.1, ge=0, lt=1, description="fraction of turns that act at random, masked in the loss")
     slips: float = Field(0.0, ge=0, lt=1, description="fraction of turns with a random admissible action, imitated")
     skip: float = Field(0.0, ge=0, lt=1, description="fraction of demonstrations that forget to clean, heat or cool")
-    seed: int = 0
+    seed: Seed = 0
 
 
-class SftConfig(_Closed):
+class SftConfig(Closed):
     """The supervised warm start."""
 
     epochs: float = Field(1.5, ge=0, description="0: no warm start, the base model is the policy")
@@ -219,13 +239,13 @@ class SftConfig(_Closed):
     warmup_steps: int = Field(20, ge=0)
     final_lr: float = Field(0.05, ge=0, le=1, description="fraction of the learning rate at the end")
     weight_decay: float = Field(0.01, ge=0)
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[Beta, Beta] = (0.9, 0.98)
     max_grad_norm: float = Field(1.0, gt=0)
     shards: int = Field(1, ge=1, description="parts of a batch, computed in parallel if the job has the cores")
-    seed: int = 0
+    seed: Seed = 0
 
 
-class RolloutConfig(_Closed):
+class RolloutConfig(Closed):
     """Sampling for training: `tasks` groups of `group_size` rollouts each."""
 
     tasks: int = Field(32, ge=1)
@@ -241,7 +261,7 @@ class RolloutConfig(_Closed):
     )
 
 
-class LossConfig(_Closed):
+class LossConfig(Closed):
     """The settings that determine the policy gradient for given advantages at the policy that sampled."""
 
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
@@ -268,7 +288,7 @@ class UpdateConfig(LossConfig):
     tokens_per_pass: int = Field(
         16384, ge=1, description="padded tokens per forward pass; larger minibatches accumulate gradients"
     )
-    clip_low: float = Field(0.2, gt=0)
+    clip_low: float = Field(0.2, gt=0, le=1)
     clip_high: float = Field(0.28, gt=0)
     old_logprobs: Literal["sampled", "recomputed"] = Field(
         "sampled",
@@ -284,7 +304,7 @@ class UpdateConfig(LossConfig):
     kl_coefficient: float = Field(0.0, ge=0)
     kl_target: float | None = Field(None, gt=0, description="adapts the coefficient towards this KL, if given")
     weight_decay: float = Field(0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     max_grad_norm: float = Field(1.0, gt=0)
     keep_optimizer: bool = Field(True, description="carry the optimiser's moments from round to round")
     gradient_checkpointing: bool = False
@@ -307,14 +327,14 @@ class UpdateConfig(LossConfig):
         return self
 
 
-class EvalMode(_Closed):
+class EvalMode(Closed):
     """One way to sample at evaluation; temperature 0 is greedy."""
 
     name: str = Field(pattern=r"^[a-z0-9_]+$")
     temperature: float = Field(ge=0)
 
 
-class EvalConfig(_Closed):
+class EvalConfig(Closed):
     """Held-out evaluation. With `fresh`, each evaluated round has its own games (the same for all methods)."""
 
     games: int = Field(256, ge=1)
@@ -328,10 +348,12 @@ class EvalConfig(_Closed):
         names = [mode.name for mode in self.modes]
         if self.primary not in names:
             raise ValueError(f"primary '{self.primary}' is not one of the modes {names}")
+        if len(set(names)) < len(names):
+            raise ValueError(f"two of the modes have the same name: {names}")
         return self
 
 
-class ContinuationsConfig(_Closed):
+class ContinuationsConfig(Closed):
     """Continuations of the acting policy from every state of the training rollouts (docs/methods/vineppo.md)."""
 
     per_state: int | None = Field(None, ge=1, description="from each state; null: the method's own number")
@@ -340,13 +362,13 @@ class ContinuationsConfig(_Closed):
     )
 
 
-class ForksConfig(_Closed):
+class ForksConfig(Closed):
     """Rollouts that fork from states of the training rollouts, for a tree of each task (docs/methods/carl.md)."""
 
     per_task: int | None = Field(None, ge=1, description="forks of each task; null: the method's own number")
 
 
-class MethodConfig(_Closed):
+class MethodConfig(Closed):
     """Your own method, or a built-in one with other parameters.
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
@@ -372,7 +394,7 @@ class MethodConfig(_Closed):
         return self
 
 
-class BranchConfig(_Closed):
+class BranchConfig(Closed):
     """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
 
     turns: int = Field(96, ge=1, description="sampled turns of one round's rollouts")
@@ -395,14 +417,14 @@ class BranchConfig(_Closed):
         return self
 
 
-class AuditConfig(_Closed):
+class AuditConfig(Closed):
     """Audits: the rounds of one run, or of several, whose rollouts get ground truth and every method's credit."""
 
     run: str | tuple[str, ...] | None = Field(
         None, description="the method, or methods, whose rollouts are audited; null: the first of `methods`"
     )
     rounds: tuple[int | Literal["last"], ...] = Field((), description="which rounds, or 'last'; none: no audit")
-    seeds: tuple[int, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
+    seeds: tuple[Seed, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
     methods: tuple[str, ...] | None = Field(
         None, description="methods to compare; null: the experiment's, flat_grpo, random_credit and oracle_progress"
     )
@@ -415,14 +437,22 @@ class AuditConfig(_Closed):
         return () if self.run is None else (self.run,) if isinstance(self.run, str) else self.run
 
 
-class TrackingConfig(_Closed):
+class TrackingConfig(Closed):
     """MLflow. `uri` null means SQLite in the results folder; on a cluster, give the address of a server."""
 
     enabled: bool = True
     uri: str | None = None
 
+    @model_validator(mode="after")
+    def _known_store(self) -> TrackingConfig:
+        kind, mark, _ = (self.uri or "").partition(":")
+        if self.uri is not None and (not self.uri.strip() or (mark and kind.partition("+")[0].lower() not in STORES)):
+            hint = nearest(kind, STORES)
+            raise ValueError(f"uri is of no kind that MLflow knows{hint}; it begins with one of {', '.join(STORES)}")
+        return self
 
-class ResourceConfig(_Closed):
+
+class ResourceConfig(Closed):
     """The resources that one job of a stage requests."""
 
     mem_mb: int = Field(2000, ge=100)
@@ -443,11 +473,11 @@ Stage = Literal[
 _Section = Literal["rollout", "update"]
 
 
-class Experiment(_Closed):
+class Experiment(Closed):
     """The whole configuration of an experiment."""
 
     experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field((0,), min_length=1)
     rounds: int = Field(12, ge=1, le=999)
     methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="the methods to train, by name")
     define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods besides the built-in ones")
@@ -625,6 +655,7 @@ def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]
 
 def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
     """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
+    _check_numbers(data, where)
     try:
         experiment = Experiment.model_validate(dict(data))
         _check_agents(experiment, where)
@@ -649,17 +680,7 @@ def load(paths: Iterable[str | Path]) -> Experiment:
     paths = list(paths)
     data: dict[str, Any] = {}
     for path in paths:
-        try:
-            text = Path(path).read_text()
-        except OSError as error:
-            raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
-        try:
-            part = yaml.safe_load(text) or {}
-        except yaml.YAMLError as error:
-            raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-        if not isinstance(part, Mapping):
-            raise UserError(f"{path}: a configuration holds keys and values, not a {type(part).__name__}")
-        data = merge(data, part)
+        data = merge(data, read_mapping(path))
     return from_mapping(data, ", ".join(str(path) for path in paths))
 
 
@@ -669,6 +690,18 @@ def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str 
         return model.model_validate(dict(data))
     except ValidationError as error:
         raise UserError(_one_line(error, model, where, prefix=f"{key}.")) from None
+
+
+def _check_numbers(value: Any, where: str, key: str = "") -> None:
+    """Raise UserError for a number that is infinite or NaN, wherever it is: nothing can be computed with it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where}: {key} is {value}; give a finite number")
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_numbers(part, where, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            _check_numbers(part, where, f"{key}.{number}")
 
 
 def _check_agents(experiment: Experiment, where: str) -> None:
@@ -700,21 +733,38 @@ def _checked_override(experiment: Experiment, name: str, section: _Section, wher
         raise UserError(_one_line(error, model, where, prefix=f"define.{name}.{section}.")) from None
 
 
+#: The name of an alternative that pydantic puts into the place of an error: `audit.run.str` is `audit.run`.
+_BRANCH = re.compile(r"(str|int|literal\[.*\]|tuple\[.*\])$")
+
+
 def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
     first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"]]
+    path = [str(part) for part in first["loc"] if not _BRANCH.match(str(part))]
     key = (prefix + ".".join(path)).rstrip(".")
     more = error.error_count() - 1
     tail = f" (and {more} more)" if more else ""
+    if first["type"] == "extra_forbidden" and "." in path[-1]:
+        block, _, rest = path[-1].partition(".")
+        given = f"{block}={{{rest.replace('.', ': {')}: ...{'}' * rest.count('.')}}}"
+        return (
+            f"{where}: unknown key '{key}': a key of a block is written inside its block; in a file as {block}: and, "
+            f"indented, {rest.split('.')[0]}:, on the command line as --config '{given}'{tail}"
+        )
     if first["type"] == "extra_forbidden":
         return f"{where}: unknown key '{key}'{nearest(path[-1], _keys_at(model, path[:-1]))}{tail}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
+    message = message.replace("valid tuple", "list").replace("tuple should", "list should")
+    message = re.sub(r"valid dictionary( or instance of \w+)?", "mapping of keys to values", message)
     if not key:
         return f"{where}: {message}{tail}"
     if isinstance(first["input"], (dict, BaseModel)):
         return f"{where}: {key}: {message}{tail}"
-    return f"{where}: {key}: {message}, got {first['input']!r}{tail}"
+    return f"{where}: {key}: {message}, got {_shortened(repr(first['input']))}{tail}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:

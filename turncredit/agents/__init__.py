@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
 from turncredit import plugins, tables
+from turncredit.closed import Closed
 from turncredit.errors import UserError, nearest
 from turncredit.words import Words
 
@@ -89,10 +89,8 @@ class Agent(Protocol):
         """An independent copy that has seen the same so far."""
 
 
-class AgentSettings(BaseModel):
+class AgentSettings(Closed):
     """Base class of an agent's settings. An unknown key is an error."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

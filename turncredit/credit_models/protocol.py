@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from turncredit.closed import Closed
 from turncredit.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from turncredit.turns import Turns
 
 
-class ModelSettings(BaseModel):
+class ModelSettings(Closed):
     """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
 
     read    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
     point   after the observation, before the action; or after the action's last token
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     read: Literal["sft", "current"] = "sft"
     point: Literal["observation", "action"] = "observation"
 

@@ -14,8 +14,9 @@ from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
+from turncredit.closed import Closed
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.judging import TRIAGE, Grammar, Rubric
 from turncredit.envs.protocol import METHODS_OF, Env, Expert, Rng, Step
@@ -26,10 +27,8 @@ Row = Mapping[str, Any]
 """A row of the tasks table."""
 
 
-class NoSettings(BaseModel):
+class NoSettings(Closed):
     """The settings of an environment that has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, kw_only=True)

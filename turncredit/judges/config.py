@@ -6,7 +6,9 @@ import re
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from turncredit.closed import Closed
 
 Ask = Literal["role", "progress", "score"]
 """The question for a judge: TRIAGE's role; a scalar progress, TRIAGE's comparator; HAS's score of a turn."""
@@ -14,23 +16,19 @@ Ask = Literal["role", "progress", "score"]
 MOST_WINDOW = 5
 
 
-class ServeConfig(BaseModel):
+class ServeConfig(Closed):
     """A vLLM server that a label job starts on its own node and stops at its end."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     python: str = Field("python", description="Python interpreter of the environment in which vLLM is installed")
     args: tuple[str, ...] = Field((), description="further arguments of the server, such as --max-model-len 16384")
     health_timeout: float = Field(900.0, gt=0, description="seconds until the server must answer")
 
 
-class JudgeConfig(BaseModel):
+class JudgeConfig(Closed):
     """The judge. Everything but `kind` is read by the language-model judge only.
 
     An API key is never part of a configuration: `api_key_env` names the environment variable that holds it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["rule", "llm"] = "rule"
     model: str = Field("Qwen/Qwen3-8B", min_length=1, description="as the server calls it")

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 from turncredit import agents, envs, tables
-from turncredit.config import AgentConfig, EnvConfig, Experiment, validated
+from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
+from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
+from turncredit.credit.groups import needs_a_group
 from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
@@ -27,6 +29,7 @@ def check(experiment: Experiment) -> None:
     for start in experiment.starts():
         _check_demos(experiment, start)
     for name, entry in experiment.define.items():
+        _check_builtin(name, entry)
         method = configured_method(experiment, name)
         if method.reader == "implicit":
             implicit_model.settings(experiment, name)
@@ -35,6 +38,8 @@ def check(experiment: Experiment) -> None:
         continuations_of(experiment, name)
         forks_of(experiment, name)
     check_capabilities(experiment, environment)
+    for name in experiment.trained():
+        _check_rollouts(experiment, name)
     for name in credited(experiment):
         _check_columns(experiment, name)
         side = [*configured_method(experiment, name).needs, *measures_read(experiment, name)]
@@ -57,6 +62,39 @@ def check(experiment: Experiment) -> None:
             )
         if "values" in configured_method(experiment, name).needs:
             _check_turns(experiment, name, getattr(settings, "horizon", None))
+
+
+def _check_builtin(name: str, entry: MethodConfig) -> None:
+    """Raise UserError for a definition that makes another method of a built-in one's name."""
+    if name in METHODS and entry.base != name:
+        other = f"the file {entry.credit}" if entry.base is None else f"'{entry.base}'"
+        raise UserError(
+            f"config: define.{name}: '{name}' is a built-in method, and this definition makes {other} of it, which "
+            f"every table and figure would call '{name}'; give the definition another name"
+        )
+
+
+def _check_rollouts(experiment: Experiment, name: str) -> None:
+    """Raise UserError for a round of the method `name` with too few rollouts for a minibatch, or a group."""
+    rollout, update = experiment.section_for(name, "rollout"), experiment.section_for(name, "update")
+    entry = experiment.define.get(name)
+
+    def key(section: str, setting: str) -> str:
+        own = entry is not None and setting in getattr(entry, section)
+        return f"define.{name}.{section}.{setting}" if own else f"{section}.{setting}"
+
+    forks = forks_of(experiment, name) or 0
+    total = rollout.tasks * (rollout.group_size + forks)
+    if update.minibatch > total:
+        raise UserError(
+            f"config: {key('update', 'minibatch')} is {update.minibatch}, but a round of '{name}' has only {total} "
+            f"rollouts (tasks x group_size{' and forks' if forks else ''}); set it to {total} or fewer"
+        )
+    if rollout.group_size == 1 and not forks and needs_a_group(configured_method(experiment, name)):
+        raise UserError(
+            f"config: {key('rollout', 'group_size')} is 1, and '{name}' compares a rollout with the others of its "
+            "group: every advantage would be 0; set it to 2 or more"
+        )
 
 
 def _check_columns(experiment: Experiment, name: str) -> None:

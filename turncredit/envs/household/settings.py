@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from turncredit.closed import Closed
 from turncredit.envs.household.domain import FAMILY_ROOMS, ROOMS
 from turncredit.envs.household.goals import FAMILIES
 
@@ -16,10 +17,8 @@ MOST_RECEPTACLES = 24
 """No generated room can have more than its table allows; every room allows this many."""
 
 
-class Settings(BaseModel):
+class Settings(Closed):
     """Engine, source of games, and difficulty of generated ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: Literal["native", "textworld"] = "native"
     """`textworld` is the reference: the packages alfworld and textworld, thousands of times slower."""

@@ -1,0 +1,295 @@
+"""Configurations that cannot work are refused before any job, in one line that names the key.
+
+Most mutations come from the schema itself: every key of every block gets a wrong type and the values just outside its
+range, and every block gets a misspelt key. A setting that is added is tested without a line here.
+"""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pytest
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tests import tiny
+from turncredit import agents, config, envs
+from turncredit.errors import UserError
+from turncredit.stages import checks
+from turncredit.yaml_files import read_mapping
+
+TINY = tiny.mapping()
+#: Blocks whose own keys are chosen by the user, and a name to mutate them under.
+NAMED = {"define": "mine", "agents": "other", "resources": "rollout"}
+#: What a block must have beside the mutated key to be read at all.
+COMPANIONS = {"define": {"base": "rloo"}}
+
+
+def blocks(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], type[BaseModel]]]:
+    """Every block of the configuration: the path of its key, and its model."""
+    yield path, model
+    for name, field in model.model_fields.items():
+        inner = model_in(field.annotation)
+        if inner is not None and get_origin(field.annotation) is not tuple:
+            here = (*path, name, NAMED[name]) if name in NAMED else (*path, name)
+            yield from blocks(inner, here)
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a key holds, if it holds one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((model for part in get_args(annotation) if (model := model_in(part))), None)
+
+
+BLOCKS = [
+    *blocks(config.Experiment),
+    (("env", "household"), envs.load("household").Settings),
+    (("agent", "window"), agents.load("window").Settings),
+    (("agent", "reflexion"), agents.load("reflexion").Settings),
+]
+
+
+def leaves() -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """Every key that holds no block."""
+    for path, model in BLOCKS:
+        for name, field in model.model_fields.items():
+            if model_in(field.annotation) is None:
+                yield (*path, name), field
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The types that a value may have."""
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) for kind in alternatives(part)]
+    return [annotation]
+
+
+def wrong_values(field: FieldInfo) -> Iterator[Any]:
+    """Values that the key cannot have, by its annotation and its bounds."""
+    kinds = alternatives(field.annotation)
+    numeric = any(kind in (int, float) for kind in kinds)
+    if not any(get_origin(kind) is dict or kind is dict for kind in kinds):
+        yield {"a": 1}
+    if numeric:
+        yield from ("many", [1], True)
+    if float in kinds:
+        yield from (math.inf, -math.inf, math.nan, "inf")
+    if int in kinds and float not in kinds:
+        yield 1.5
+    if bool in kinds and not numeric:
+        yield from ("perhaps", 7)
+    if str in kinds and not any(get_origin(kind) is tuple for kind in kinds):
+        yield from (3, ["a"])
+    if any(get_origin(kind) is Literal for kind in kinds):
+        yield from ("no such choice", 3)
+    if any(get_origin(kind) is tuple for kind in kinds):
+        yield from ([{"a": 1}], [None])
+    if type(None) not in kinds:
+        yield None
+    for bound in field.metadata:
+        if isinstance(bound, Ge):
+            yield bound.ge - 1
+        if isinstance(bound, Gt):
+            yield from (bound.gt, bound.gt - 1)
+        if isinstance(bound, Le):
+            yield bound.le + 1
+        if isinstance(bound, Lt):
+            yield from (bound.lt, bound.lt + 1)
+
+
+def at(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """A configuration with `value` at `path`, and what its blocks need beside it."""
+    made: Any = value
+    for depth in reversed(range(len(path))):
+        made = {path[depth]: made}
+        if depth == 2 and path[0] in COMPANIONS and path[2] not in ("base", "credit"):
+            made = {**COMPANIONS[path[0]], **made}
+    if path[:1] == ("agent",) and len(path) == 3:
+        made |= {"agent": {**made["agent"], "name": path[1]}, "methods": ["flat_grpo"]}
+    if path[:2] == ("judge", "serve"):
+        made["judge"]["kind"] = "llm"
+    return made
+
+
+def refusal(changes: dict[str, Any]) -> str:
+    """The one line with which the tiny experiment with `changes` is refused, as by Snakemake."""
+    with pytest.raises(UserError) as caught:
+        checks.check(config.from_mapping(config.merge(TINY, changes)))
+    line = str(caught.value)
+    assert "\n" not in line
+    assert len(line) < 500
+    return line
+
+
+MUTATIONS = [(path, value) for path, field in leaves() for value in wrong_values(field)]
+
+
+def test_there_are_hundreds_of_mutations():
+    assert len(MUTATIONS) > 300
+    assert len({path for path, _ in MUTATIONS}) > 100
+
+
+@pytest.mark.parametrize("path", sorted({path for path, _ in MUTATIONS}), ids=".".join)
+def test_a_value_that_a_key_cannot_have_is_refused_by_the_keys_name(path):
+    for value in [wrong for mutated, wrong in MUTATIONS if mutated == path]:
+        line = refusal(at(path, value))
+        assert path[-1] in line, (value, line)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in BLOCKS if path], ids=".".join)
+def test_a_block_that_is_no_block_is_refused(path):
+    for value in (3, "text", [1]):
+        line = refusal(at(path, value))
+        assert path[0] in line, (value, line)
+
+
+@pytest.mark.parametrize(("path", "model"), BLOCKS, ids=[".".join(path) or "top" for path, _ in BLOCKS])
+def test_a_misspelt_key_is_refused_with_the_nearest_one(path, model):
+    name = max(model.model_fields, key=len)
+    misspelt = name[:-2] + name[-1] + name[-2] if name[-1] != name[-2] else name + "x"
+    line = refusal(at((*path, misspelt), 1))
+    assert f"'{'.'.join((*path, misspelt))}'" in line or f"unknown key '{misspelt}'" in line
+    assert f"did you mean '{name}'" in line
+
+
+#: a change, and what its refusal says
+WHOLE = {
+    "heads that do not divide hidden": ({"policy": {"scratch": {"heads": 3}}}, "heads (3) must divide hidden"),
+    "kv_heads that do not divide heads": (
+        {"policy": {"scratch": {"hidden": 36, "heads": 6, "kv_heads": 4}}},
+        "kv_heads (4) must divide heads (6)",
+    ),
+    "heads of odd width": ({"policy": {"scratch": {"hidden": 30, "heads": 2}}}, "rotary positions need"),
+    "a second first moment": ({"update": {"betas": [1.0, 0.9]}}, "update.betas.0"),
+    "two evaluations of one name": (
+        {"eval": {"modes": [{"name": "sampled", "temperature": t} for t in (0, 1)]}},
+        "two of the modes have the same name",
+    ),
+    "no evaluation": ({"eval": {"modes": []}}, "eval: primary 'sampled' is not one of the modes"),
+    "a seed twice": ({"seeds": [0, 0]}, "methods and seeds must not repeat"),
+    "a huge seed": ({"seeds": [2**63]}, "seeds.0: input should be less than"),
+    "a negative seed": ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0"),
+    "no method": ({"methods": []}, "methods: list should have at least 1 item"),
+    "one method, not a list": ({"methods": "rloo"}, "methods: input should be a list"),
+    "an unknown method": ({"methods": ["flat_grop"]}, "unknown method 'flat_grop' (did you mean 'flat_grpo'?)"),
+    "another method under a built-in name": (
+        {"define": {"flat_grpo": {"base": "rloo"}}},
+        "define.flat_grpo: 'flat_grpo' is a built-in method, and this definition makes 'rloo' of it",
+    ),
+    "a file under a built-in name": ({"define": {"rloo": {"credit": "mine.py"}}}, "define.rloo: 'rloo' is a built-in"),
+    "an unknown store": ({"tracking": {"uri": "ftp://server"}}, "tracking: uri is of no kind that MLflow knows"),
+    "a misspelt store": ({"tracking": {"uri": "sqlit:///a.db"}}, "did you mean 'sqlite'?"),
+    "a group of one": (
+        {"rollout": {"tasks": 16, "group_size": 1}},
+        "rollout.group_size is 1, and 'flat_grpo' compares",
+    ),
+    "a method's own group of one": (
+        {"methods": ["mine"], "define": {"mine": {"base": "rloo", "rollout": {"group_size": 1}}}},
+        "define.mine.rollout.group_size is 1, and 'mine' compares",
+    ),
+    "a minibatch above a round": ({"update": {"minibatch": 17}}, "update.minibatch is 17, but a round of 'flat_grpo'"),
+    "a method's own minibatch above a round": (
+        {"methods": ["mine"], "define": {"mine": {"base": "rloo", "update": {"minibatch": 99}}}},
+        "define.mine.update.minibatch is 99, but a round of 'mine' has only 16 rollouts",
+    ),
+    "a dotted key": ({"update.lr": 0.1}, "--config 'update={lr: ...}'"),
+    "a dotted key of a block in a block": ({"policy.scratch.hidden": 8}, "--config 'policy={scratch: {hidden: ...}}'"),
+    "an infinite parameter of a method": (
+        {"define": {"mine": {"base": "gigpo", "params": {"eps": math.inf}}}},
+        "define.mine.params.eps is inf",
+    ),
+    "a parameter that there is not": (
+        {"define": {"mine": {"base": "gigpo", "params": {"epsilon": 1}}}},
+        "define.mine: mine has no parameter 'epsilon'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_cannot_work_is_refused_before_any_job(name):
+    changes, message = WHOLE[name]
+    assert message in refusal(changes)
+
+
+def test_a_built_in_methods_own_parameters_may_be_defined_under_its_name():
+    checks.check(tiny.experiment(define={"flat_grpo": {"base": "flat_grpo", "params": {"norm": "mean"}}}))
+
+
+def test_a_method_with_something_to_say_about_one_rollout_may_have_groups_of_one():
+    checks.check(tiny.experiment(methods=["gigpo"], rollout={"tasks": 16, "group_size": 1}))
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1:5000", "sqlite:///a.db", "postgresql+psycopg2://h/d", "./mlruns"])
+def test_every_kind_of_store_is_allowed(uri):
+    assert tiny.experiment(tracking={"uri": uri}).tracking.uri == uri
+
+
+#: what a file holds, and what is said of it
+FILES = {
+    "a key twice": (b"a: 1\nb: 2\na: 3\n", "line 3: the key 'a' is given twice, first in line 1"),
+    "a key twice in a block": (b"a:\n  b: 1\n  b: 1\n", "line 3: the key 'b' is given twice, first in line 2"),
+    "a key twice on a line": (b"a: {b: 1, b: 2}\n", "line 1: the key 'b' is given twice"),
+    "nothing": (b"", "is empty"),
+    "only comments": (b"# nothing\n", "is empty"),
+    "an open bracket": (b"a: 1\nb: [1\n", "line 3: not valid YAML"),
+    "a tab": (b"a:\n\tb: 1\n", "line 2: not valid YAML"),
+    "two documents": (b"a: 1\n---\nb: 1\n", "line 2: not valid YAML"),
+    "a list": (b"- 1\n", "holds keys and values, not a list"),
+    "a text": (b"hello\n", "holds keys and values, not a str"),
+    "no text": (b"\xff\xfe\x00", "not a text file"),
+    "a date that there is not": (b"a: 2026-99-99\n", "not valid YAML"),
+    "itself": (b"a: &a [*a]\n", "not valid YAML: Circular reference"),
+    "code": (b"a: !!python/object/apply:os.getcwd []\n", "line 1: not valid YAML"),
+    "depth": (b"a: " + b"[" * 5000, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_configuration_is_refused_with_its_line(tmp_path, name):
+    text, message = FILES[name]
+    path = tmp_path / "c.yaml"
+    path.write_bytes(text)
+    with pytest.raises(UserError) as caught:
+        config.load([path])
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_json_file_with_a_key_twice_is_refused(tmp_path):
+    (tmp_path / "c.json").write_text('{"a": {"b": 1, "b": 2}}')
+    with pytest.raises(UserError, match="the key 'b' is given twice"):
+        config.load([tmp_path / "c.json"])
+
+
+def test_a_merged_key_may_be_overridden(tmp_path):
+    (tmp_path / "c.yaml").write_text("x: &x {q: 1}\np: {a: &a {<<: *x, q: 3}}\nb: {<<: *a, q: 9}\n")
+    assert read_mapping(tmp_path / "c.yaml") == {"x": {"q": 1}, "p": {"a": {"q": 3}}, "b": {"q": 9}}
+
+
+@pytest.mark.parametrize("path", sorted(tiny.ROOT.glob("config/**/*.yaml")), ids=lambda path: path.stem)
+def test_no_configuration_here_has_a_key_twice(path):
+    assert read_mapping(path)
+
+
+def test_the_command_config_refuses_in_one_line_with_status_2(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("rounds: 1\nrounds: 2\n")
+    made = subprocess.run(
+        [sys.executable, "-c", "from turncredit.cli.main import main; main()", "config", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (made.returncode, made.stdout) == (2, "")
+    assert (
+        made.stderr
+        == f"turncredit: {path}: line 2: the key 'rounds' is given twice, first in line 1; remove one of the two\n"
+    )

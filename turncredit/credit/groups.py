@@ -1,0 +1,66 @@
+"""Whether a method has anything to say about a rollout that is alone in its group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit.credit.compose import Method, credit_columns
+from turncredit.errors import UserError
+from turncredit.turns import Turns
+
+
+def needs_a_group(method: Method) -> bool:
+    """Whether every advantage of `method` is 0 where each group is one rollout, so that nothing could be learned.
+
+    Found by computing it on a small table of such rollouts, in which everything else that a method may compare differs:
+    outcomes, lengths, states that occur twice, failed turns, progress. A method that reads side tables, or columns of
+    an agent's own, may say something, and is not judged.
+    """
+    if method.needs:
+        return False
+    try:
+        advantage_N = credit_columns(lone_rollouts(), method)["advantage"]
+    except UserError:
+        return False
+    return not np.any(advantage_N)
+
+
+def lone_rollouts() -> Turns:
+    """Four groups of one rollout each, with the columns that the pipeline writes for every agent (SYNTHETIC)."""
+    rows = []
+    for rollout, length in enumerate((3, 4, 5, 6)):
+        won = rollout % 2 == 0
+        for turn in range(length):
+            last, place = turn == length - 1, turn % 3  # every third turn is back where it was
+            rows.append(
+                {
+                    "group_id": f"task {rollout}",
+                    "rollout_id": f"rollout {rollout}",
+                    "turn": turn,
+                    "env": "household",
+                    "task_id": f"task {rollout}",
+                    "goal": "put a mug on the shelf",
+                    "observation": f"you are at shelf {place}",
+                    "next_observation": f"you are at shelf {(turn + 1) % 3}",
+                    "action": f"go to shelf {(turn + 1) % 3}",
+                    "response_text": f"go to shelf {(turn + 1) % 3}",
+                    "prompt_ids": [1] * (turn + 2),
+                    "response_ids": [1, 2],
+                    "response_logprobs": [-0.1 * (turn + 1), -0.2],
+                    "context_reset": turn == 0,
+                    "valid": place != 1,
+                    "well_formed": True,
+                    "failed": place == 1,
+                    "error_reply": place == 1,
+                    "reward": float(won and last),
+                    "success": won,
+                    "score": float(won),
+                    "done": last,
+                    "progress_before": turn / length,
+                    "progress": (turn + 1) / length,
+                    "distance_before": length - turn,
+                    "distance": length - turn - 1,
+                }
+            )
+    return Turns(pa.Table.from_pylist(rows))

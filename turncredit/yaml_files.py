@@ -1,0 +1,84 @@
+"""Configuration files read strictly: a key that is given twice, which YAML readers accept, is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from turncredit.errors import UserError
+
+
+def read_mapping(path: str | Path) -> dict[str, Any]:
+    """The keys and values in the YAML or JSON file `path`.
+
+    Raises UserError, with the file and where possible the line, for a file that is missing, empty, not text, not valid,
+    or not a mapping, and for a key that occurs twice in the same mapping (PyYAML and Snakemake keep the last one).
+    """
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not a text file in UTF-8 (byte {error.start}), so it is no configuration; check the path"
+        ) from None
+    try:
+        data = json.loads(text, object_pairs_hook=_unique_pairs) if path.suffix == ".json" else _from_yaml(text)
+        json.dumps(data, default=str)  # refuses what contains itself, through an alias
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise UserError(f"{path}:{line} not valid YAML: {error.problem or error.context}") from None
+    except _DuplicateKey as error:
+        raise UserError(f"{path}:{error}; remove one of the two") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: JSON, a date that there is not, an alias of itself
+        raise UserError(f"{path}: not valid {_kind(path)}: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UserError(f"{path}: not valid {_kind(path)}: nested too deeply") from None
+    if data is None:
+        raise UserError(f"{path}: this configuration file is empty; give it a key, or leave the file out")
+    if not isinstance(data, dict):
+        raise UserError(f"{path}: a configuration holds keys and values, not a {type(data).__name__}")
+    return data
+
+
+class _DuplicateKey(Exception):
+    """A key that its mapping has already."""
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, but that a mapping's keys are unique (as the YAML specification asks, 3.2.1.3)."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """The mapping as it is written: keys that a merge (`<<`) brings are not there yet, and may be overridden."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        line_of: dict[tuple[str, str], int] = {}
+        for key_node, _ in node.value:
+            if isinstance(key_node, yaml.ScalarNode):
+                key, line = (key_node.tag, key_node.value), key_node.start_mark.line + 1
+                if key in line_of:
+                    first = line_of[key]
+                    raise _DuplicateKey(f" line {line}: the key '{key[1]}' is given twice, first in line {first}")
+                line_of[key] = line
+        return node
+
+
+def _from_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_StrictLoader)
+
+
+def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise _DuplicateKey(f" the key '{key}' is given twice")
+        made[key] = value
+    return made
+
+
+def _kind(path: Path) -> str:
+    return "JSON" if path.suffix == ".json" else "YAML"
