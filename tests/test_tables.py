@@ -80,7 +80,7 @@ def test_missing_truncated_and_foreign_files_are_named_with_what_to_do(tmp_path)
     with pytest.raises(tables.TableError, match="this is a 'credits' table, not a 'turns' table"):
         tables.read(path, "turns")
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(tables.TableError, match=r"not a readable Parquet file .* delete it and run"):
+    with pytest.raises(tables.TableError, match=r"not a readable Parquet file .* if a stage wrote it, delete it"):
         tables.read(path, "credits")
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(tables.TableError, match="needs the column 'group_id'"):

@@ -374,6 +374,14 @@ def metadata(path: str | Path) -> dict[str, Any]:
     return json.loads(raw.get(META, b"{}"))
 
 
+def made_by_stage(path: str | Path, stage: str) -> bool:
+    """Whether `path` is a table that the stage `stage` wrote, by the provenance in it."""
+    try:
+        return metadata(path).get("stage") == stage
+    except TableError:
+        return False
+
+
 def read(path: str | Path, name: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
 
@@ -416,4 +424,7 @@ def _open(path: Path) -> pq.ParquetFile:
 
 def _damaged(path: Path, error: Exception) -> str:
     reason = str(error).split(". ")[0].rstrip(".")
-    return f"{path}: not a readable Parquet file ({reason}); delete it and run the same command again to remake it"
+    return (
+        f"{path}: not a readable Parquet file ({reason}); give another file or, if a stage wrote it, delete it and run "
+        "that again"
+    )

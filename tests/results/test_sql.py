@@ -325,7 +325,7 @@ def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
     assert json.loads(capsys.readouterr().out) == expected
     sql.run(query, results=finished, format="table", out=tmp_path / "a.parquet")
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == expected
-    with pytest.raises(UserError, match=r"\.parquet or a \.csv"):
+    with pytest.raises(UserError, match=r"Parquet \(\.parquet\) or CSV \(\.csv\)"):
         sql.run(query, results=finished, format="table", out=tmp_path / "a.txt")
 
 

@@ -15,6 +15,7 @@ from turncredit.credit.conventions import PRESETS
 from turncredit.credit.resolving import SLOTS, preset_params, resolve
 from turncredit.errors import UserError
 from turncredit.layout import measures_beside
+from turncredit.outputs import output_file
 from turncredit.turns import Turns
 
 
@@ -48,6 +49,8 @@ def credit(
     """Compute a method's credit for any Parquet table of turns."""
     given = {"labels": labels, "values": values, "logprobs": logprobs, "continuations": continuations}
     side_paths = {name: path for name, path in given.items() if path is not None}
+    measures = measures_beside(turns)
+    output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
     chosen = resolve(method)
     params = preset_params(preset, chosen) if preset else {}
     params.update(_settings(settings or []))
@@ -55,7 +58,6 @@ def credit(
     for name in chosen.needs:
         if name not in side_paths:
             raise UserError(f"{chosen.name} needs {name}; give a table with --{name}")
-    measures = measures_beside(turns)
     if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
     wanted = (*chosen.needs, "measures")

@@ -13,6 +13,7 @@ from turncredit.analysis import fidelity as module
 from turncredit.analysis import scored_turns as reading
 from turncredit.analysis.noise_ceiling import Ceiling
 from turncredit.files import write_json
+from turncredit.outputs import output_file
 from turncredit.terminal import console, plain_table
 
 #: What the command prints, with the words above it.
@@ -41,6 +42,8 @@ def fidelity(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of the simulated ceiling.")] = 0,
 ) -> None:
     """Measure how well credit agrees with the true advantage within rollouts, with intervals and the noise ceiling."""
+    if json is not None:
+        output_file(json, (".json",), reads=[turns, *credits, branches, labels])
     scored, advantages = reading.load(turns, credits, branches, labels)
     found = module.score(scored, advantages, seed=seed)
     if json is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turncredit.errors import UserError
+from turncredit.outputs import output_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +91,7 @@ def label(
     from turncredit import tables
     from turncredit.judges.label import costs, label_turns
 
+    output_file(out, (".parquet",), reads=[None if turns == CALIBRATION else turns, cache])
     given = {
         "model": model,
         "base_url": base_url,
@@ -124,12 +126,17 @@ def audit(
     """Compare labels with gold labels: F1 by role and outcome, agreement, kappa, confusion, disagreements."""
     from turncredit.judges.agreement import audit as compare
 
+    if disagreements:
+        output_file(disagreements, (".parquet",), reads=[labels, None if gold == CALIBRATION else gold, turns])
     found = compare(_table(str(labels)), _table(gold), _table(str(turns)) if turns else None)
     _print_audit(found, show)
     if disagreements:
         import pyarrow.parquet as pq
 
-        pq.write_table(found.disagreements, disagreements)
+        from turncredit.files import new_file
+
+        with new_file(disagreements) as part:
+            pq.write_table(found.disagreements, part)
         typer.echo(f"all disagreements: {disagreements}")
 
 
@@ -142,7 +149,9 @@ def roles(
 ) -> None:
     """Write a page with the share of each role per environment, policy and round, from all labels in a folder."""
     from turncredit.report.roles import write_page
+    from turncredit.results import views
 
+    output_file(out, (".html", ".htm"), reads=views.experiment_folders(results))
     shares = write_page(results, out)
     typer.echo(f"{out}: {shares.num_rows} rows, by environment, policy, round and outcome")
 

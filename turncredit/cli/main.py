@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from turncredit import __version__
 from turncredit.errors import UserError
 
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
@@ -29,6 +29,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
     "env": ("turncredit.cli.env:app", "List environments, and run their commands."),
     "judge": ("turncredit.cli.judge:app", "Label turns with a judge, and audit labels."),
+}
+
+
+#: What to do about an error of the operating system; any other one is a mistake of ours, and has a traceback.
+UNUSABLE = {
+    errno.ENOSPC: "free some space, or write to another disk",
+    errno.EDQUOT: "free some space, or write to another disk",
+    errno.EROFS: "give a path on a disk that can be written",
+    errno.EACCES: "give a path that you may use, or change its permissions",
+    errno.EPERM: "give a path that you may use, or change its permissions",
 }
 
 
@@ -68,7 +78,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"turncredit {__version__}")
+        from turncredit.tables import code_version
+
+        print(f"turncredit {code_version()}")
         raise typer.Exit
 
 
@@ -88,9 +100,18 @@ for _name, (_, _help) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. A mistake of the user's is one line on stderr and exit code 2."""
+    """Run the command line. A mistake of the user's, or a full disk, is one line on stderr and exit code 2.
+
+    Typer ends a command whose reader has gone (`| head -1`) without a word, and one that Ctrl-C ends with status 130.
+    """
     try:
         app()
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in UNUSABLE:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"turncredit: {where}{error.strerror or error}; {UNUSABLE[error.errno]}", file=sys.stderr)
         sys.exit(2)

@@ -10,6 +10,7 @@ import typer
 from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.layout import measures_beside
+from turncredit.outputs import output_file
 from turncredit.pages.build import page as write_page
 from turncredit.pages.data import Book, read_book
 
@@ -30,9 +31,11 @@ def page(
     show: Annotated[str | None, typer.Option(help="The methods shown at first, such as gigpo,scpo.")] = None,
 ) -> None:
     """Write a rollout as a self-contained page: turn by turn, each method's credit next to the ground truth."""
+    measures = measures_beside(turns)
+    output_file(out, (".html", ".htm"), reads=[turns, measures, *credits, branches, *(labels or []), *(values or [])])
     book = read_book(
         turns=turns,
-        measures=measures_beside(turns),
+        measures=measures,
         credits=_named(credits, by_method=True),
         branches=branches,
         labels=_named(labels or []),

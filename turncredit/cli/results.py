@@ -70,11 +70,15 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Output folder; by default the experiment's report/.")] = None,
 ) -> None:
     """Build the report (an HTML page, a summary table, the learning curves) and print its table."""
+    from turncredit import tables
+    from turncredit.outputs import output_folder
     from turncredit.report import report as module
     from turncredit.results import collect
 
+    experiment = collect.read_config(results)
     out = out or results / "report"
-    module.report(experiment=collect.read_config(results), results=results, out=out)
+    output_folder(out, module.FILES, ours=tables.made_by_stage(out / "summary.parquet", "report"))
+    module.report(experiment=experiment, results=results, out=out)
     module.print_table(results)
     print(f"report: {out / 'index.html'}")
 

@@ -126,9 +126,7 @@ class Store:
             with self._open() as database:
                 database.execute("create table if not exists scores (key blob primary key, value blob not null)")
         except sqlite3.DatabaseError as error:
-            raise UserError(
-                f"{path}: not a cache of similarity scores ({error}); delete it or choose another path"
-            ) from None
+            raise UserError(f"{path}: not a cache of similarity scores ({error}); choose another path") from None
 
     def read(self, model: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
         """What is known of these texts."""

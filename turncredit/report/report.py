@@ -31,6 +31,9 @@ from turncredit.results.sql import write_csv
 from turncredit.starts import is_start
 from turncredit.stats import intervals
 
+#: What `report` may write into its folder.
+FILES = ("index.html", "summary.parquet", "summary.csv", "learning_curves.svg", "learning_curves.png", "roles.html")
+
 
 def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
     """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated, or where there is none to train,

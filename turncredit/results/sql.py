@@ -16,9 +16,12 @@ import pyarrow.parquet as pq
 
 from turncredit.errors import UserError, nearest
 from turncredit.files import new_file
+from turncredit.outputs import output_file
 from turncredit.results import views
 
 SHOWN_ROWS = 40
+#: DuckDB's kinds of statements that only read: SELECT is also FROM, DESCRIBE and SUMMARIZE; MULTI is PIVOT.
+QUERIES = ("SELECT", "EXPLAIN", "MULTI")
 
 
 def answer(query: str, results: Path) -> pa.Table:
@@ -35,6 +38,12 @@ def answer(query: str, results: Path) -> pa.Table:
 
 def _answer(query: str, results: Path, *, alike: bool) -> pa.Table:
     with views.connect(results, query, alike=alike) as connection:
+        for statement in connection.extract_statements(query):
+            if statement.type.name not in QUERIES:
+                raise UserError(
+                    f"sql: this command answers queries and changes nothing, so it runs no {statement.type.name}; "
+                    "write an answer to a file with --out"
+                )
         relation = connection.sql(query)
         return pa.table({}) if relation is None else relation.to_arrow_table()
 
@@ -51,10 +60,8 @@ def _one_line(message: str) -> str:
 
 def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
     """Run `query` and print the result in `format`, or write it to `out` (.parquet or .csv)."""
-    if out is not None and out.suffix not in (".parquet", ".csv"):
-        raise UserError(
-            f"{out}: the answer can be written to a .parquet or a .csv file{nearest(out.suffix, ['.parquet', '.csv'])}"
-        )
+    if out is not None:
+        output_file(out, (".parquet", ".csv"), reads=views.experiment_folders(results))
     table = answer(query, results)
     if out is not None:
         _write(table, out)
@@ -69,7 +76,7 @@ def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
 
 def _write(table: pa.Table, out: Path) -> None:
     with new_file(out) as part:
-        if out.suffix == ".parquet":
+        if out.suffix.lower() == ".parquet":
             pq.write_table(table, part, compression="zstd")
         else:
             with part.open("w", newline="") as handle:

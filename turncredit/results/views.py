@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +66,9 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
     folders = [folder.resolve() for folder in experiment_folders(results)]
-    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": tempfile.gettempdir()})
+    # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
+    spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
+    connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
     # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
@@ -85,7 +88,16 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     for name, make in (("runs", runs_table), ("metrics", metrics_table)):
         if name in words:
             connection.register(name, make(folders))
+    _close(connection, [*folders, *{folder.parent / JUDGE_CACHE for folder in folders}])
     return connection
+
+
+def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path]) -> None:
+    """Leave a query nothing to read but these folders, no extension and no network."""
+    readable = ", ".join(_quote(f"{folder}/") for folder in folders)
+    connection.execute(f"SET allowed_directories = [{readable}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def own_credits(folder: Path) -> list[Located]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
 from turncredit.workflow import watch
+from turncredit.yaml_files import read_mapping
 
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
@@ -37,6 +40,10 @@ PATIENCE = 10.0
 ALONE = ("tasks", "demos", "base", "sft")
 #: Rules whose jobs get a line when they end. Rounds have many jobs; their evaluations show their progress.
 SHOWN = (*ALONE, "report", "track")
+#: The exit status after Ctrl-C, as of any program in a shell, and seconds until Snakemake is told more firmly.
+INTERRUPTED, STOP_WITHIN = 130, 5.0
+#: The configuration that the Snakefile reads first.
+CONFIG = "config.yaml"
 #: Seconds between plain lines without a terminal.
 QUIET_FOR = 20.0
 
@@ -92,7 +99,12 @@ class State:
 
 
 def main(arguments: list[str]) -> int:
-    """Run Snakemake with `arguments` and show progress; returns its exit status. A dry run is left to Snakemake."""
+    """Run Snakemake with `arguments` and show progress; returns its exit status, 130 if it was interrupted.
+
+    A dry run is left to Snakemake. Raises UserError for configuration files and `--config` entries that Snakemake would
+    answer with a traceback.
+    """
+    check_configuration(arguments)
     if {"-n", "--dry-run", "--dryrun"} & set(arguments):
         return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
@@ -112,8 +124,53 @@ def main(arguments: list[str]) -> int:
             (_follow_live if console.is_terminal else _follow_plain)(process, folder, state, console)
         except KeyboardInterrupt:
             console.print("Stopping: running jobs are cancelled; run the same command to resume.")
-            process.wait()
+            _stop(process)
+            return INTERRUPTED
         return _finish(process.returncode, folder, state, console)
+
+
+def check_configuration(arguments: list[str]) -> None:
+    """Raise UserError, with file and line, for a configuration that cannot be read: given, or the default one."""
+    for path in _values(arguments, "--configfile", "--configfiles"):
+        read_mapping(path)
+    for entry in _values(arguments, "--config", "-C"):
+        key, equals, value = entry.partition("=")
+        block, dot, rest = key.partition(".")
+        if dot and equals:
+            inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
+            raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
+        if not equals:
+            raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
+    if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
+        read_mapping(CONFIG)
+
+
+def _values(arguments: list[str], *options: str) -> list[str]:
+    """The values of options that take several: those after one of them, up to the next option."""
+    found, taking = [], False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in options:
+            taking = True
+            found += [value] if equals else []
+        elif argument.startswith("-"):
+            taking = False
+        elif taking:
+            found.append(argument)
+    return found
+
+
+def _stop(process: subprocess.Popen) -> None:
+    """Wait until Snakemake has cancelled its jobs. Ctrl-C reaches it too; a signal to this process alone does not."""
+    for number in (None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            process.send_signal(number)
+        try:
+            process.wait(timeout=STOP_WITHIN)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            continue
+    process.wait()
 
 
 def _cores(arguments: list[str]) -> int:

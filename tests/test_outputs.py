@@ -1,0 +1,140 @@
+"""Commands never write over what they read, nor in place of what is no ordinary file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from turncredit import outputs
+from turncredit.cli.main import main
+from turncredit.errors import UserError
+
+TURNS, CREDITS, BRANCHES, LABELS = "turns.parquet", "credits.parquet", "branches.parquet", "labels.parquet"
+#: command line without the output, the option of the output, and the ending of what it writes
+COMMANDS = {
+    "credit": (["credit", "--method", "rloo", "--turns", TURNS, "--labels", LABELS], "--out", ".parquet"),
+    "fidelity": (["fidelity", "--turns", TURNS, "--credits", CREDITS, "--branches", BRANCHES], "--json", ".json"),
+    "page": (["page", "--turns", TURNS, "--credits", CREDITS, "--rollout", "r0"], "--out", ".html"),
+    "judge label": (["judge", "label", "--turns", TURNS], "--out", ".parquet"),
+    "judge audit": (["judge", "audit", "--labels", LABELS, "--gold", TURNS], "--disagreements", ".parquet"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Files that the commands would read; what is in them does not matter where nothing may be written."""
+    for name in (TURNS, CREDITS, BRANCHES, LABELS):
+        (tmp_path / name).write_bytes(name.encode())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    said = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    return said.err
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("way", ["itself", "a hard link", "a link", "a path with dots"])
+def test_an_input_is_not_overwritten(command, way, folder, monkeypatch, capsys):
+    arguments, option, suffix = COMMANDS[command]
+    read = arguments[arguments.index("--turns" if "--turns" in arguments else "--labels") + 1]
+    source = folder / f"input{suffix}"
+    source.write_bytes(b"the user's own")
+    arguments = [source.name if argument == read else argument for argument in arguments]
+    out = {
+        "itself": source.name,
+        "a hard link": f"other{suffix}",
+        "a link": f"other{suffix}",
+        "a path with dots": f"../{folder.name}/{source.name}",
+    }[way]
+    if way == "a hard link":
+        os.link(source, out)
+    if way == "a link":
+        os.symlink(source, out)
+    before = contents(folder)
+    line = refusal(monkeypatch, capsys, *arguments, option, out)
+    assert line.startswith(f"turncredit: {out}: is ")
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("a folder", "is a folder"),
+        ("/dev/null", "is no ordinary file"),
+        ("pipe", "is no ordinary file"),
+        ("out.xlsx", "what is written here is"),
+        ("out", "what is written here is"),
+        (f"{TURNS}/out", "what is written here is"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_read(command, out, said, folder, monkeypatch, capsys):
+    (folder / "a folder").mkdir()
+    os.mkfifo(folder / "pipe")
+    arguments, option, _ = COMMANDS[command]
+    before = sorted(path.name for path in folder.iterdir())
+    line = refusal(monkeypatch, capsys, *arguments, option, out)
+    assert line.startswith(f"turncredit: {out}: {said}")
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.usefixtures("folder")
+def test_credit_does_not_write_a_csv_that_is_parquet(monkeypatch, capsys):
+    line = refusal(monkeypatch, capsys, *COMMANDS["credit"][0], "--out", "out.csv")
+    assert "what is written here is Parquet (.parquet)" in line
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_path_below_a_file_is_refused():
+    with pytest.raises(UserError, match="is a file and not a folder"):
+        outputs.output_file(f"{TURNS}/deeper/out.parquet", (".parquet",))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_new_file_and_one_that_is_not_read_may_be_written():
+    for name in ("new/out.parquet", "OUT.PARQUET", CREDITS):
+        assert outputs.output_file(name, (".parquet",), reads=[TURNS, None, "not there"]) == Path(name)
+
+
+def test_an_answer_does_not_replace_a_table_of_the_results(finished, monkeypatch, capsys):
+    table = next(finished.rglob("turns.parquet"))
+    before = table.read_bytes()
+    line = refusal(monkeypatch, capsys, "sql", "select 1", "--results", str(finished), "--out", str(table))
+    assert "is one of the files in" in line
+    page = finished / "report" / "index.html"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text("a report")
+    refusal(monkeypatch, capsys, "judge", "roles", "--results", str(finished), "--out", str(page))
+    assert (table.read_bytes(), page.read_text()) == (before, "a report")
+    page.unlink()
+
+
+def test_a_report_does_not_replace_a_page_that_it_did_not_write(finished, tmp_path, monkeypatch, capsys):
+    (tmp_path / "index.html").write_text("my page")
+    line = refusal(monkeypatch, capsys, "report", str(finished), "--out", str(tmp_path))
+    assert "index.html: exists and was not written by this command" in line
+    assert (tmp_path / "index.html").read_text() == "my page"
+    line = refusal(monkeypatch, capsys, "report", str(finished), "--out", str(tmp_path / "index.html"))
+    assert "is no folder" in line
+
+
+@pytest.mark.usefixtures("folder")
+def test_nobody_is_told_to_delete_a_file_of_their_own(monkeypatch, capsys):
+    line = refusal(monkeypatch, capsys, *COMMANDS["credit"][0], "--out", "out.parquet")
+    assert "turns.parquet: not a readable Parquet file" in line
+    assert "give another file or, if a stage wrote it, delete it" in line

@@ -1,0 +1,66 @@
+"""Where a command may write: never over what it reads, never in place of what is no ordinary file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from turncredit.errors import UserError
+
+
+def output_file(path: str | Path, suffixes: tuple[str, ...], *, reads: Iterable[str | Path | None] = ()) -> Path:
+    """`path`, if a command that reads `reads` may write a file there. Call it before anything is computed.
+
+    suffixes   the endings of the formats that the command writes; a file says by its name what is in it
+    reads      the files and folders that the command reads; None is left out
+
+    Raises UserError for another ending, for a folder, a device or a link, for a path below a file, for a file that is
+    read, by this name or another one (links are followed), and for one in a folder that is read.
+    """
+    path = Path(path)
+    if path.is_symlink():
+        raise UserError(f"{path}: is a link to {os.readlink(path)}; give the path of the file itself")
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder; give the path of a {' or '.join(suffixes)} file")
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: is no ordinary file, and would be replaced; give the path of a file")
+    if path.suffix.lower() not in suffixes:
+        raise UserError(f"{path}: what is written here is {_formats(suffixes)}; give a path that ends so")
+    _check_parents(path)
+    for given in reads:
+        if given is None or not (path.exists() and Path(given).exists()):
+            continue
+        if os.path.samefile(path, given):
+            raise UserError(f"{path}: is read by this command ({given}), and would be overwritten; give another path")
+        if Path(given).is_dir() and path.resolve().is_relative_to(Path(given).resolve()):
+            raise UserError(f"{path}: is one of the files in {given}, which this command reads; give a path outside")
+    return path
+
+
+def output_folder(path: str | Path, names: Iterable[str], *, ours: bool) -> Path:
+    """`path`, if a command may write files called `names` into this folder.
+
+    ours   whether the same command wrote what is there, so that it may be replaced
+
+    Raises UserError for a path that is, or is below, no folder, and for files of these names that are not ours.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: is no folder; give the path of a folder, which is created if it does not exist")
+    _check_parents(path)
+    taken = next((path / name for name in names if os.path.lexists(path / name)), None)
+    if taken and not ours:
+        raise UserError(f"{taken}: exists and was not written by this command; give another folder")
+    return path
+
+
+def _check_parents(path: Path) -> None:
+    above = next((folder for folder in path.parents if folder.exists()), None)
+    if above is not None and not above.is_dir():
+        raise UserError(f"{path}: {above} is a file and not a folder; give another path")
+
+
+def _formats(suffixes: tuple[str, ...]) -> str:
+    names = {".parquet": "Parquet", ".csv": "CSV", ".json": "JSON", ".html": "an HTML page", ".htm": "an HTML page"}
+    return " or ".join(f"{names[suffix]} ({suffix})" for suffix in suffixes)
