@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from turncredit.errors import UserError, nearest
 
 KEYS = ("group_id", "rollout_id", "turn")
+#: a recorded log-probability above 0 by no more than this is rounding: of engines with reduced precision, too
+ROUNDING = 1e-3
 
 
 #: of a turn in a tree: the rollout that its rollout forked from, and the turn there; of a rollout from the start, these
@@ -330,6 +332,24 @@ class Turns:
                 f"{self.where}: {self.rollout_name(int(self.rollout_N[row]))} has no turn {expected_N[row]} "
                 f"(its next one is {self.turn_N[row]}); turns must run 0, 1, 2, ... without gaps"
             )
+
+
+def check_logprobs(table: pa.Table, where: str) -> None:
+    """Raise UserError, with the turn, where a token of `response_logprobs` was recorded with no log-probability.
+
+    That is a number above 0 (but for rounding, `ROUNDING`), infinite, NaN or null.
+    """
+    column = table.column("response_logprobs")
+    counts_N = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    logprob_L = pc.list_flatten(column).to_numpy()
+    bad = np.flatnonzero(~(np.isfinite(logprob_L) & (logprob_L <= ROUNDING)))
+    if len(bad):
+        row = int(np.searchsorted(np.cumsum(counts_N), bad[0], side="right"))
+        turn = ", ".join(f"{key} {table.column(key)[row].as_py()!r}" for key in KEYS)
+        raise UserError(
+            f"{where}: a token's log-probability is {logprob_L[bad[0]]:g} at {turn} ({len(bad)} such tokens); it is a "
+            "finite number of at most 0, so the table is damaged: sample these turns again"
+        )
 
 
 class SideTable:

@@ -50,7 +50,7 @@ class _DuplicateKey(Exception):
     """A key that its mapping has already."""
 
 
-class _StrictLoader(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """PyYAML's safe loader, but that a mapping's keys are unique (as the YAML specification asks, 3.2.1.3)."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:

@@ -505,3 +505,18 @@ def test_environment_turns_of_a_run_are_its_rollouts_the_shared_ones_and_its_con
     assert cell(summary, "spending", "vineppo", "continued").value == 3000
     assert cell(summary, "spending", "flat_grpo", "continued") is None
     assert cell(summary, "spending", "audit", "continued").value == 2000
+
+
+def test_rounds_without_credit_are_said_on_the_page_and_in_the_terminal(tmp_path, capsys):
+    config = synthetic.experiment(games=12, rounds=3)
+    folder = synthetic.make(tmp_path, config)
+    run = {"method": "flat_grpo", "seed": 0}
+    for round_, numbers in ((2, {"steps": 0.0}), (3, {"steps": 1.0, "turns_with_advantage": 0.0})):
+        keys = {**run, **synthetic.sampled(config, "flat_grpo", 0, round_), "round": round_}
+        synthetic.metrics(Layout(folder), "update", keys, seconds=1.0, **numbers)
+    module.report(experiment=config, results=folder, out=tmp_path / "out")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "Some rounds had no credit to learn from" in page
+    assert "flat_grpo, seed 0: rounds 2-3" in page
+    module.print_table(folder)
+    assert "No credit to learn from: flat_grpo, seed 0: rounds 2-3." in capsys.readouterr().out

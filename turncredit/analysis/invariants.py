@@ -8,7 +8,7 @@ success       success and score are constant within a rollout, only its last tur
               twice
 sampled_by    the turns were sampled by the policy before the round, at the run's temperature, with the run's seed
 same_keys     measures, credits, values, continuations, labels, hidden states are those of these turns, in their order
-finite        advantages are finite; values are too, or all unknown
+finite        advantages are finite; values are too, or all unknown; recorded log-probabilities are finite and at most 0
 reproduced    a method's advantages can be recomputed from the turns and side tables
 alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
 conservation  a rollout's projected credits (TurnRD) sum to its return
@@ -46,7 +46,7 @@ from turncredit.judges.label import prompt_hashes
 from turncredit.layout import IMPLICIT
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats import intervals
-from turncredit.turns import Turns, with_forks
+from turncredit.turns import Turns, check_logprobs, with_forks
 
 #: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
 SAME, CONSERVED = 1e-9, 1e-5
@@ -312,9 +312,13 @@ def same_keys(at: Round) -> Finding | None:
 # ------------------------------------------------------------------ the credit
 
 
-def finite(at: Round) -> Finding | None:
-    """No advantage is infinite or NaN, and no value unless all are unknown."""
-    broken, checked = [], 0
+def finite(at: Round) -> Finding:
+    """No advantage is infinite or NaN, no value unless all are unknown; every token has a log-probability."""
+    broken, checked = [], at.table.num_rows
+    try:
+        check_logprobs(at.table, str(at.files.turns))
+    except UserError as error:
+        broken.append(str(error))
     for name, path in at.files.credits.items():
         advantage = at.credits(name).column("advantage").to_numpy()
         checked += len(advantage)
@@ -325,7 +329,7 @@ def finite(at: Round) -> Finding | None:
         checked += len(value)
         if value.null_count not in (0, len(value)) or not np.isfinite(value.drop_null().to_numpy()).all():
             broken.append(f"{path}: some values are missing or not finite")
-    return _first_of(broken, checked) if checked else None
+    return _first_of(broken, checked)
 
 
 def reproduced(at: Round) -> Finding | None:

@@ -10,7 +10,7 @@ from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.errors import UserError
-from turncredit.turns import Turns
+from turncredit.turns import Turns, check_logprobs
 
 
 def entropy_N(turns: Turns) -> np.ndarray:
@@ -26,6 +26,7 @@ def entropy_N(turns: Turns) -> np.ndarray:
         lists = pa.concat_arrays(lists.chunks)
     if lists.null_count:
         raise UserError(f"{turns.where}: empg needs 'response_logprobs', which has {lists.null_count} null values")
+    check_logprobs(turns.table, turns.where)
     length_N = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     parent_L = np.repeat(np.arange(len(lists)), length_N)
     total_N = np.bincount(parent_L, pc.list_flatten(lists).to_numpy(zero_copy_only=False), len(lists))

@@ -118,6 +118,11 @@ def load(
     view = Turns(table, side, where=where)
     states = view.side["hiddens"]
     hidden_ND = _vectors(states.table, "hidden")[states.row_N]
+    if len(bad := np.flatnonzero(~np.isfinite(hidden_ND).all(axis=1))):
+        raise UserError(
+            f"{where}: the hidden state of {view.row_name(int(bad[0]))} is not finite; the table of hiddens, or the "
+            "policy that made it, is damaged: make it again"
+        )
     flat = {"reward": view.reward_N}
     if all(view.has(name) for name in PROGRESS):
         before, after = (view.numbers(name, "a credit model") for name in PROGRESS)

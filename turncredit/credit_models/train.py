@@ -30,6 +30,7 @@ from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
 from turncredit.stats.ranks import auc
+from turncredit.training.finite import check_step
 from turncredit.turns import Turns
 
 WEIGHTS, MOMENTS, RECORD = "model.safetensors", "optimizer.safetensors", "model.json"
@@ -99,6 +100,11 @@ def values_table(
     value_N = weight_N = np.full(view.n, np.nan)
     if model.ready:
         value_N, weight_N = apply(model, rollouts)
+        if bad := int((~np.isfinite(value_N)).sum()):
+            raise UserError(
+                f"{view.where}: {bad} of {len(value_N)} values of the {model.kind} model are not finite; delete the "
+                "models of this run, lower their lr (define.<method>.model.lr) and run again"
+            )
         metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
     made = pa.table(
         {
@@ -146,10 +152,17 @@ def train(model: CreditModel, rounds: Sequence[Rollouts], *, seed: int, round: i
             loss = torch.stack(list(parts.values())).sum()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_GRAD_NORM)
+            norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), MAX_GRAD_NORM))
             optimizer.step()
             kind.after_step(network, settings)
-            rows.append({name: float(part.detach()) for name, part in parts.items()} | {"loss": float(loss.detach())})
+            row = {name: float(part.detach()) for name, part in parts.items()} | {"loss": float(loss.detach())}
+            check_step(
+                {**row, "grad_norm": norm},
+                training=f"the {model.kind} model",
+                step=number + 1,
+                instead="lower its lr (define.<method>.model.lr)",
+            )
+            rows.append(row)
             progress(number + 1, len(plan))
     model.steps += len(rows)
     model.moments = _kept_moments(network, optimizer)

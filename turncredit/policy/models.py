@@ -85,9 +85,16 @@ def save_model(model: torch.nn.Module, folder: str | Path, *, base: str | Path, 
     """Save weights and tokenizer to `folder`. An adapter is saved alone, with the relative path from `final` to its
     base.
 
-    `final` is the name the folder will be renamed to; the tokenizer's files are copied from `base`.
+    `final` is the name the folder will be renamed to; the tokenizer's files are copied from `base`. Raises UserError
+    for trained weights that are not finite.
     """
     folder, base = Path(folder), Path(base)
+    for name, parameter in trained_parameters(model).items():
+        if not bool(torch.isfinite(parameter).all()):
+            raise UserError(
+                f"{final}: not saved, because its weights are not finite ({name}): training has diverged; lower the "
+                "learning rate"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     for file in base.iterdir():

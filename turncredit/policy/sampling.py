@@ -14,6 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from turncredit.errors import UserError
+
 #: Size of a stretch of the vocabulary: near the square root of its size for the vocabularies that are sampled often.
 STRETCH = 32
 
@@ -60,15 +62,28 @@ def draw(logits: torch.Tensor, temperature: float, uniforms: torch.Tensor) -> tu
     if temperature == 0:
         logprobs = torch.log_softmax(logits, dim=-1)
         tokens = logprobs.argmax(dim=-1)
-        return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+        chosen = logprobs.gather(1, tokens[:, None])[:, 0]
+        _check_finite(chosen)
+        return tokens, chosen
     if temperature != 1:
         logits = logits / temperature
     probability = torch.softmax(logits, dim=-1)
     stretches = F.pad(probability, (0, -probability.shape[1] % STRETCH)).view(len(logits), -1, STRETCH)
-    which, rest = _invert(stretches.sum(-1), uniforms.double())
+    weights = stretches.sum(-1)
+    _check_finite(weights)
+    which, rest = _invert(weights, uniforms.double())
     tokens, _ = _invert(stretches[torch.arange(len(logits), device=logits.device), which], rest)
     tokens += which * STRETCH
     return tokens, probability.gather(1, tokens[:, None])[:, 0].log()
+
+
+def _check_finite(x: torch.Tensor) -> None:
+    """Raise UserError where `x`, computed from a policy's logits, is not finite: there is nothing to sample from."""
+    if not bool(torch.isfinite(x).all()):
+        raise UserError(
+            "the policy's logits are not finite: its weights are damaged, or its training has diverged; lower the "
+            "learning rate and make the policy again"
+        )
 
 
 def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -262,6 +262,8 @@ def print_table(results: str | Path) -> None:
     for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
         if line:
             screen.print(line)
+    if summary.without_credit:
+        screen.print(f"No credit to learn from: {'; '.join(summary.without_credit)}.")
     if summary.missing:
         screen.print(f"Missing: {'; '.join(summary.missing)}.")
 

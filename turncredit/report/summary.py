@@ -42,6 +42,7 @@ class Summary:
     leaks: list[diagnostics.Leak]
     leaks_of: str
     missing: list[str]
+    without_credit: list[str]
 
     @property
     def grids(self) -> list[Grid]:
@@ -101,6 +102,7 @@ def summarise(results: Results) -> Summary:
         leaks=leaks,
         leaks_of=leaks_of,
         missing=_missing(results),
+        without_credit=_without_credit(results),
     )
 
 
@@ -129,6 +131,17 @@ def _missing(results: Results) -> list[str]:
             lines.append(f"{run.method}, seed {run.seed}: {rounds} not evaluated yet")
         if not run.configured:
             lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
+    return lines
+
+
+def _without_credit(results: Results) -> list[str]:
+    """One line per run with rounds from which it learned no credit: no optimiser step, or every advantage was 0."""
+    metrics = results.metrics
+    steps = metrics["name"].isin(["steps", "turns_with_advantage"]) & (metrics["stage"] == "update")
+    lines = []
+    for (method, seed), rows in metrics[steps & (metrics["value"] == 0)].groupby(["method", "seed"]):
+        rounds = sorted({int(number) for number in rows["round"]})
+        lines.append(f"{method}, seed {seed}: round{'s' if len(rounds) > 1 else ''} {_spans(rounds)}")
     return lines
 
 

@@ -10,7 +10,8 @@ A stage is a module of this package:
     OUTPUTS                 the artifacts it writes (turncredit.layout), by name
     run(job)                read, compute, write; returns metrics
 
-and, optionally, VARIES_BY (the keys that its slice varies by) and operation(plan, at) (see `Job`).
+and, optionally, VARIES_BY (the keys that its slice varies by), operation(plan, at) (see `Job`), and warning(metrics): a
+line for the terminal and the log about a result that is valid and probably not wanted, or None.
 
 `run` gets tables and policies from the job and hands its results back to it. The job's `Store` decides whether they
 come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as one

@@ -81,10 +81,12 @@ def run(job: Job) -> dict[str, float]:
     """
     from turncredit.credit.second_pass import sums_of
     from turncredit.training import second_pass
+    from turncredit.turns import check_logprobs
 
     at, where = job.at, job.path("turns")
     hindsight = at.reader == "hindsight"
     turns = job.table("turns", columns=second_pass.HINDSIGHT_COLUMNS if hindsight else second_pass.COLUMNS)
+    check_logprobs(turns, where)
     sampled_N = logprob_N = sums_of(turns.column("response_logprobs"))
     read = 0
     if "policy" in job.input:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,6 +54,15 @@ def inputs(plan: Plan, at: At) -> Inputs:
 OUTPUTS = {"policy": "policy", "updates": "updates"}
 
 
+def warning(metrics: Mapping[str, float]) -> str | None:
+    """What to say of a round from which no credit was learned."""
+    if not metrics["steps"]:
+        return "no optimiser step, so the policy is the one before: the rollouts of every group had equal returns"
+    if not metrics["turns_with_advantage"]:
+        return "every advantage is 0, so no credit was learned; the steps had only momentum, weight decay and any KL"
+    return None
+
+
 def run(job: Job) -> dict[str, float]:
     """Write the new policy and one log row per step; returns means over the steps."""
     from turncredit.training.update import COLUMNS, round_rate, training_set, update
@@ -63,10 +73,11 @@ def run(job: Job) -> dict[str, float]:
         turns = with_forks(turns, job.table("forks", columns=COLUMNS))
     credit = job.table("credits")
     policy = job.policy("policy")
+    data = training_set(turns, credit, config.update, job.path("credits"))
     made = update(
         policy,
         config.update,
-        training_set(turns, credit, config.update, job.path("credits")),
+        data,
         reference=job.policy("reference"),
         rate=1.0 if config.rounds is None else round_rate(config.update.final_lr, at.round, config.rounds),
         seed=at.seed,
@@ -82,4 +93,4 @@ def run(job: Job) -> dict[str, float]:
     identity = {"policy_id": round_name(at.method, at.seed, at.round)}
     rows = [{**identity, **row} for row in made.rows]
     job.write("updates", pa.Table.from_pylist(rows, schema=tables.schema("updates")))
-    return made.metrics
+    return {**made.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}

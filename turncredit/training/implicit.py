@@ -13,10 +13,11 @@ from turncredit import tables
 from turncredit.heartbeat import progress
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
+from turncredit.training.finite import check_step
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.second_pass import contexts, logprobs_N
 from turncredit.training.sequences import batches, list_column, stack, token_logprobs
-from turncredit.turns import Turns, only_value
+from turncredit.turns import Turns, check_logprobs, only_value
 
 #: the columns of the turns that are read
 COLUMNS = (
@@ -92,6 +93,7 @@ def train(
     )
     optimizer.load_state(moments)
     model = masters.model.eval()  # no dropout: both passes must be of the same model
+    check_logprobs(turns, where)
     temperature = only_value(turns, "temperature", where, "the implicit reward model")
     sampled_N = np.array([response.astype(np.float64).sum() for response in list_column(turns, "response_logprobs")])
     share_N = beta / view.length_R[rollout_N]
@@ -105,6 +107,8 @@ def train(
             learned = turn >= 0
             (token_logprobs(model, ids, learned, temperature) * weight_N[turn[:, 1:][learned[:, 1:]]]).sum().backward()
         norm = optimizer.step(MAX_GRAD_NORM)
+        numbers = {"loss": found.loss, "grad_norm": norm}
+        check_step(numbers, training="the implicit reward model", step=step + 1, instead="lower its lr (params.lr)")
         metrics |= {"loss": found.loss, "accuracy": found.accuracy, "grad_norm": norm}
         progress(step + 1, steps)
     return optimizer.state(), metrics

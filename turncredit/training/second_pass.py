@@ -55,6 +55,11 @@ def logprobs_N(
         out_N += np.bincount(rows, found.double().cpu().numpy(), turns)
         done += len(batch)
         progress(done, len(sequences))
+    if bad := int((~(np.isfinite(out_N) & (out_N <= 0))).sum()):
+        raise UserError(
+            f"a second pass gave {bad} of {turns} responses a log-probability that is not finite; the policy "
+            "that read them is damaged, or its training has diverged: lower the learning rate"
+        )
     return out_N
 
 

@@ -18,10 +18,14 @@ from turncredit.policy import tokenizer
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
+from turncredit.training.finite import check_step
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.training.shards import cut_into_shards, together
 from turncredit.words import Words
+
+#: What to do about a warm start whose numbers are not finite.
+DIVERGED = "lower sft.lr (or sft.muon_lr), or warm it up for longer (sft.warmup_steps)"
 
 
 def train(
@@ -67,8 +71,9 @@ def train(
                 return {"loss": _imitate(model, part, learnt, tokens_per_pass)}
 
             loss = sum(said["loss"] for said in team.gradient(imitate))
-            optimizer.step(settings.max_grad_norm)
+            norm = optimizer.step(settings.max_grad_norm)
             if team.leads:
+                check_step({"loss": loss, "grad_norm": norm}, training="sft", step=step + 1, instead=DIVERGED)
                 rows.append({"step": step, "loss": loss, "lr": share * settings.lr, "tokens": learnt})
                 progress(step + 1, len(order))
     return rows

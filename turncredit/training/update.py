@@ -23,6 +23,7 @@ from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.seeding import derive_seed, generator
+from turncredit.training.finite import check_step
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.training.optimizers import Optimizers, make_optimizer
 from turncredit.training.sequences import (
@@ -36,8 +37,10 @@ from turncredit.training.sequences import (
     token_logprobs,
 )
 from turncredit.training.shards import Team, cut_into_shards, together
-from turncredit.turns import only_value
+from turncredit.turns import check_logprobs, only_value
 
+#: What to do about an update whose numbers are not finite.
+DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"
 STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
 #: of the log row of a step: sums or means over its tokens, the loss first, and what is the largest of them
 MEANS, LARGEST = ("loss", "clip_fraction", "entropy", "log_ratio"), ("ratio_max", "log_ratio_max")
@@ -90,6 +93,7 @@ def update(
             row = minibatch_step(model, optimizer, team, objective, batch, dropout)
             state.steps += 1
             if team.leads:
+                check_step(row, training="the update", step=number + 1, instead=DIVERGED)
                 rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
     metrics = _summary(rows, state)
@@ -157,6 +161,7 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     advantage_N = credit.column("advantage").to_numpy().astype(np.float64)
     if not np.isfinite(advantage_N).all():
         raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
+    check_logprobs(turns, "turns")
     trained_N = np.ones(len(advantage_N), dtype=bool)
     if "trained" in credit.column_names:
         trained_N = credit.column("trained").to_numpy() != 0

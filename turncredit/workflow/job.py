@@ -86,7 +86,8 @@ def run(stage: str, snakemake: Any = None) -> None:
     """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
 
     What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
-    on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1.
+    on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
+    warning is a line on stderr and in the log.
     """
     described = _from_snakemake(stage, snakemake) if snakemake is not None else _from_file(sys.argv)
     if described.log:
@@ -112,6 +113,11 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
             tell(error=line)
             say(line)
             sys.exit(status)
+        warning = getattr(load(described.stage), "warning", lambda _: None)(metrics)
+        if warning:
+            line = f"{described.label}: warning: {warning}"
+            tell(warning=line)
+            say(line)
         tell(metrics=metrics)
 
 

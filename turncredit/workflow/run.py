@@ -217,6 +217,8 @@ def line_of(job: dict[str, Any]) -> str | None:
     seconds = job["ended"] - job["started"]
     if "error" in job:
         return f"failed: {job['error']}"
+    if "warning" in job:
+        return str(job["warning"])
     success = {name: value for name, value in job.get("metrics", {}).items() if name.startswith("success_")}
     if job["label"].startswith("eval ") and success:
         rates = "  ".join(f"{name.removeprefix('success_')} {value:.3f}" for name, value in success.items())
