@@ -17,7 +17,8 @@ def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
         for path in workflow.configfiles if workflow.is_main_process else ():
-            read_mapping(path)  # Snakemake's own reader keeps the last of two equal keys
+            # Snakemake's own reader keeps the last of two equal keys.
+            read_mapping(path)
         experiment = from_mapping(config)
         checks.check(experiment)
         plan = Plan(experiment)

@@ -169,6 +169,13 @@ def test_a_mistake_is_said_in_one_line_before_any_job(snakemake, workdir, mistak
     assert not (workdir / "results").exists()
 
 
+def test_snakemake_itself_refuses_a_key_that_a_file_gives_twice(snakemake, workdir):
+    (workdir / "twice.yaml").write_text("rounds: 1\nrounds: 2\n")
+    run = snakemake("-n", *TINY, "twice.yaml")
+    assert run.returncode == 2
+    assert "twice.yaml: line 2: the key 'rounds' is given twice, first in line 1" in run.stderr
+
+
 def test_the_slurm_profile_works_as_typed(snakemake):
     run = snakemake("--profile", "slurm", "-n", *TINY)
     assert counts(run)["update"] == 4

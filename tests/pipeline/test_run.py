@@ -98,6 +98,9 @@ def test_an_evaluation_says_its_success_and_a_failure_its_reason():
     assert line is not None
     assert line.split() == ["rloo", "seed0", "round02", "success", "sampled", "0.250"]
     assert run.line_of(ended("update", 0, 2, error="update: no such file")) == "failed: update: no such file"
+    assert (
+        run.line_of(ended("update", 0, 2, warning="update: warning: nothing", metrics={})) == "update: warning: nothing"
+    )
     assert run.line_of(ended("update", 0, 2)) is None
 
 

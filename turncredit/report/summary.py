@@ -141,7 +141,7 @@ def _without_credit(results: Results) -> list[str]:
     lines = []
     for (method, seed), rows in metrics[steps & (metrics["value"] == 0)].groupby(["method", "seed"]):
         rounds = sorted({int(number) for number in rows["round"]})
-        lines.append(f"{method}, seed {seed}: round{'s' if len(rounds) > 1 else ''} {_spans(rounds)}")
+        lines.append(f"{method}, seed {int(seed)}: round{'s' if len(rounds) > 1 else ''} {_spans(rounds)}")
     return lines
 
 
