@@ -41,8 +41,7 @@ def test_a_full_disk_is_one_line():
 def test_the_version_names_the_commit_of_a_checkout():
     made = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True).stdout
     assert made.startswith(f"turncredit {__version__}")
-    if (Path(__file__).parents[1] / ".git").exists():
-        assert "+" in made
+    assert ("+" in made) == (Path(__file__).parents[1] / ".git").exists()
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_measures_are_recorded_for_those_that_read_them(method, definition, cred
 
 def test_a_method_of_ones_own_file_runs_where_there_is_nothing_to_measure():
     plan = Plan(experiment(methods=["n"], define={"n": {"credit": "examples/novelty.py"}}, env={"name": own.__file__}))
-    assert not plan.measurable
+    assert not plan.measurable(plan.turns_at("n", 0, 1))
     assert not plan.credit_reads_measures("n")
 
 

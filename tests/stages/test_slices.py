@@ -156,6 +156,8 @@ OTHER: dict[str, Any] = {
     "agents.plain.name": "transcript",
     "policy.source": "org/model",
     "policy.revision": "other",
+    "policy.scratch.hidden": 64,
+    "policy.scratch.heads": 4,
     "policy.lora.targets": ["q_proj"],
     "sft.betas": [0.8, 0.9],
     "update.kl": "k2",
