@@ -108,7 +108,7 @@ def _goal(rng: random.Random, product: Product, attributes: int, options: int) -
     asked = tuple(rng.sample(product.attributes, attributes))
     names = sorted(rng.sample(sorted(product.options), options))
     chosen = tuple((name, rng.choice(product.options[name])) for name in names)
-    limit = price_limit(product, 0)
+    limit = price_limit(product, rng.randrange(1 << 30))
     text = (
         f"{rng.choice(_STARTS)} {kind.name} that is {' and '.join(asked)}{option_clause(chosen)}{price_clause(limit)}"
     )
