@@ -59,7 +59,7 @@ KINDS = (
     _kind("bookshelf", "bookshelves", f"{_ROOM} › Shelves",
           "wall mounted, easy assembly, open back, space saving, "
           "adjustable height, scratch resistant, solid wood, rustic",
-          (40, 240), finish=_WOODS, size=_SIZES),
+          (40, 240), material=_WOODS, size=_SIZES),
     _kind("office chair", "office chairs", f"{_ROOM} › Chairs",
           "lumbar support, high back, mesh seat, folding arms, swivel, easy assembly, heavy duty, padded headrest",
           (60, 320), color=_COLORS, style=("armless", "reclining", "upright")),
