@@ -1,4 +1,4 @@
-# make demo     the default experiment on this machine's CPU, with its report
+# make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
 # make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
@@ -11,6 +11,8 @@
 #
 # PYTHON        the interpreter for the environment (3.11 or later)
 # TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
+# ENV           make demo: an environment with an experiment of its own, such as webshop (only on the command line, because
+#               shells have a variable of this name)
 # CORES         how many cores the experiments use (all)
 
 SHELL := /bin/bash
@@ -47,7 +49,7 @@ $(READY): requirements.lock pyproject.toml
 	echo "Ready: .venv/bin/turncredit and .venv/bin/snakemake"
 
 demo: setup
-	$(BIN)/turncredit run --cores $(CORES)
+	$(BIN)/turncredit run --cores $(CORES) $(if $(findstring command line,$(origin ENV)),--configfile config/$(ENV).yaml)
 
 rails: setup
 	$(BIN)/turncredit run --cores $(CORES) --configfile config/rails.yaml

@@ -39,9 +39,9 @@ def test_ours_are_the_folders_of_the_package_and_need_no_table():
 
 
 def test_an_environment_known_from_tables_only_can_be_judged_but_not_played():
-    assert envs.find("webshop").grammar() is not None
-    with pytest.raises(UserError, match="'webshop': only tables made elsewhere"):
-        envs.load("webshop")
+    assert envs.find("searchqa").grammar() is not None
+    with pytest.raises(UserError, match="'searchqa': only tables made elsewhere"):
+        envs.load("searchqa")
 
 
 @pytest.fixture

@@ -1,10 +1,17 @@
-"""WebShop: not played here yet. The rule judge reads tables of it that were made elsewhere."""
+"""WebShop: shopping by search and click, in a shop of our own or in the original's catalogue."""
 
 from __future__ import annotations
 
 import re
 
 from turncredit.envs.environment import Environment
+from turncredit.envs.webshop.expert import Expert, random_command, slip_command
+from turncredit.envs.webshop.settings import Settings
+from turncredit.envs.webshop.shop import WebShop
+from turncredit.envs.webshop.tasks import make_tasks, open_task
+from turncredit.envs.webshop.words import WORDS
+
+__all__ = ["ENVIRONMENT", "WORDS", "Expert", "Settings", "make_tasks", "open_task", "random_command", "slip_command"]
 
 _PURCHASE = re.compile(r"^\s*click\[\s*buy now\s*\]\s*$", re.IGNORECASE)
 _SCORE = re.compile(r"your score|thank you for shopping", re.IGNORECASE)
@@ -19,7 +26,16 @@ def redact(action: str, observation: str) -> str:
 
 ENVIRONMENT = Environment(
     name="webshop",
-    summary="shopping by search and click (tables made elsewhere only).",
+    summary="shopping by search and click; a generated catalogue, or the original's files.",
+    Settings=Settings,
+    open_task=open_task,
+    env_class=WebShop,
+    make_tasks=make_tasks,
+    expert=Expert,
+    random_command=random_command,
+    slip_command=slip_command,
+    words=WORDS,
     judge="turncredit.envs.webshop.judge",
     redact=redact,
+    commands="turncredit.envs.webshop.commands:app",
 )

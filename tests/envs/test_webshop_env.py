@@ -1,0 +1,305 @@
+"""WebShop's pages, what can be clicked on them, and the promises of the protocol."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turncredit.envs import load
+from turncredit.envs.webshop.catalogue import Product
+from turncredit.envs.webshop.expert import random_command
+from turncredit.envs.webshop.reward import Goal
+from turncredit.envs.webshop.settings import Settings
+from turncredit.envs.webshop.shop import START_PAGE, Shop, WebShop, parse
+from turncredit.envs.webshop.tasks import make_tasks, open_task
+
+SETTINGS = Settings(products=120, horizon=40)
+ROWS = make_tasks("train", 6, 0, SETTINGS)
+
+
+def product(number: int, title: str, **changes) -> Product:
+    given = {
+        "asin": f"B0000000{number:02d}",
+        "title": title,
+        "description": "",
+        "bullets": (),
+        "prices": (9.5,),
+        "options": {},
+        "attributes": ("soft",),
+        "query": "hats",
+        "path": "Clothing › Hats",
+        "contents": title.lower(),
+    }
+    return Product(**{**given, **changes})
+
+
+HAT = product(
+    1,
+    "Wool Hat",
+    description="Warm.",
+    bullets=("Soft", "Hand made"),
+    prices=(8.0, 12.0),
+    options={"color": ("red", "white"), "trim": ("white", "description")},
+    attributes=("soft", "hand made"),
+    reviews=(("Nice", "5", "I like it."),),
+    rating="5.0",
+)
+PRODUCTS = [HAT, *(product(n, f"Hat number{n}") for n in range(2, 60)), product(60, "Glass Vase")]
+GOAL = Goal(HAT.asin, "find me a hat", ("soft",), (("color", "red"),), 20.0)
+
+
+def opened(*actions: str, settings: Settings = SETTINGS) -> WebShop:
+    env = WebShop(Shop(PRODUCTS, settings.page_size), GOAL, settings)
+    env.reset()
+    for action in actions:
+        assert env.step(action).valid, action
+    return env
+
+
+def test_the_first_page_is_the_search_bar_without_the_instruction():
+    env = opened()
+    assert env.reset() == START_PAGE == "WebShop [SEP] Search"
+    assert GOAL.instruction not in env.step("search[hat]").observation
+
+
+def test_a_page_of_results_lists_name_title_and_price():
+    page = opened().step("search[wool hat]").observation
+    assert page.startswith("Back to Search [SEP] Page 1 (Total results: 50) [SEP] Next > [SEP] ")
+    assert f"{HAT.asin} [SEP] Wool Hat [SEP] $8.0 to $12.0 [SEP] B000000002 [SEP] Hat number2 [SEP] $9.5" in page
+    assert page.count(" [SEP] $") == 10
+
+
+def test_fifty_products_are_found_at_most_and_the_last_page_has_no_next():
+    env = opened("search[hat]", *["click[Next >]"] * 4)
+    assert env.page().startswith("Back to Search [SEP] Page 5 (Total results: 50) [SEP] < Prev [SEP] B0")
+    assert not env.step("click[next >]").valid
+    assert env.step("click[< prev]").observation.startswith(
+        "Back to Search [SEP] Page 4 (Total results: 50) [SEP] < Prev [SEP] Next >"
+    )
+
+
+def test_the_first_page_has_no_prev_and_a_page_may_be_shorter():
+    env = opened("search[vase]")
+    assert env.page() == "Back to Search [SEP] Page 1 (Total results: 1) [SEP] B000000060 [SEP] Glass Vase [SEP] $9.5"
+    assert not env.step("click[< prev]").valid
+    env = opened("search[hat]", "click[next >]", settings=Settings(page_size=49))
+    assert env.page().count("$") == 1
+
+
+def test_every_product_is_on_one_page_of_results():
+    env = opened("search[hat]")
+    seen = []
+    for _ in range(5):
+        seen += [action for action in env.admissible() if action.startswith("click[B0")]
+        env.step("click[next >]")
+    assert len(seen) == len(set(seen)) == 50
+
+
+def test_a_search_without_known_words_finds_nothing():
+    for query in ("zzz", " ", "the", "!?"):
+        assert opened().step(f"search[{query}]") == (
+            "Back to Search [SEP] Page 1 (Total results: 0)", 0.0, False, False, True,
+        )  # fmt: skip
+
+
+def test_searches_begin_with_the_product_that_has_the_most_words():
+    assert opened("search[wool]").admissible() == ("click[Back to Search]", f"click[{HAT.asin}]")
+    assert opened("search[hats of WOOL]").admissible()[2] == f"click[{HAT.asin}]"
+
+
+def test_the_original_s_commands_in_searches_are_plain_words():
+    for query in ("<r>", "<a> soft", "<q> hats", "<c> garden"):
+        env = opened()
+        first, second = env.step(f"search[{query}]"), env.step(f"search[{query}]")
+        assert first.observation == second.observation
+
+
+ITEM = (
+    "Back to Search [SEP] < Prev [SEP] color [SEP] red [SEP] white [SEP] trim [SEP] white [SEP] description [SEP] "
+    "Wool Hat [SEP] Price: $8.0 to $12.0 [SEP] Rating: 5.0 [SEP] Description [SEP] Features [SEP] Reviews [SEP] Buy Now"
+)
+
+
+def test_a_product_s_page_shows_options_price_and_rating_and_never_what_is_selected():
+    env = opened("search[wool hat]")
+    assert env.step(f"click[{HAT.asin.lower()}]").observation == ITEM
+    assert env.step("click[RED]").observation == ITEM
+    assert env.snapshot().options == (("color", "red"),)
+    assert env.step("click[white]").observation == ITEM
+
+
+def test_a_value_that_two_options_share_selects_the_last_and_buttons_win_over_values():
+    env = opened("search[wool hat]", f"click[{HAT.asin}]", "click[white]")
+    assert env.snapshot().options == (("trim", "white"),)
+    assert env.step("click[description]").observation == "Back to Search [SEP] < Prev [SEP] Warm."
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "none"),
+    [
+        ("Description", "Warm.", "No Description"),
+        ("Features", "Soft [SEP] Hand made", "No Features"),
+        ("Reviews", '"Nice" [SEP] 5 [SEP] I like it.', "No reviews found"),
+    ],
+)
+def test_pages_about_a_product_have_texts_or_say_that_there_are_none(name, texts, none):
+    env = opened("search[wool hat]", f"click[{HAT.asin}]", "click[red]", f"click[{name}]")
+    assert env.page() == f"Back to Search [SEP] < Prev [SEP] {texts}"
+    assert env.step("click[< Prev]").observation == ITEM
+    assert env.snapshot().options == (("color", "red"),)
+    env = opened("search[hat]", "click[B000000002]", f"click[{name}]")
+    assert env.page() == f"Back to Search [SEP] < Prev [SEP] {none}"
+
+
+def test_results_and_the_search_page_forget_the_product_and_its_options():
+    for back in ("click[< Prev]", "click[Back to Search]", "search[hat]"):
+        env = opened(
+            "search[hat]",
+            "click[next >]",
+            "click[< prev]",
+            "search[wool hat]",
+            f"click[{HAT.asin}]",
+            "click[red]",
+            back,
+        )
+        assert (env.snapshot().asin, env.snapshot().options) == ("", ())
+        assert env.progress() == 0.0
+    env = opened("search[hat]", "click[next >]")
+    listed = env.page()
+    env.step(env.admissible()[-1])
+    assert env.step("click[< Prev]").observation == listed
+
+
+def test_a_purchase_pays_the_score_and_ends_the_rollout():
+    env = opened("search[wool hat]", f"click[{HAT.asin}]", "click[red]")
+    assert env.step("click[Buy Now]") == (
+        "Thank you for shopping with us! [SEP] Your score (min 0.0, max 1.0) [SEP] 1.0", 1.0, True, True, True,
+    )  # fmt: skip
+    assert env.progress() == 1.0
+    assert env.admissible() == ()
+    with pytest.raises(RuntimeError, match="ended"):
+        env.step("search[hat]")
+    env = opened("search[wool hat]", f"click[{HAT.asin}]")
+    step = env.step("click[Buy Now]")
+    assert (step.reward, step.done, step.success) == (pytest.approx(2 / 3), True, False)
+    assert step.observation.endswith(" [SEP] 0.6667")
+
+
+def test_progress_is_the_score_with_the_purchase_as_one_more_condition():
+    env = opened("search[wool hat]")
+    assert env.progress() == 0.0
+    env.step(f"click[{HAT.asin}]")
+    assert env.progress() == pytest.approx(2 / 4)
+    env.step("click[red]")
+    assert env.progress() == pytest.approx(3 / 4)
+    env.step("click[buy now]")
+    assert env.progress() == 1.0
+
+
+def test_rewards_can_be_verl_agent_s():
+    settings = SETTINGS.model_copy(update={"reward": "success", "success_reward": 10.0})
+    start = ("search[wool hat]", f"click[{HAT.asin}]")
+    assert opened(*start, "click[red]", settings=settings).step("click[buy now]").reward == 10.0
+    assert opened(*start, settings=settings).step("click[buy now]").reward == 0.0
+
+
+def test_a_rollout_ends_at_its_horizon_and_stepping_on_is_an_error():
+    env = opened(settings=Settings(horizon=3))
+    assert [env.step("search[hat]").done for _ in range(3)] == [False, False, True]
+    with pytest.raises(RuntimeError, match="ended"):
+        env.step("search[hat]")
+    env.reset()
+    assert not env.step("search[hat]").done
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "", " ", "buy", "click", "click[", "click[]", "search[]", "]search[", "Search[hat]", "search hat", "Click[red]",
+        "click[ red ]", "click[blue]", "click[next >]", "click[search]", "buy[red]", "click[B000000002]",
+        "please click[red]", "search[\nhat]", "\x00\x07\x1b[2J", "click[" + "a" * 10_000 + "]", "ä" * 10_000,
+        "[" * 5_000 + "]" * 5_000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("page", [(), ("search[wool hat]", f"click[{HAT.asin}]")])
+def test_whatever_is_refused_shows_the_page_again_and_costs_a_turn(action, page):
+    env = opened(*page)
+    before, turns = env.page(), env.snapshot().turns
+    assert env.step(action) == (before, 0.0, False, False, False)
+    assert env.snapshot().turns == turns + 1
+
+
+def test_commands_are_read_as_the_original_reads_them():
+    env = opened()
+    assert env.step("search[wool hat] and more").valid  # what follows the last bracket is ignored
+    assert not env.step("search[hat [wool]]").valid  # the verb is what stands before the last opening bracket
+    assert env.step("search[" + "wool " * 2_000 + "]").observation.startswith(
+        "Back to Search [SEP] Page 1 (Total results: 1)"
+    )
+    assert env.step("search[wool\x00hat\x1b]").valid
+
+
+@given(st.text(alphabet="ab[] \n", max_size=12))
+def test_commands_are_parsed_like_the_original_s_expression(text):
+    found = re.match(r"(.+)\[(.+)\]", text)
+    assert parse(text) == (found.groups() if found else ("", ""))
+
+
+@given(st.text(max_size=60))
+def test_no_text_makes_an_action_crash(text):
+    for page in ((), ("search[wool hat]",), ("search[wool hat]", f"click[{HAT.asin}]", "click[features]")):
+        env = opened(*page)
+        for action in (text, f"search[{text}]", f"click[{text}]"):
+            assert not env.step(action).done
+
+
+@given(st.integers(0, 5), st.integers(0, 2**20), st.integers(1, 30))
+def test_a_restored_snapshot_is_the_state_that_replay_reaches(row, seed, length):
+    rng = random.Random(seed)
+    env = open_task(ROWS[row], SETTINGS)
+    env.reset()
+    actions = []
+    for _ in range(length):
+        actions.append(random_command(env, rng) if rng.random() < 0.97 else "click[buy now]")
+        if env.step(actions[-1]).done:
+            break
+    state = env.snapshot()
+    replayed, restored = open_task(ROWS[row], SETTINGS), open_task(ROWS[row], SETTINGS)
+    replayed.reset()
+    for action in actions:
+        replayed.step(action)
+    restored.restore(state)
+    for other in (replayed, restored):
+        assert other.snapshot() == state
+        assert (other.page(), other.admissible(), other.progress()) == (env.page(), env.admissible(), env.progress())
+    if env.admissible():
+        action = env.admissible()[-1]
+        assert env.step(action) == replayed.step(action) == restored.step(action)
+
+
+@given(st.integers(0, 5), st.integers(0, 2**20))
+def test_every_admissible_action_is_valid_and_progress_is_one_only_where_the_goal_is_reached(row, seed):
+    rng = random.Random(seed)
+    env = open_task(ROWS[row], SETTINGS)
+    env.reset()
+    for _ in range(12):
+        state = env.snapshot()
+        for action in env.admissible():
+            env.restore(state)
+            step = env.step(action)
+            assert step.valid
+            assert 0.0 <= env.progress() <= 1.0
+            assert (env.progress() == 1.0) == step.success
+        env.restore(state)
+        env.step(rng.choice([a for a in env.admissible() if a != "click[Buy Now]"]))
+
+
+def test_failed_actions_are_those_that_were_refused():
+    environment = load("webshop")
+    env = opened("search[hat]")
+    assert environment.failed(env.step("click[blue]")) == (True, True)
+    assert environment.failed(env.step("search[you must not]")) == (False, False)

@@ -1,0 +1,183 @@
+"""The generated shop and its goals; the expert."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from turncredit.envs import load
+from turncredit.envs.webshop import Expert, Settings, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.webshop.generate import SPLITS, catalogue
+from turncredit.envs.webshop.goals import from_text
+from turncredit.envs.webshop.shop import search_words
+from turncredit.envs.webshop.wares import KINDS
+from turncredit.errors import UserError
+
+DEFAULT = Settings()
+
+
+def play(row, settings=DEFAULT, noise=0.0, slips=0.0, seed=0):
+    """The rollout's actions and its last step."""
+    rng = random.Random(seed)
+    env = open_task(row, settings)
+    expert = Expert(env, rng)
+    page, actions = env.reset(), []
+    expert.observe(page)
+    while True:
+        action, chance = expert.act(), rng.random()
+        if chance < noise:
+            action = random_command(env, rng)
+        elif chance < noise + slips:
+            action = slip_command(env, rng)
+        actions.append(action)
+        step = env.step(action)
+        if step.done:
+            return actions, step
+        expert.observe(step.observation, action)
+
+
+def test_the_expert_buys_perfectly_in_all_of_200_tasks_and_takes_no_refused_action():
+    for row in make_tasks("demos", 200, 7, DEFAULT):
+        env = open_task(row, DEFAULT)
+        actions, last = play(row)
+        assert (last.success, last.reward) == (True, 1.0), row["goal"]
+        env.reset()
+        assert all(env.step(action).valid for action in actions)
+    assert Expert is load("webshop").expert
+
+
+def test_the_expert_recovers_from_slips_and_noise():
+    rows = make_tasks("demos", 60, 8, Settings(horizon=60))
+    assert sum(play(row, Settings(horizon=60), 0.15, 0.2, n)[1].success for n, row in enumerate(rows)) >= 55
+
+
+def test_the_expert_s_actions_are_admissible_after_its_searches():
+    for row in make_tasks("demos", 20, 9, DEFAULT):
+        env = open_task(row, DEFAULT)
+        env.reset()
+        for action in play(row)[0]:
+            assert action in env.admissible()
+            env.step(action)
+
+
+def test_noise_and_slips_never_buy():
+    rng = random.Random(0)
+    env = open_task(make_tasks("train", 1, 0, DEFAULT)[0], DEFAULT)
+    for _ in range(200):
+        env.reset()
+        for _ in range(14):
+            assert not env.step(rng.choice((random_command, slip_command))(env, rng)).observation.startswith(
+                "Thank you"
+            )
+
+
+def test_a_larger_count_only_adds_tasks_and_seeds_differ():
+    rows = make_tasks("train", 20, 3, DEFAULT)
+    assert make_tasks("train", 8, 3, DEFAULT) == rows[:8]
+    assert {row["task_id"] for row in make_tasks("train", 20, 4, DEFAULT)}.isdisjoint(row["task_id"] for row in rows)
+    assert len({row["task_id"] for row in rows}) == 20
+
+
+def test_splits_share_no_goal_and_families_alternate():
+    rows = {split: make_tasks(split, 60, 0, DEFAULT) for split in SPLITS}
+    goals = [from_text(row["game"])._replace(instruction="") for split in SPLITS for row in rows[split]]
+    assert len(set(goals)) == len(goals)
+    assert {row["family"] for row in rows["eval"]} == {f"{n} constraints" for n in range(2, 7)}
+
+
+def test_difficulty_is_set_by_numbers_of_attributes_and_options():
+    settings = Settings(attributes=(2, 2), options=(1, 1))
+    goals = [from_text(row["game"]) for row in make_tasks("train", 20, 0, settings)]
+    assert {(len(goal.attributes), len(goal.options)) for goal in goals} == {(2, 1)}
+    assert all(len(set(goal.attributes)) == 2 for goal in goals)
+
+
+def test_an_instruction_names_kind_attributes_options_and_price():
+    goal = from_text(make_tasks("train", 6, 0, DEFAULT)[5]["game"])
+    for part in (*goal.attributes, *(f"{name}: {value}" for name, value in goal.options)):
+        assert part in goal.instruction
+    assert goal.instruction.endswith(f", and price lower than {goal.limit:.2f} dollars")
+    words = search_words(goal)[0]
+    assert "price" not in words
+    assert ":" not in words
+    assert all(value in words for _, value in goal.options)
+
+
+def test_the_catalogue_has_a_thousand_products_of_all_kinds_with_prices_and_options():
+    products = catalogue(1000, 0)
+    assert len({product.asin for product in products}) == 1000
+    assert {len(product.asin) for product in products} == {10}
+    assert {product.query for product in products} == {kind.query for kind in KINDS}
+    assert {len(product.options) for product in products} == {0, 1, 2}
+    assert len({product.path.split(" › ")[0] for product in products}) == 5
+    assert all(product.price > 0 and product.instruction is None for product in products)
+    assert all(
+        value == value.lower() for product in products for values in product.options.values() for value in values
+    )
+
+
+def test_the_catalogue_is_decided_by_its_seed_and_tasks_leave_it_alone():
+    assert catalogue(60, 0)[5].title == catalogue(60, 0)[5].title
+    assert [p.title for p in catalogue(60, 0)] != [p.title for p in catalogue(60, 1)]
+
+
+def test_rollouts_are_the_same_in_another_process_with_another_hash_seed():
+    code = (
+        "from turncredit.envs.webshop import Settings, make_tasks, open_task\n"
+        "import hashlib\n"
+        "settings, text = Settings(products=150), ''\n"
+        "for row in make_tasks('train', 12, 5, settings):\n"
+        "    env = open_task(row, settings)\n"
+        "    text += row['task_id'] + row['goal'] + env.reset()\n"
+        "    for n in range(8):\n"
+        "        text += env.step(env.admissible()[(7 * n + 2) % len(env.admissible())]).observation\n"
+        "        if not env.admissible(): break\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())\n"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(seen) == 1
+    assert len(seen.pop().strip()) == 64
+
+
+def test_unknown_splits_wrong_settings_and_too_few_goals_are_errors():
+    with pytest.raises(UserError, match=r"unknown split 'trian' of generated WebShop goals .*did you mean 'train'"):
+        make_tasks("trian", 1, 0, DEFAULT)
+    with pytest.raises(UserError, match="found no new WebShop goal"):
+        make_tasks("train", 2000, 0, Settings(products=50, attributes=(1, 1), options=(0, 0)))
+    with pytest.raises(ValueError, match=r"attributes: \[fewest, most\] within 1..3, not \[0, 2\]"):
+        Settings(attributes=(0, 2))
+
+
+def test_a_task_of_another_catalogue_and_a_damaged_one_are_errors():
+    row = make_tasks("train", 1, 0, DEFAULT)[0]
+    with pytest.raises(
+        UserError, match=r"which this catalogue does not have; the settings of env\.webshop have changed"
+    ):
+        open_task(row, Settings(products=50))
+    with pytest.raises(UserError, match="damaged"):
+        open_task({**row, "game": "{}"}, DEFAULT)
+
+
+def test_the_rule_judge_reads_the_expert_s_rollouts():
+    grammar = load("webshop").grammar()
+    from turncredit.envs.judging import Turn
+
+    row = next(row for row in make_tasks("train", 30, 0, DEFAULT) if row["family"] == "5 constraints")
+    actions, _ = play(row)
+    env = open_task(row, DEFAULT)
+    env.reset()
+    turns = [grammar.read_turn(Turn(action, env.step(action).observation)) for action in actions]
+    goal = grammar.read_goal(row["goal"])
+    roles = [grammar.judge(goal, turns[:n], turn, ())[0] for n, turn in enumerate(turns)]
+    assert roles[0] == "E"
+    assert roles[-1] == "D"
+    assert "R" not in roles

@@ -1,0 +1,70 @@
+"""`turncredit env webshop`: play and measure WebShop."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit.envs.webshop.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark WebShop.")
+
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the original's files; without it, the generated shop.")
+]
+Split = Annotated[str, typer.Option(help="Split of the goals.")]
+
+
+@app.command()
+def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
+    """Shop for a goal yourself."""
+    from turncredit.envs.webshop import Expert, make_tasks, open_task
+
+    settings = _settings(data)
+    env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
+    page = env.reset()
+    expert = Expert(env, random.Random(seed))
+    expert.observe(page)
+    print(f"{env.goal.instruction}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)")
+    while True:
+        print(f"\n{page}")
+        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
+        if not action:
+            return
+        if action == "?":
+            print("\n".join(env.admissible()))
+        elif action == "!":
+            print(expert.act())
+        else:
+            step = env.step(action)
+            page = step.observation
+            if step.done:
+                print(f"\n{page}\n{'A perfect purchase.' if step.success else 'The rollout is over.'}")
+                return
+            expert.observe(page, action)
+
+
+@app.command()
+def bench(
+    data: Data = None,
+    split: Split = "train",
+    count: Annotated[int, typer.Option(min=1, help="Tasks to measure on.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Actions a task.")] = 100,
+    seed: Seed = 0,
+) -> None:
+    """Print the times of indexing, searches, steps, and snapshot and restore as JSON (CPU time, caches cold)."""
+    from turncredit.envs.webshop import bench as timing
+
+    figures = timing.measure(_settings(data), split, count, steps, seed)
+    print(json.dumps({"python": platform.python_version(), **figures}, indent=1))
+
+
+def _settings(data: Path | None) -> Settings:
+    return Settings(source="real", data_root=str(data)) if data else Settings()

@@ -1,0 +1,189 @@
+"""A hand-written shopper that knows only the instruction and the pages, and plausible noise.
+
+It searches with the words of the instruction, opens the first product that can be right by title and price, reads its
+features where the title does not name every attribute, goes back where one is missing, selects the options and buys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from turncredit.envs.protocol import Rng
+from turncredit.envs.webshop.reward import Goal
+from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SEARCH, SEP, SUB_PAGES, search_words
+from turncredit.envs.webshop.wares import KINDS
+
+_PRICE = re.compile(r"\$([\d.]+)")
+_CLICK = re.compile(r"click\[(.+)\]")
+_ASIN = re.compile(r"[A-Z0-9]{10}")
+_OPTION_NAMES = frozenset(name for kind in KINDS for name in kind.options)
+
+
+class Task(Protocol):
+    """What the expert may know of an environment: the goal as its instruction states it."""
+
+    goal: Goal
+
+
+class Browser(Task, Protocol):
+    """The part of an environment that noise needs."""
+
+    def admissible(self) -> tuple[str, ...]:
+        """The actions that are allowed now."""
+        ...
+
+
+class Expert:
+    """Shops for one goal. Call `observe` with each page, and `act` for the next action; `rng` decides nothing.
+
+    In the generated shop it finds what it looks for. In a real catalogue, whose titles and features need not name
+    every attribute, it takes the first product that it had rejected once it has tried everything.
+    """
+
+    def __init__(self, env: Task, _rng: Rng) -> None:
+        self._goal = env.goal
+        self._queries = search_words(env.goal)
+        self._asked = 0
+        """How many of its queries have been used up."""
+        self._own_results = False
+        self._parts: list[str] = []
+        self._last = ""
+        self._asin = ""
+        """The product that is open."""
+        self._read: dict[str, str] = {}
+        """Product to the text of its features."""
+        self._rejected: set[str] = set()
+        self._selected: dict[str, str] = {}
+        """Option name to value, of the open product."""
+
+    def observe(self, observation: str, action: str | None = None) -> None:
+        """See a page; `action` is given if another action than `act`'s was carried out."""
+        before, self._parts = self._parts, observation.split(SEP)
+        action = self._last if action is None else action
+        clicked = found[1].lower() if (found := _CLICK.fullmatch(action)) else ""
+        if self._is_results or self._parts[-1] == SEARCH:
+            self._selected, self._asin = {}, ""
+            if action.startswith("search["):
+                self._own_results = action == self._query
+        elif self._is_item:
+            if before[-1] == BUY and clicked in (options := self._options()):
+                self._selected[options[clicked]] = clicked
+            if _ASIN.fullmatch(clicked.upper()) and clicked.upper() in before:
+                self._asin = clicked.upper()
+        elif clicked == "features":
+            self._read[self._asin] = " ".join(self._parts[2:]).lower()
+
+    def act(self) -> str:
+        """The next action."""
+        self._last = self._decide()
+        return self._last
+
+    @property
+    def _is_results(self) -> bool:
+        return len(self._parts) > 1 and self._parts[1].startswith("Page ")
+
+    @property
+    def _is_item(self) -> bool:
+        return self._parts[-1] == BUY
+
+    @property
+    def _query(self) -> str:
+        return f"search[{self._queries[self._asked % len(self._queries)]}]"
+
+    @property
+    def _settles(self) -> bool:
+        """Whether it has tried everything, and takes what there is."""
+        return self._asked >= len(self._queries)
+
+    def _decide(self) -> str:
+        if self._is_results and self._own_results:
+            return self._choose()
+        if self._is_item:
+            return self._inspect()
+        return f"click[{PREV}]" if self._asin else self._query
+
+    def _choose(self) -> str:
+        """Open the first product of the page that may be right, or go on to the next page or the next query."""
+        rows = zip(self._parts[2:], self._parts[3:], self._parts[4:], strict=False)
+        fitting = [
+            (asin, title)
+            for asin, title, price in rows
+            if _ASIN.fullmatch(asin) and price.startswith("$") and _lowest(price) <= self._goal.limit
+            if self._settles or asin not in self._rejected
+        ]
+        if fitting:  # one of the wanted kind, or else the best match
+            return f"click[{next((asin for asin, title in fitting if self._is_kind(title)), fitting[0][0])}]"
+        if NEXT in self._parts[2:4] and not self._settles:
+            return f"click[{NEXT}]"
+        self._asked += 1
+        return self._query
+
+    def _is_kind(self, title: str) -> bool:
+        """Whether the title's last word, which is its kind of product, is in the instruction."""
+        return title.lower().rsplit(" ", 1)[-1] in self._goal.instruction.lower().split()
+
+    def _inspect(self) -> str:
+        """On a product's page: reject it, read on, select what is still missing, or buy."""
+        known = f"{self._parts[self._price_at - 1]} {self._read.get(self._asin, '')}".lower()
+        unseen = any(attribute not in known for attribute in self._goal.attributes)
+        options = self._options()
+        offered = [(n, v) for n, v in self._goal.options if v in options and n in ("", options[v])]
+        if not self._settles:
+            if len(offered) < len(self._goal.options) or (unseen and self._asin in self._read):
+                self._rejected.add(self._asin)
+                return f"click[{PREV}]"
+            if unseen:
+                return f"click[{SUB_PAGES[1]}]"
+        for _, value in offered:
+            if value not in self._selected.values():
+                return f"click[{value}]"
+        return f"click[{BUY}]"
+
+    @property
+    def _price_at(self) -> int:
+        """Where the page of a product has its price, which follows the title."""
+        return next((n for n, part in enumerate(self._parts) if part.startswith("Price: ")), 1)
+
+    def _options(self) -> dict[str, str]:
+        """Option values on the page of a product, and their names as far as it knows them."""
+        names = _OPTION_NAMES | {name for name, _ in self._goal.options}
+        out, name = {}, ""
+        for part in self._parts[2 : self._price_at - 1]:
+            if part in names:
+                name = part
+            else:
+                out[part] = name
+        return out
+
+
+def _lowest(price: str) -> float:
+    found = _PRICE.search(price)
+    return float(found[1]) if found else 0.0
+
+
+def slip_command(env: Browser, rng: Rng) -> str:
+    """A random admissible action, but for the purchase: the shopper acts, but not towards its goal."""
+    return _pick([action for action in env.admissible() if action != f"click[{BUY}]"], rng)
+
+
+def random_command(env: Browser, rng: Rng) -> str:
+    """A random action: in half the cases an admissible one (never the purchase), in the others one that is refused or
+    finds something else."""
+    action = slip_command(env, rng)
+    if rng.random() < 0.5:
+        return action
+    words = env.goal.instruction.split()
+    forms = (
+        f"search[{_pick(words, rng)}]",
+        f"click[{_pick(words, rng)}]",
+        f"click[{_pick((BUY, NEXT, PREV, *SUB_PAGES), rng)} now]",
+        action.removesuffix("]"),
+        _pick(words, rng),
+    )
+    return _pick(forms, rng)
+
+
+def _pick(options: Sequence[str], rng: Rng) -> str:
+    return options[int(rng.random() * len(options))]

@@ -1,0 +1,115 @@
+"""A shop of our own: a catalogue from a seed, and goals in it.
+
+The catalogue has the structure of the original's (categories, titles that name some of a product's attributes and
+features that name all, options, prices), and none of its text. The hash of a goal decides the split that it belongs to,
+so that no goal is in two splits, whatever their seeds; the catalogue is the same for all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from turncredit.envs.webshop.catalogue import Product, contents_of
+from turncredit.envs.webshop.goals import option_clause, price_clause, price_limit, to_text
+from turncredit.envs.webshop.reward import Goal
+from turncredit.envs.webshop.settings import MOST_ATTRIBUTES, Settings
+from turncredit.envs.webshop.wares import BRAND_ENDS, BRAND_STARTS, KINDS, OPINIONS, USES
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed
+
+SPLITS = ("train", "demos", "valid", "eval")
+_ATTEMPTS = 2_000
+"""Draws for one goal before giving up; a draw falls into the wanted split one time in four."""
+_SHOWN = 2
+"""Attributes in a title; the others are among the features."""
+_LETTERS = "BSHOPITEM"
+_STARTS = ("i am looking for a", "find me a", "i need a", "i want to buy a")
+
+
+def catalogue(count: int, seed: int) -> list[Product]:
+    """`count` products; each kind of product is equally frequent."""
+    numbers = list(range(count))
+    random.Random(derive_seed(seed, "webshop", "order")).shuffle(numbers)
+    products = [_product(number, place, count, seed) for place, number in enumerate(numbers)]
+    return sorted(products, key=lambda product: product.asin)
+
+
+def _product(number: int, place: int, count: int, seed: int) -> Product:
+    """The product with this number; `place` decides its kind, so that numbers say nothing of kinds."""
+    rng = random.Random(derive_seed(seed, "webshop", "product", number))
+    kind = KINDS[place % len(KINDS)]
+    brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
+    attributes = tuple(rng.sample(kind.attributes, rng.randint(MOST_ATTRIBUTES, MOST_ATTRIBUTES + 1)))
+    title = " ".join((brand, *attributes[:_SHOWN], kind.name)).title()
+    description = f"A {kind.name} by {brand}, made {rng.choice(USES)}."
+    bullets = tuple(attribute.capitalize() for attribute in attributes)
+    options = {
+        name: tuple(sorted(rng.sample(values, rng.randint(2, min(4, len(values)))), key=values.index))
+        for name, values in kind.options.items()
+        if rng.random() < 0.85
+    }
+    digits = f"{number:0{max(3, len(str(count - 1)))}d}"
+    reviews = tuple(rng.sample(OPINIONS, rng.choice((0, 0, 1, 2))))
+    return Product(
+        asin=_LETTERS[: 10 - len(digits)] + digits,
+        title=title,
+        description=description,
+        bullets=bullets,
+        prices=(rng.randint(*kind.price) - 0.01,),
+        options=options,
+        attributes=attributes,
+        query=kind.query,
+        path=kind.path,
+        contents=contents_of(title, description, bullets[_SHOWN:], options),
+        rating=f"{sum(int(review[1]) for review in reviews) / len(reviews):.1f}" if reviews else "N.A.",
+        reviews=reviews,
+    )
+
+
+def families(settings: Settings) -> list[tuple[int, int]]:
+    """The numbers of attributes and of options that goals ask for; they take turns."""
+    (a, b), (c, d) = settings.attributes, settings.options
+    return [(attributes, options) for options in range(c, d + 1) for attributes in range(a, b + 1)]
+
+
+def generate(
+    products: list[Product], split: str, index: int, seed: int, settings: Settings, seen: set[str]
+) -> tuple[str, Goal]:
+    """The goal number `index` of a split: (content hash, goal).
+
+    Goals whose hash is in `seen` are left out; the new one is added to it. Raises UserError for an unknown split, and
+    where the settings allow too few different goals.
+    """
+    if split not in SPLITS:
+        raise UserError(
+            f"unknown split '{split}' of generated WebShop goals{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+        )
+    known = families(settings)
+    attributes, options = known[index % len(known)]
+    rng = random.Random(derive_seed(seed, "webshop", split, index))
+    for _ in range(_ATTEMPTS):
+        product = rng.choice(products)
+        if len(product.options) < options:
+            continue
+        goal = _goal(rng, product, attributes, options)
+        content = hashlib.sha256(to_text(goal._replace(instruction="")).encode()).hexdigest()
+        if int(content[:8], 16) % len(SPLITS) == SPLITS.index(split) and content not in seen:
+            seen.add(content)
+            return content, goal
+    raise UserError(
+        f"found no new WebShop goal of {attributes} attributes and {options} options for the split '{split}' in "
+        f"{_ATTEMPTS} draws; allow more products, attributes or options, or ask for fewer games"
+    )
+
+
+def _goal(rng: random.Random, product: Product, attributes: int, options: int) -> Goal:
+    kind = next(kind for kind in KINDS if kind.query == product.query)
+    asked = tuple(rng.sample(product.attributes, attributes))
+    names = sorted(rng.sample(sorted(product.options), options))
+    chosen = tuple((name, rng.choice(product.options[name])) for name in names)
+    limit = price_limit(product, rng.randrange(1 << 30))
+    text = (
+        f"{rng.choice(_STARTS)} {kind.name} that is {' and '.join(asked)}{option_clause(chosen)}{price_clause(limit)}"
+    )
+    return Goal(product.asin, text, asked, chosen, limit)

@@ -1,0 +1,169 @@
+"""The score of a purchase, as the original computes it.
+
+    score = type * (attributes + options + price) / (|goal's attributes| + |goal's options| + 1)
+
+    attributes  those of the goal that the product has, by its list of attributes (fuzzily), title, features or text
+    options     those of the goal that some selected option matches (fuzzily)
+    price       1 if it is not above the limit
+    type        1; 0.5 for another kind of product; 0.1 where few, 0 where none of the title's nouns are shared
+
+Source: WebShop (Yao et al. 2022, section 3.2) and its code, web_agent_site/engine/goal.py. Departures:
+
+- Nouns. The original tags titles with spaCy's large model. Here a noun is every word of a title that has two letters
+  or more, no digit, and is not in a list of function words, adjectives and units. Titles of products are mostly nouns.
+- Colours. The original reduces a selected option to the first colour word in it ("navy blue" to "blue"), but not the
+  goal's, so 7% of its own goals cannot reach 1. Here both are reduced, unless `original_colors`.
+- Prices within a range are drawn by product, not by process (`Product.price`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import NamedTuple
+
+from turncredit.envs.webshop.catalogue import Product
+
+NO_LIMIT = 1_000_000.0
+"""The price limit of goals without one."""
+_ALIKE = 85
+
+#: in the original's order, which decides where a text has several
+COLORS = tuple(
+    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "  # noqa: SIM905
+    "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
+    "cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green "
+    "grey heather indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot "
+    "midnight mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple "
+    "rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan "
+    "taupe teal tiger turquoise violet walnut wheat white wine yellow".split()
+)
+
+#: words of titles that are not nouns
+_NOT_NOUNS = frozenset(
+    "a an and any are as at away be best big black blue bright brown by can certified clear cold comfortable "  # noqa: SIM905
+    "complete compatible cool cordless cute dark decorative deep double dry dual durable easy elegant extra fast "
+    "fine flat foldable for free fresh from full funny genuine good gray great green grey handmade hard heavy "
+    "high hot in into is it large lightweight little long loose low made magnetic medium mini modern multi "
+    "natural new non of off on one only or orange organic original out outdoor over perfect pink portable "
+    "professional pure purple quick rechargeable red removable reusable round rustic safe sexy sheer short simple "
+    "single slim small smart smooth soft solid stainless strong super sweet tall that the thick thin this three "
+    "tight to top traditional two ultra universal up vintage vegan warm washable waterproof wet white wide "
+    "wireless with without wooden yellow your cm count ct fl ft g gal inch inches kg l lb lbs m mg ml mm oz pc "
+    "pcs".split()
+)
+_TITLE_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_NOT_IN_WORD = re.compile(r"\W")
+
+
+class Goal(NamedTuple):
+    """What is to be bought. Options are (name, value); those of people's instructions have no name."""
+
+    asin: str
+    """The product that the goal was made of; any other with a score of 1 will do."""
+    instruction: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...]
+    limit: float
+
+    @property
+    def conditions(self) -> int:
+        """Attributes, options and the price."""
+        return len(self.attributes) + len(self.options) + 1
+
+
+class Score(NamedTuple):
+    """The parts of a purchase's score: a factor, and the numbers of attributes, options and prices that are right."""
+
+    kind: float
+    attributes: int
+    options: int
+    price: int
+    total: float
+
+
+def score(product: Product, selected: Iterable[str], goal: Goal, wanted: Product, *, original_colors: bool) -> Score:
+    """The score of buying `product` with the option values `selected`; `wanted` is the goal's own product."""
+    attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
+    chosen = [first_color(value) for value in selected]
+    options = sum(
+        any(token_set_ratio(value, asked) > _ALIKE for value in chosen)
+        for asked in asked_options(goal, original_colors)
+    )
+    price = int(product.price <= goal.limit)
+    kind = kind_factor(product, wanted)
+    return Score(kind, attributes, options, price, kind * (attributes + options + price) / goal.conditions)
+
+
+@lru_cache(maxsize=1 << 14)
+def asked_options(goal: Goal, original_colors: bool) -> tuple[str, ...]:
+    """The goal's options as texts to compare with. The original compares with the pair of name and value as Python
+    prints it, so that the name's words count as words of the option, and so do we.
+    """
+    values = ((name, value if original_colors else first_color(value)) for name, value in goal.options)
+    return tuple(str((name, value)) if name else value for name, value in values)
+
+
+def first_color(text: str) -> str:
+    """The first of `COLORS` that is in a text ("tan" is in "standard"), or else the text."""
+    return next((color for color in COLORS if color in text), text)
+
+
+@lru_cache(maxsize=1 << 16)
+def _has_attribute(product: Product, attribute: str) -> bool:
+    return (
+        any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes)
+        or attribute in product.title.lower()
+        or attribute in " ".join(product.bullets).lower()
+        or attribute in product.description.lower()
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def kind_factor(product: Product, wanted: Product) -> float:
+    """How far a product is of the wanted kind: 1, 0.5, 0.1 or 0."""
+    nouns = title_nouns(wanted.title)
+    shared = len(set(title_nouns(product.title)) & set(nouns)) / len(nouns) if nouns else 0.2
+    if shared == 0:
+        return 0.0
+    if shared < 0.1:
+        return 0.1
+    alike = product.query == wanted.query or len(_categories(product) & _categories(wanted)) >= 2 or shared > 0.2
+    return 1.0 if alike else 0.5
+
+
+@lru_cache(maxsize=1 << 14)
+def title_nouns(title: str) -> tuple[str, ...]:
+    """The nouns of a title, by the plain rule (see above); a noun that occurs twice is listed twice."""
+    words = (word.lower() for word in _TITLE_WORD.findall(title) if len(word) > 1)
+    return tuple(word for word in words if word not in _NOT_NOUNS and not any(c.isdigit() for c in word))
+
+
+def _categories(product: Product) -> set[str]:
+    return {part.strip() for part in product.path.split("›")}
+
+
+@lru_cache(maxsize=1 << 17)
+def token_set_ratio(one: str, other: str) -> int:
+    """The similarity of two texts as sets of words, from 0 to 100: 100 where one has all words of the other.
+
+    That of thefuzz 0.19 without python-Levenshtein, as the original installs it, which compares by `difflib`.
+    """
+    words, others = (set(_plain(text).split()) for text in (one, other))
+    if not words or not others:
+        return 0
+    both = " ".join(sorted(words & others))
+    first = f"{both} {' '.join(sorted(words - others))}".strip()
+    second = f"{both} {' '.join(sorted(others - words))}".strip()
+    return max(_ratio(both, first), _ratio(both, second), _ratio(first, second))
+
+
+def _ratio(one: str, other: str) -> int:
+    return round(100 * SequenceMatcher(None, one, other).ratio()) if one and other else 0
+
+
+def _plain(text: str) -> str:
+    ascii_only = text.encode("ascii", "ignore").decode()
+    return _NOT_IN_WORD.sub(" ", ascii_only).lower().strip()

@@ -1,0 +1,98 @@
+"""Make rows of the tasks table, and open a row as a rollout."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from turncredit.envs.webshop import generate, goals
+from turncredit.envs.webshop.catalogue import data_files, read_products
+from turncredit.envs.webshop.reward import Goal
+from turncredit.envs.webshop.settings import Settings
+from turncredit.envs.webshop.shop import Shop, WebShop
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed
+
+NAME = "webshop"
+#: first and last goal of each split of a real catalogue, by the setting `splits`; None: until the end
+SPLITS: dict[str, dict[str, tuple[int, int | None]]] = {
+    "original": {"test": (0, 500), "eval": (500, 1500), "train": (1500, None)},
+    "verl-agent": {"test": (0, 500), "train": (500, None)},
+}
+
+
+def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[dict[str, Any]]:
+    """`count` different tasks of a split, the same for the same seed and settings; a larger count only adds tasks.
+
+    A task's family is its number of constraints: attributes, options, and the price. Raises UserError for an unknown or
+    too small split.
+    """
+    if settings.source == "generated":
+        products = list(open_shop(settings).products)
+        seen: set[str] = set()
+        made = (generate.generate(products, split, index, seed, settings, seen) for index in range(count))
+        return [_row(f"{split}-{content[:16]}", split, seed, "generated", goal) for content, goal in made]
+    numbered = real_split(split, settings)
+    random.Random(derive_seed(seed, NAME, split)).shuffle(numbered)
+    if len(numbered) < count:
+        raise UserError(f"the split '{split}' of WebShop has {len(numbered)} goals, not {count}; ask for fewer")
+    return [_row(f"{settings.goals}-{number}", split, seed, "real", goal) for number, goal in numbered[:count]]
+
+
+def real_split(split: str, settings: Settings) -> list[tuple[int, Goal]]:
+    """The goals of a split of a real catalogue, with their numbers in the original's order. Raises UserError."""
+    splits = SPLITS[settings.splits]
+    if split not in splits:
+        raise UserError(
+            f"unknown split '{split}' of WebShop's goals{nearest(split, list(splits))}; with env.webshop.splits "
+            f"'{settings.splits}' there are: {', '.join(splits)}"
+        )
+    make = goals.synthetic_goals if settings.goals == "synthetic" else goals.human_goals
+    start, end = splits[split]
+    return list(enumerate(goals.shuffled(make(open_shop(settings).products))))[start:end]
+
+
+def _row(task_id: str, split: str, seed: int, source: str, goal: Goal) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "env": NAME,
+        "split": split,
+        "family": f"{goal.conditions} constraints",
+        "goal": goal.instruction,
+        "source": source,
+        "seed": seed,
+        "optimal_length": None,
+        "game": goals.to_text(goal),
+    }
+
+
+def open_task(row: Mapping[str, Any], settings: Settings) -> WebShop:
+    """A fresh rollout of a task. Raises UserError where the catalogue does not have its product."""
+    shop, goal = open_shop(settings), goals.from_text(row["game"])
+    if goal.asin not in shop.by_asin:
+        raise UserError(
+            f"task '{row['task_id']}' asks for the product {goal.asin}, which this catalogue does not have; the "
+            "settings of env.webshop have changed since the tasks were made: delete the table and run again"
+        )
+    return WebShop(shop, goal, settings)
+
+
+def open_shop(settings: Settings) -> Shop:
+    """The shop of these settings; rollouts share it. Raises UserError for missing or damaged files."""
+    if settings.source == "generated":
+        return _generated_shop(settings.products, settings.catalogue_seed, settings.page_size)
+    products, attributes, human = data_files(settings)
+    return _real_shop(products, attributes, human if settings.goals == "human" else None, settings.page_size)
+
+
+@lru_cache(maxsize=4)
+def _generated_shop(count: int, seed: int, page_size: int) -> Shop:
+    return Shop(generate.catalogue(count, seed), page_size)
+
+
+@lru_cache(maxsize=4)
+def _real_shop(products: Path, attributes: Path, human: Path | None, page_size: int) -> Shop:
+    return Shop(read_products(products, attributes, human), page_size)

@@ -1,0 +1,12 @@
+"""WebShop's wording in prompts."""
+
+from __future__ import annotations
+
+from turncredit.words import Words
+
+WORDS = Words(
+    setting="You shop in a text web shop.",
+    game="a text web shop",
+    examples=("search[leak proof water bottle]", "click[Buy Now]"),
+    templates=("search[{words}]", "click[{button, product or option}]"),
+)
