@@ -274,10 +274,16 @@ def code_version() -> str:
 
 
 def file_hash(path: str | Path, *, without: str | None = None) -> str:
-    """SHA-256 of a file, or of a folder's files by name (but the one called `without`), as 16 hexadecimal digits."""
+    """SHA-256 of a file, or of a folder's files by name, as 16 hexadecimal digits.
+
+    In a folder the file called `without` does not count, nor do hidden files: Snakemake leaves its
+    `.snakemake_timestamp` in folders after they were written, file systems leave their own.
+    """
     path = Path(path)
     digest = hashlib.sha256()
-    files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != without) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != without and not p.name.startswith("."))
     for file in files:
         if path.is_dir():
             digest.update(str(file.relative_to(path)).encode())

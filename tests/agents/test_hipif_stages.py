@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -77,12 +75,12 @@ def test_the_penalties_are_those_of_the_columns_and_the_policy_learns_from_them(
 def test_its_rollouts_can_be_restored_at_every_turn_and_read_in_hindsight(plan):
     turns = table(plan, "turns", 1)
     games = Games(plan.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"))
-    policy = OpenPolicy(Path(plan.layout.path("sft_policy")), dtype="float32")
-    player = Player(policy, plan.agent, games, slots=4)
+    policy = OpenPolicy(plan.sft_policy(At()), dtype="float32")
+    player = Player(policy, plan.agent(At()), games, slots=4)
     view = Turns(turns)
     for one in restored(view, range(4), player):
         assert all(one.replayed)
     spec = agents.load("hipif")
-    new_agent = agents.agent_factory(spec, policy.tokenizer, plan.agent.settings, WORDS)
+    new_agent = agents.agent_factory(spec, policy.tokenizer, plan.agent(At()).settings, WORDS)
     told = hindsight_prompts(turns, spec, new_agent)
     assert len(told) == turns.num_rows
