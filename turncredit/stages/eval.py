@@ -1,8 +1,13 @@
-"""Stage `eval`: a policy on the held-out games of a round. A warm start's are those of the run of its name."""
+"""Stage `eval`: a policy on the held-out games of a round. A warm start's are those of the run of its name.
+
+With `eval.fresh: false` every round has the same games. A warm start, the same policy in all rounds, then plays them
+once: its later rounds repeat the rows of its first.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from turncredit.config import EvalMode
 from turncredit.errors import UserError
@@ -47,9 +52,18 @@ def operation(plan: Plan, at: At) -> Playing:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The round's policy, and the held-out games."""
+    """The round's policy, and the held-out games; or the rows that are repeated."""
+    if (first := _repeats(plan, at)) is not None:
+        return {"evals": plan.layout.path("evals", at.keys | {"round": first})}
     policy = plan.sft_policy(at) if is_start(at.method) else plan.layout.path("policy", at.keys)
     return {"policy": policy, "tasks": plan.layout.path("tasks", split="eval"), **plan.plugin_files(at)}
+
+
+def _repeats(plan: Plan, at: At) -> int | None:
+    """The round in which the same policy has played the same games; None if this one has to play."""
+    whole = plan.experiment
+    first = whole.eval_rounds()[0]
+    return first if is_start(at.method) and not whole.eval.fresh and at.round != first else None
 
 
 OUTPUTS = {"evals": "evals"}
@@ -62,6 +76,13 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.rollouts.evaluate import evaluate
 
     config, at = job.config, job.at
+    if "evals" in job.input:
+        first = job.table("evals")
+        column = first.column_names.index("round")
+        table = first.set_column(
+            column, first.field("round"), pa.array([at.round] * first.num_rows, first.field("round").type)
+        )
+        return _written(job, table)
     player = open_player(job, min(config.slots, config.games))
     rows = range(config.part * config.games, (config.part + 1) * config.games)
     common = {
@@ -71,6 +92,11 @@ def run(job: Job) -> dict[str, float]:
         "round": at.round,
     }
     table = evaluate(player, config.modes, rows, common)
+    return _written(job, table)
+
+
+def _written(job: Job, table: pa.Table) -> dict[str, float]:
+    """Write `table`; returns each mode's success."""
     job.write("evals", table)
     mode_N, success_N = np.array(table.column("mode").to_pylist()), np.array(table.column("success").to_pylist())
-    return {f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in config.modes}
+    return {f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in job.config.modes}

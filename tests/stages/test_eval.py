@@ -1,0 +1,43 @@
+"""The stage `eval` where a warm start plays the same games in every round."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import tiny
+from turncredit import tables
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
+
+SHARED = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+
+
+def sft_at(round):
+    return At(method="sft", seed=0, round=round)
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """The warm start of an experiment whose rounds are evaluated on the same games, and its first two evaluations."""
+    made = Plan(tiny.experiment(eval={"fresh": False, "games": 4}), tmp_path_factory.mktemp("same_games"))
+    for stage, at in [*SHARED, ("eval", sft_at(1)), ("eval", sft_at(2))]:
+        load(stage).run(made.job(stage, at))
+    return made
+
+
+def test_a_warm_start_plays_the_games_of_all_rounds_once(plan):
+    assert plan.experiment.eval_rounds() == [1, 2]
+    first, later = (plan.layout.path("evals", method="sft", seed=0, round=round) for round in (1, 2))
+    assert plan.job("eval", sft_at(2)).input == {"evals": first}
+    assert "policy" in plan.job("eval", sft_at(1)).input
+    assert plan.job("eval", sft_at(2)).is_made()
+    played, repeated = (tables.read(path, "evals") for path in (first, later))
+    assert set(repeated.column("round").to_pylist()) == {2}
+    assert repeated.drop_columns("round").equals(played.drop_columns("round"))
+    assert played.num_rows == 4 * len(plan.experiment.eval.modes)
+
+
+def test_a_trained_policy_and_new_games_are_always_played(plan):
+    assert "policy" in plan.job("eval", At(method="rloo", seed=0, round=2)).input
+    fresh = Plan(tiny.experiment(eval={"games": 4}), plan.layout.root)
+    assert "policy" in fresh.job("eval", sft_at(2)).input
