@@ -134,6 +134,7 @@ def test_snakemake_plans_the_default_experiment_in_such_a_folder(installed, work
     assert lines[0] == "stage credit: policy sft-t64k8T1.0, method gigpo, seed 0, round 1"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_tiny_experiment_runs_to_its_report_in_such_a_folder(installed, workdir):
     installed.turncredit("run", "--cores", "2", "--configfile", "config/test/tiny.yaml", cwd=workdir)

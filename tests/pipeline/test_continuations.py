@@ -25,6 +25,7 @@ def test_different_numbers_of_continuations_do_not_collide(snakemake):
     assert jobs["continuations"] == 2 + 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_learns_from_continuations_and_only_their_own_settings_play_them_again(snakemake, workdir):
     arguments = (*TINY, "--config", DEFINE, "methods=[two]", "rollout={tasks: 2, group_size: 2}")
@@ -54,6 +55,7 @@ def test_a_run_learns_from_continuations_and_only_their_own_settings_play_them_a
     assert (again["continuations"], again["rollout"]) == (2, 1)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_run_learns_from_a_tree_and_its_forks_are_paid_and_checked(snakemake, workdir):
     define = "define={tree: {base: carl, rollout: {group_size: 1}, forks: {per_task: 3}}}"

@@ -20,6 +20,11 @@ from tests.pipeline.test_dag import counts
 from turncredit import tables
 
 TINY = ("--cores", "2", *tiny.ARGUMENTS)
+#: secrets that programs find in the environment of a run
+SECRETS = {
+    name: f"planted-{name}-5d2f"
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_PASSWORD", "AWS_SECRET_ACCESS_KEY")
+}
 pytestmark = pytest.mark.slow
 
 
@@ -38,7 +43,7 @@ def artifacts(folder: Path) -> dict[str, bytes]:
 def finished(pipeline, tmp_path_factory) -> Path:
     """A folder in which the tiny experiment has been run, jobs started warm."""
     folder = pipeline.link(tmp_path_factory.mktemp("finished"))
-    run = pipeline.run(folder, *TINY)
+    run = pipeline.run(folder, *TINY, **SECRETS)
     assert run.returncode == 0, run.stdout + run.stderr
     return folder
 
@@ -68,6 +73,14 @@ def test_every_artifact_is_there_and_follows_its_schema(finished):
         assert tables.metadata(finished / path)["config_hash"], path
     assert (finished / tiny.path("report")).stat().st_size > 1000
     assert json.loads((finished / tiny.path("config")).read_text())["rounds"] == 2
+
+
+def test_no_secret_of_the_environment_is_in_any_file_of_a_run(finished):
+    made = [path for name in ("results", ".snakemake", "mlruns") for path in (finished / name).rglob("*")]
+    files = [path for path in made if path.is_file()]
+    assert {".parquet", ".json", ".log", ".html", ".svg"} <= {path.suffix for path in files}
+    leaked = [str(path) for path in files if any(secret.encode() in path.read_bytes() for secret in SECRETS.values())]
+    assert leaked == []
 
 
 def test_methods_share_the_first_rollouts_and_each_round_reads_the_one_before(finished):
@@ -105,6 +118,8 @@ def test_nothing_is_left_to_do_after_a_finished_run(pipeline, finished):
     assert "Nothing to be done" in run.stdout + run.stderr
 
 
+@pytest.mark.long
+@pytest.mark.slow
 def test_plain_processes_make_the_same_bytes(pipeline, finished, tmp_path):
     pipeline.link(tmp_path)
     target = tiny.path("evals", "has_progressive")

@@ -84,6 +84,7 @@ def content(results) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_bytes_of_job_by_job(pipeline, tmp_path_factory):
     """kill -9 of everything in the second round; the same command goes on, and the first round is not made again."""

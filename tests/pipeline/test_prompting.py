@@ -17,6 +17,7 @@ TRAINING = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_lessons_and_later_trials_are_evaluated_and_trained_on(snakemake, workdir):
     small = ("--config", "experiment=tiny", "eval={games: 6}", "tracking={enabled: false}")

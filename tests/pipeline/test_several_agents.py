@@ -58,6 +58,7 @@ def test_with_jobs_of_whole_runs_methods_of_different_agents_have_rules_of_their
     assert jobs["eval"] == 2 * 2
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_agents_give_the_same_bytes_job_by_job_and_a_run_at_a_time(pipeline, tmp_path_factory):
     folders = {}

@@ -120,6 +120,7 @@ def test_an_import_that_was_cut_short_is_finished_without_doubles(folder):
     assert state(folder) == before
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_several_processes_at_once_on_a_new_database_give_the_same_as_one(folder):
     code = (

@@ -169,7 +169,8 @@ def _load(model: str, kind: str) -> tuple[Any, Any, Any]:
         model = str(Path(package.origin).parent / "model")
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
-        network = auto.from_pretrained(model, dtype=torch.float16 if device == "cuda" else torch.float32)
+        dtype = torch.float16 if device == "cuda" else torch.float32
+        network = auto.from_pretrained(model, dtype=dtype, use_safetensors=True)  # a pickle could run any code
     except (OSError, ValueError) as error:
         reason = str(error).split("\n")[0]
         raise UserError(f"scorer {kind}:{model}: the model cannot be loaded: {reason}") from None

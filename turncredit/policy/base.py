@@ -59,8 +59,12 @@ def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
         yield from (f" {action}" for action in actions)
 
 
+#: The files of a model: weights as safetensors only, since loading a pickle (`.bin`, `.pt`) can run any code.
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+
+
 def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float]:
-    """Copy a local folder, or a hub model's files, to `folder`, so that an experiment is self-contained.
+    """Copy the files of a local folder or of a hub model to `folder`, so that an experiment is self-contained.
 
     Returns the size of its vocabulary. Raises UserError for anything else.
     """
@@ -69,9 +73,8 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-        patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja"]
         try:
-            source = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+            source = Path(snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
         except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError, OSError) as error:
             reason = str(error).strip().splitlines()[0]
             raise UserError(
@@ -80,6 +83,6 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
     if not (source / "config.json").exists():
         raise UserError(f"policy.source '{source}' has no config.json; it is not a model folder")
     for file in sorted(source.iterdir()):
-        if file.is_file():
+        if file.is_file() and any(file.match(pattern) for pattern in MODEL_FILES):
             shutil.copyfile(file, folder / file.name)
     return {"vocabulary": float(len(tokenizers.load(folder)))}

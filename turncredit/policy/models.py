@@ -11,7 +11,7 @@ import torch
 
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
-from turncredit.policy.weights import POLICY_FILE, base_folder
+from turncredit.policy.weights import ADAPTER_FILE, POLICY_FILE, base_folder
 
 
 def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, bos_id: int) -> torch.nn.Module:
@@ -41,7 +41,7 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     """A causal language model from a folder, with its adapter merged in (or separate and trainable).
 
     Merged in float32 only: in bfloat16 most of what an adapter adds to a weight would be rounded away. There it stays
-    separate, in float32, as in training.
+    separate, in float32, as in training. Only safetensors are read: loading a pickle can run any code.
     """
     from transformers import AutoModelForCausalLM
 
@@ -49,9 +49,16 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     base = base_folder(folder)
     if not (base / "config.json").exists():
         raise UserError(f"{base}: not a model folder (config.json is missing)")
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=getattr(torch, dtype), local_files_only=True)
+    if not any(base.glob("*.safetensors")):
+        raise UserError(f"{base}: the model has no weights as safetensors; save it again, with save_pretrained")
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
+    )
     if base != folder:
         from peft import PeftModel
+
+        if not (folder / ADAPTER_FILE).exists():  # PEFT would go on to a pickle beside it
+            raise UserError(f"{folder}: the adapter has no {ADAPTER_FILE}")
 
         model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
         if not trainable and dtype == "float32":

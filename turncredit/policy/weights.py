@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from turncredit.errors import UserError
 
-POLICY_FILE = "policy.json"
+POLICY_FILE, ADAPTER_FILE = "policy.json", "adapter_model.safetensors"
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def read_adapter(folder: str | Path) -> dict[str, tuple[torch.Tensor, torch.Tens
         return {}
     config = json.loads((folder / "adapter_config.json").read_text())
     scale = config["lora_alpha"] / config["r"]
-    with safe_open(folder / "adapter_model.safetensors", "pt") as file:
+    with safe_open(folder / ADAPTER_FILE, "pt") as file:
         names = [name for name in file.keys() if name.endswith("lora_A.weight")]  # noqa: SIM118 (not a mapping)
         return {
             name.removeprefix("base_model.model.").replace("lora_A.weight", "weight"): (
