@@ -1,6 +1,7 @@
 # make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
+# make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
 # make test-long  the tests that take a minute each, which make test leaves out
 # make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
 # make lint     style, types, and imports between packages
@@ -20,7 +21,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-fast test-long test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-fast test-long fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -80,6 +81,9 @@ test: $(TEST_READY)
 
 test-fast: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference" --hypothesis-profile fast
+
+fuzz: $(LINT_READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz
 
 test-long: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) -m long

@@ -18,6 +18,7 @@ from turncredit.stages.plan import Plan, load
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("turncredit", deadline=None)
 hypothesis.settings.register_profile("fast", deadline=None, max_examples=10)  # make test-fast
+hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=7000)  # make fuzz
 hypothesis.settings.load_profile("turncredit")
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

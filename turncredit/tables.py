@@ -367,7 +367,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
     meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
     table = table.replace_schema_metadata({META: json.dumps(meta, sort_keys=True).encode()})
     with new_file(path) as part:
-        pq.write_table(table, part, compression="zstd")
+        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
         written = pq.read_metadata(part)
         if written.num_rows != table.num_rows:
             raise TableError(f"{path}: {written.num_rows} of {table.num_rows} rows were written; is the disk full?")
@@ -376,8 +376,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
 
 def metadata(path: str | Path) -> dict[str, Any]:
     """The schema and provenance in a file's metadata; empty for a table made by another program."""
-    raw = _open(Path(path)).schema_arrow.metadata or {}
-    return json.loads(raw.get(META, b"{}"))
+    return _metadata(_open(Path(path)), Path(path))
 
 
 def made_by_stage(path: str | Path, stage: str) -> bool:
@@ -397,8 +396,7 @@ def read(path: str | Path, name: str | None = None, columns: Sequence[str] | Non
     path = Path(path)
     file = _open(path)
     if name is not None:
-        raw = (file.schema_arrow.metadata or {}).get(META)
-        meta = json.loads(raw) if raw else {}
+        meta = _metadata(file, path)
         if meta and meta["schema"] != name:
             raise TableError(f"{path}: this is a '{meta['schema']}' table, not a '{name}' table")
         if meta and meta["schema_version"] != SCHEMAS[name][0]:
@@ -423,13 +421,27 @@ def _open(path: Path) -> pq.ParquetFile:
     if not path.exists():
         raise TableError(f"{path}: no such file; check the path, or ask Snakemake to make it")
     try:
-        return pq.ParquetFile(path)
+        return pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(_damaged(path, error)) from None
 
 
+def _metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    """What this program wrote into the file's metadata; empty for another program's table."""
+    raw = (file.schema_arrow.metadata or {}).get(META)
+    if raw is None:
+        return {}
+    try:
+        meta = json.loads(raw)
+    except ValueError as error:
+        raise TableError(_damaged(path, error)) from None
+    if not isinstance(meta, dict) or not {"schema", "schema_version"} <= meta.keys():
+        raise TableError(_damaged(path, ValueError("its metadata names no schema")))
+    return meta
+
+
 def _damaged(path: Path, error: Exception) -> str:
-    reason = str(error).split(". ")[0].rstrip(".")
+    reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
     return (
         f"{path}: not a readable Parquet file ({reason}); give another file or, if a stage wrote it, delete it and run "
         "that again"

@@ -104,8 +104,8 @@ class Turns:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
             self._require(name, "every method")
-        group_N, self._group_ids = _factorise_runs(self.table.column("group_id"))
-        rollout_N, self._rollout_ids = _factorise_runs(self.table.column("rollout_id"))
+        group_N, self._group_ids = _factorise_runs(self._single("group_id"))
+        rollout_N, self._rollout_ids = _factorise_runs(self._single("rollout_id"))
         turn_N = self._whole_turns()
         rank_R, group_R = self._place_rollouts(group_N, rollout_N)
         position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
@@ -282,9 +282,16 @@ class Turns:
     def _factorised(self, name: str) -> tuple[np.ndarray, pa.Array]:
         """Codes in sorted order and distinct values of a column; several parts of a method may ask for the same."""
         if name not in self._known:
-            codes, values = factorise(self.table.column(name))
+            codes, values = factorise(self._single(name))
             self._known[name] = codes[self.order_N], values
         return self._known[name]
+
+    def _single(self, name: str) -> pa.ChunkedArray:
+        """A column whose values can be compared: no lists, structures or maps."""
+        column = self.table.column(name)
+        if pa.types.is_nested(column.type):
+            raise UserError(f"{self.where}: the column '{name}' must hold single values, not {column.type}")
+        return column
 
     def _require(self, name: str, method: str) -> None:
         if name not in self.table.column_names:
@@ -339,9 +346,9 @@ def check_logprobs(table: pa.Table, where: str) -> None:
 
     That is a number above 0 (but for rounding, `ROUNDING`), infinite, NaN or null.
     """
-    column = table.column("response_logprobs")
+    column = lists_in(table, "response_logprobs", where)
     counts_N = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    logprob_L = pc.list_flatten(column).to_numpy()
+    logprob_L = _cast(pc.list_flatten(column), pa.float64(), where, "response_logprobs").to_numpy()
     bad = np.flatnonzero(~(np.isfinite(logprob_L) & (logprob_L <= ROUNDING)))
     if len(bad):
         row = int(np.searchsorted(np.cumsum(counts_N), bad[0], side="right"))
@@ -350,6 +357,14 @@ def check_logprobs(table: pa.Table, where: str) -> None:
             f"{where}: a token's log-probability is {logprob_L[bad[0]]:g} at {turn} ({len(bad)} such tokens); it is a "
             "finite number of at most 0, so the table is damaged: sample these turns again"
         )
+
+
+def lists_in(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
+    """A column of lists, one per turn. Raises UserError if it holds anything else."""
+    column = table.column(name)
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        raise UserError(f"{where}: the column '{name}' must hold a list for each turn, not {column.type}")
+    return column
 
 
 class SideTable:
@@ -419,7 +434,10 @@ class SideTable:
         code_N, code_M = np.zeros(turns.num_rows, np.int64), np.zeros(mine.num_rows, np.int64)
         for key in ("group_id", "rollout_id"):
             both = pa.chunked_array(
-                [*turns.column(key).cast(pa.string()).chunks, *mine.column(key).cast(pa.string()).chunks]
+                [
+                    *turns.column(key).cast(pa.string()).chunks,
+                    *_cast(mine.column(key), pa.string(), self.name, key).chunks,
+                ]
             )
             codes, values = factorise(both)
             code_N = code_N * len(values) + codes[: turns.num_rows]

@@ -66,7 +66,7 @@ def hipif(
 
 def _span_N(turns: Turns) -> np.ndarray:
     """A number for each stretch of turns under one subgoal, rising with the rows."""
-    index_N = turns.column("subgoal_index", "hipif")
+    index_N = turns.numbers("subgoal_index", "hipif")
     change_N = (turns.previous_N(index_N, 0) != index_N) | (turns.turn_N == 0)
     return np.cumsum(change_N) - 1
 

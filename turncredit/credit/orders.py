@@ -6,10 +6,9 @@ import heapq
 from typing import Literal
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from turncredit.turns import Turns
+from turncredit.turns import Turns, lists_in
 
 Order = Literal["balanced", "chronological", "longest_first"]
 
@@ -88,7 +87,7 @@ def turn_lengths_N(turns: Turns) -> np.ndarray:
 
 
 def _list_lengths(turns: Turns, name: str) -> np.ndarray:
-    column: pa.ChunkedArray = turns.table.column(name)
+    column = lists_in(turns.table, name, turns.where)
     length_N: np.ndarray = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     return length_N[turns.order_N]
 

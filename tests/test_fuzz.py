@@ -1,0 +1,260 @@
+"""Readers meet anything: random tables near the schema, random text near a configuration, random bytes near Parquet.
+
+Each is accepted and then right, or refused with one line. `make fuzz` runs thousands of examples of each property,
+`make test` a hundred.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.credit import synthetic
+from tests import tiny
+from turncredit import config, tables
+from turncredit.credit import METHODS, compute, resolve
+from turncredit.errors import UserError
+from turncredit.stages import checks
+from turncredit.turns import Turns
+from turncredit.yaml_files import read_mapping
+
+slowly = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+#: values that people, spreadsheets and other programs write into a cell
+CELLS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.floats(),
+    st.text(max_size=12),
+    st.binary(max_size=4),
+    st.lists(st.integers(-3, 3), max_size=3),
+    st.sampled_from(["", "0", "nan", "NaN", "1e400", " a", "a\x00b", "null", "None"]),
+)
+
+
+def outcome(attempt: Callable[[], Any]) -> tuple[str, Any]:
+    """What `attempt` says when it refuses, one line of a length that a terminal shows; or "" and what it returns."""
+    try:
+        return "", attempt()
+    except UserError as error:
+        said = str(error)
+    assert "\n" not in said
+    assert "\r" not in said
+    assert 10 < len(said) < 1500, said
+    return said, None
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
+
+
+@st.composite
+def near_turns(draw) -> dict[str, list]:
+    """Turns with every column that any method reads, and one to three changes."""
+    made = synthetic.rows(
+        draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(0, 99))
+    )
+    columns = {name: [row[name] for row in made] for name in made[0]}
+    for _ in range(draw(st.integers(1, 3))):
+        names = sorted(columns)
+        name = draw(st.sampled_from(names))
+        row = draw(st.integers(0, len(made) - 1))
+        match draw(
+            st.sampled_from(["cell", "cell", "column", "drop", "rename", "repeat", "shuffle", "retype", "empty"])
+        ):
+            case "cell":
+                columns[name][row] = draw(CELLS)
+            case "column":
+                columns[name] = [draw(CELLS)] * len(columns[name])
+            case "drop":
+                del columns[name]
+            case "rename":
+                columns[draw(st.text(max_size=8))] = columns.pop(name)
+            case "repeat":
+                columns = {key: [*values, values[min(row, len(values) - 1)]] for key, values in columns.items()}
+            case "shuffle":
+                columns = {key: values[::-1] for key, values in columns.items()}
+            case "retype":
+                columns[name] = [str(value) for value in columns[name]]
+            case "empty":
+                columns = {key: [] for key in columns}
+        if not columns or not next(iter(columns.values())):
+            break
+    return columns
+
+
+def arrow(columns: dict[str, list]) -> pa.Table | None:
+    """The columns as a table; None where Arrow has no type for one of them."""
+    try:
+        return pa.table(columns)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
+        return None
+
+
+SIDES = {
+    "labels": ["role", "score"],
+    "values": ["value"],
+    "logprobs": ["tokens", "logprob", "sampled"],
+    "continuations": ["continuations", "return_sum", "return_square_sum"],
+}
+
+
+def credited(table: pa.Table, name: str) -> pa.Table:
+    """The table's credits, with the side tables that it has the columns of."""
+    method, have = resolve(name), set(table.column_names)
+    wanted = {side: [*tables.KEYS, *its] for side, its in SIDES.items() if side in method.needs}
+    side = {name: table.select(its) for name, its in wanted.items() if set(its) <= have}
+    return compute(Turns(table, side), method)
+
+
+@slowly
+@given(near_turns(), st.sampled_from(sorted(METHODS)))
+def test_a_table_near_the_schema_is_credited_or_refused_in_one_line(columns, name):
+    table = arrow(columns)
+    assume(table is not None)
+    said, made = outcome(lambda: credited(table, name))
+    if said:
+        assert made is None
+    else:
+        assert np.isfinite(made.column("advantage").to_numpy()).all()
+        assert made.select(["rollout_id", "turn"]).equals(table.select(["rollout_id", "turn"]))
+
+
+# ---------------------------------------------------------------------------------------------------- configurations
+
+TEXT = Path(tiny.ROOT / tiny.CONFIG).read_text()
+#: words that YAML reads as something, or trips over
+WORDS = ["null", "~", "yes", "-1", "1e999", ".nan", ".inf", "0x1F", "1_000", "''", "[]", "{}", "&a", "*a", "<<", "0o7"]
+WORDS += [
+    "2001-12-14",
+    "1:30",
+    "|",
+    ">",
+    "%",
+    "@",
+    "`",
+    "99999999999999999999",
+    "- ",
+    ": ",
+    "# ",
+    "\t",
+    "\x00",
+    "\u2028",
+    "!!python/object:os.system x",
+    "{a: {b: {c: 1}}}",
+]
+
+
+@st.composite
+def near_configuration(draw) -> str:
+    """The text of the tiny experiment's file with one to four changes."""
+    lines = TEXT.splitlines()
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(lines) - 1))
+        piece = draw(st.one_of(st.sampled_from(WORDS), st.text(max_size=6)))
+        match draw(st.sampled_from(["value", "value", "insert", "delete", "repeat", "indent", "cut", "any"])):
+            case "value":
+                key, colon, value = lines[at].rpartition(": ")
+                lines[at] = f"{key}{colon}{piece}" + ("}" * value.count("}") if draw(st.booleans()) else "")
+            case "insert":
+                place = draw(st.integers(0, len(lines[at])))
+                lines[at] = lines[at][:place] + piece + lines[at][place:]
+            case "delete":
+                lines[at] = ""
+            case "repeat":
+                lines.append(lines[at])
+            case "indent":
+                lines[at] = "  " + lines[at]
+            case "cut":
+                lines[at] = lines[at][: draw(st.integers(0, len(lines[at])))]
+            case "any":
+                lines.append(f"{draw(st.sampled_from(sorted(config.Experiment.model_fields)))}: {piece}")
+    return "\n".join(lines)
+
+
+def experiment_of(text: str) -> config.Experiment:
+    """The default experiment with a file of this text laid over it, as Snakemake reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "near.yaml")
+        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        made = config.from_mapping(config.merge(read_mapping(tiny.ROOT / "config.yaml"), read_mapping(file)))
+    checks.check(made)
+    return made
+
+
+@slowly
+@given(near_configuration())
+def test_a_text_near_a_configuration_is_an_experiment_or_refused_in_one_line(text):
+    said, made = outcome(lambda: experiment_of(text))
+    if said:
+        assert made is None
+    else:
+        assert made.methods
+        assert math.isfinite(made.update.lr)
+
+
+# ------------------------------------------------------------------------------------------------------------ bytes
+
+
+def _whole() -> bytes:
+    """A table as a stage writes it, in several pages."""
+    made = synthetic.rows(4, 4, 6)
+    credits = {
+        **{name: [row[name] for row in made] for name in tables.KEYS},
+        "method": ["flat_grpo"] * len(made),
+        "advantage": [row["reward"] for row in made],
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "credits.parquet")
+        tables.write(pa.table(credits), path, "credits", tables.provenance("credit", config={}))
+        return path.read_bytes()
+
+
+WHOLE = _whole()
+
+
+@st.composite
+def near_parquet(draw) -> bytes:
+    """The table's bytes with some of them flipped, cut, repeated or put in."""
+    data = bytearray(WHOLE)
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        match draw(st.sampled_from(["flip", "flip", "cut", "insert", "remove", "zero", "repeat"])):
+            case "flip" if data:
+                data[at] ^= 1 << draw(st.integers(0, 7))
+            case "cut":
+                del data[at:]
+            case "insert":
+                data[at:at] = draw(st.binary(min_size=1, max_size=8))
+            case "remove":
+                del data[at : at + draw(st.integers(1, 16))]
+            case "zero":
+                data[at : at + 16] = bytes(len(data[at : at + 16]))
+            case "repeat":
+                data[at:at] = data[at : at + 32]
+    return bytes(data)
+
+
+def read_back(data: bytes) -> pa.Table:
+    """The table in these bytes, read as a stage's."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "near.parquet")
+        path.write_bytes(data)
+        return tables.read(path, "credits")
+
+
+@slowly
+@given(near_parquet())
+def test_bytes_near_parquet_are_the_table_or_refused_in_one_line(data):
+    said, found = outcome(lambda: read_back(data))
+    if said:
+        assert "near.parquet" in said
+    else:
+        assert found.equals(read_back(WHOLE))
