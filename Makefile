@@ -6,6 +6,7 @@
 # make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
 # make lint     style, types, and imports between packages
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
+# make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make rails    the experiment that checks whether comparisons are meaningful
 # make bench    the measurements in benchmarks/; make report: rebuild the report of the newest results
@@ -21,7 +22,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-fast test-long fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -77,16 +78,20 @@ $(TEST_READY): $(LINT_READY) requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long"
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm"
 
 test-fast: $(LINT_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference" --hypothesis-profile fast
 
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz
 
 test-long: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) -m long
+
+test-slurm: $(LINT_READY)
+	.ci/need-packages slurm-wlm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/slurm
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py

@@ -1,0 +1,155 @@
+"""A Slurm of one node for tests: real daemons, run by whoever runs the tests, with four GPUs that are only files.
+
+No munge, no accounting database. All files are in its folder; only `/etc/slurm/slurm.conf` is a link to there while it
+runs, because jobs look for their Slurm at that place (Snakemake's plug-in takes SLURM_ variables from them).
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+CPUS, GPUS = 4, 4
+DAEMONS = ("slurmctld", "slurmd")
+#: where Debian's Slurm is configured
+INSTALLED = Path("/etc/slurm/slurm.conf")
+SETTINGS = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SwitchType=switch/none
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
+ReturnToService=2
+SlurmdParameters=config_overrides
+KillWait=3
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} ThreadsPerCore=1 \
+RealMemory=100000 Gres=gpu:a100:{gpus} State=UNKNOWN
+PartitionName=cpu Nodes={host} Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes={host} MaxTime=INFINITE State=UP
+"""
+
+
+class Cluster:
+    """A running Slurm. `environment` is what its clients need."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.host = socket.gethostname().split(".")[0]
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+
+    def ask(self, *command: str) -> str:
+        """What a Slurm command prints."""
+        made = subprocess.run(
+            command, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60, check=True
+        )
+        return made.stdout
+
+    def jobs(self) -> dict[str, str]:
+        """State by id of the jobs that are queued or running."""
+        lines = self.ask("squeue", "--noheader", "--format=%i %T").splitlines()
+        return dict(line.split() for line in lines)
+
+
+def missing() -> str:
+    """Why there can be no cluster here; "" if there can."""
+    if INSTALLED.exists():
+        return f"this machine has a Slurm of its own ({INSTALLED})"
+    if os.geteuid() != 0:
+        return f"needs root, for the link {INSTALLED}"
+    absent = [name for name in (*DAEMONS, "sbatch", "squeue", "scancel") if shutil.which(name) is None]
+    return f"needs Slurm ({', '.join(absent)} missing): make test-slurm installs Debian's" if absent else ""
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """A Slurm of one node whose files are in `folder`."""
+    made = Cluster(folder)
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    devices = [folder / f"gpu{number}" for number in range(GPUS)]
+    for device in devices:
+        device.touch()
+    ports = _free_ports(2)
+    values = {
+        "folder": folder,
+        "host": made.host,
+        "user": getpass.getuser(),
+        "cpus": CPUS,
+        "gpus": GPUS,
+        "ports": ports,
+    }
+    (folder / "slurm.conf").write_text(SETTINGS.format(**values))
+    gpus = f"AutoDetect=off\nNodeName={made.host} Name=gpu Type=a100 File={folder}/gpu[0-{GPUS - 1}]\n"
+    (folder / "gres.conf").write_text(gpus)
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    daemons = []
+    INSTALLED.parent.mkdir(exist_ok=True)
+    INSTALLED.unlink(missing_ok=True)  # one that a killed test has left points nowhere
+    INSTALLED.symlink_to(folder / "slurm.conf")
+    try:
+        for name in DAEMONS:
+            with (folder / f"{name}.log").open("w") as log:
+                daemons.append(
+                    subprocess.Popen(
+                        [shutil.which(name) or name, "-D"],
+                        env={**os.environ, **made.environment},
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        _wait_until_idle(made)
+        yield made
+    finally:
+        INSTALLED.unlink()
+        for daemon in reversed(daemons):
+            daemon.terminate()
+        for daemon in daemons:
+            daemon.wait(timeout=30)
+
+
+def _free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _wait_until_idle(made: Cluster, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if made.ask("sinfo", "--noheader", "--format=%T").split()[:1] == ["idle"]:
+                return
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            pass
+        time.sleep(0.5)
+    logs = "\n".join((made.folder / f"{name}.log").read_text()[-2000:] for name in DAEMONS)
+    raise RuntimeError(f"Slurm did not start within {seconds:g} s:\n{logs}")

@@ -1,0 +1,136 @@
+"""The tiny experiment through a real Slurm: the same tables as on one machine, and faults that a cluster has."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.pipeline.conftest import Pipeline
+from tests.slurm.cluster import Cluster, cluster, missing
+from turncredit import tables
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(bool(missing()), reason=missing()),
+]
+#: as the README types it, and faster: nothing waits for a network file system here
+ARGUMENTS = ("--profile", "slurm", *tiny.ARGUMENTS, "--latency-wait", "5", "--config", "tracking={enabled: false}")
+COMPARED = ("turns", "credits", "updates", "evals")
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory) -> Pipeline:
+    return Pipeline(tmp_path_factory.mktemp("pipeline"))
+
+
+@pytest.fixture(scope="module")
+def local(pipeline, tmp_path_factory) -> Path:
+    """The experiment on this machine, without Slurm."""
+    folder = pipeline.link(tmp_path_factory.mktemp("local"))
+    run = pipeline.run(folder, "--cores", "2", *tiny.ARGUMENTS, "--config", "tracking={enabled: false}")
+    assert run.returncode == 0, run.stdout + run.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(pipeline, tmp_path) -> Path:
+    return pipeline.link(tmp_path)
+
+
+def started(pipeline: Pipeline, folder: Path, slurm: Cluster, *more: str) -> subprocess.Popen[str]:
+    """Snakemake with the profile, running; its output goes to a file, so that no full pipe stops it."""
+    with (folder / "said.log").open("a") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "snakemake", *ARGUMENTS, *more],
+            cwd=folder,
+            env={**pipeline.environment, **slurm.environment},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def finish(process: subprocess.Popen[str], folder: Path) -> None:
+    assert process.wait(timeout=1500) == 0, (folder / "said.log").read_text()[-5000:]
+
+
+def wait_for(condition, seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "what the test waits for did not happen"
+        time.sleep(0.3)
+
+
+def same_tables(one: Path, other: Path) -> list[str]:
+    """The names of the compared tables in both folders; they have equal content."""
+    found = []
+    for path in sorted(one.glob("results/tiny/**/*.parquet")):
+        if path.stem in COMPARED:
+            name = str(path.relative_to(one))
+            mine, theirs = (tables.read(where / name) for where in (one, other))
+            assert mine.drop_columns(dropped(mine)).equals(theirs.drop_columns(dropped(theirs))), name
+            found.append(name)
+    return found
+
+
+def dropped(table) -> list[str]:
+    return [name for name in ("created_by", "seconds", "wall_s") if name in table.column_names]
+
+
+def running(slurm: Cluster) -> list[str]:
+    return [number for number, state in slurm.jobs().items() if state == "RUNNING"]
+
+
+def test_every_stage_is_a_slurm_job_and_the_tables_are_those_of_a_local_run(pipeline, folder, slurm, local):
+    begin = time.monotonic()
+    finish(started(pipeline, folder, slurm), folder)
+    print(f"the tiny experiment through Slurm: {time.monotonic() - begin:.0f} s of wall")
+    assert len(same_tables(local, folder)) >= 12
+    assert slurm.jobs() == {}
+
+
+def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline, folder, slurm, local):
+    process = started(pipeline, folder, slurm, "granularity=round")
+    wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm))
+    slurm.ask("scancel", running(slurm)[0])
+    finish(process, folder)
+    assert len(same_tables(local, folder)) >= 12
+
+
+def test_jobs_wait_while_the_node_is_drained(pipeline, folder, slurm, local):
+    process = started(pipeline, folder, slurm, "granularity=round")
+    wait_for(lambda: running(slurm))
+    slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=drain", "reason=test")
+    wait_for(lambda: not running(slurm) and "PENDING" in slurm.jobs().values())
+    time.sleep(5)
+    assert process.poll() is None
+    slurm.ask("scontrol", "update", f"nodename={slurm.host}", "state=resume")
+    finish(process, folder)
+    assert len(same_tables(local, folder)) >= 12
+
+
+def test_after_a_killed_snakemake_the_same_command_goes_on_beside_no_second_writer(pipeline, folder, slurm, local):
+    first = started(pipeline, folder, slurm, "granularity=round")
+    wait_for(lambda: (folder / tiny.path("sft_policy")).exists() and running(slurm))
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait(timeout=30)
+    left = set(slurm.jobs())
+    assert left
+    again = started(pipeline, folder, slurm, "granularity=round", "--rerun-incomplete")
+    finish(again, folder)
+    assert len(same_tables(local, folder)) >= 12
+    assert slurm.jobs() == {}
