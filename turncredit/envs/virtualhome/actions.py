@@ -79,7 +79,7 @@ def parse(action: str) -> tuple[str, tuple[Mention, ...]] | None:
     if len(action) > LONGEST:
         return None
     if found := _OWN.fullmatch(action.strip()):
-        return found[1].upper(), tuple(_mention(*one.groups(), one[0]) for one in _OBJECT.finditer(found[2]))
+        return found[1].upper(), tuple(_mention(one[1], one[2], one[0]) for one in _OBJECT.finditer(found[2]))
     text = " ".join(action.lower().split())
     for verb, pattern in _PATTERNS:
         if found := pattern.fullmatch(text):

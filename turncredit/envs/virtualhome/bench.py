@@ -105,21 +105,19 @@ def programs(settings: Settings, sample: int = 1) -> dict[str, Any]:
     """Run every `sample`-th recorded program as it stands.
 
     Returns how many there are, how many finish, how many of these with the recorded states of all nodes, the verbs that
-    the package refuses in the others; and for each kind of goals how many programs have one that does not hold at the
-    start, and how many reach it at some time.
+    the package refuses in the others; and for each kind of goals how many programs have one, and how many reach it.
     """
     found = recorded(data_root(settings))
     refused: Counter[str] = Counter()
     chosen = sorted(found.programs)[::sample]
-    goals, reached, trivial = Counter(), Counter(), Counter()
+    goals, reached = Counter(), Counter()
     finished = same = 0
     for number in chosen:
         before, after = found.graphs(number)
         wanted = {kind: found.goal(number, kind) for kind in ("annotated", "recorded")}
-        state, verb, won, at_once = _run(engine.start(before), found.programs[number], wanted)
+        state, verb, won = _run(engine.start(before), found.programs[number], wanted)
         for kind, goal in wanted.items():
             goals[kind] += goal is not None
-            trivial[kind] += kind in at_once
             reached[kind] += kind in won
         if verb:
             refused[verb] += 1
@@ -133,29 +131,25 @@ def programs(settings: Settings, sample: int = 1) -> dict[str, Any]:
         "with_recorded_states": same,
         "refused": dict(refused.most_common()),
         "goals": dict(goals),
-        "hold_at_the_start": dict(trivial),
         "reached": dict(reached),
     }
 
 
-def _run(
-    state: engine.State, program: Program, goals: Mapping[str, Goal | None]
-) -> tuple[engine.State, str, set[str], set[str]]:
-    """The last state, the verb that was refused (or nothing), the goals that held at some time, and at the start."""
+def _run(state: engine.State, program: Program, goals: Mapping[str, Goal | None]) -> tuple[engine.State, str, set[str]]:
+    """The last state, the verb that was refused (or nothing), and the goals that held after some action."""
     done: set[str] = set()
 
     def holding() -> set[str]:
         return {kind for kind, goal in goals.items() if goal is not None and goal.progress(state, done) == 1.0}
 
-    at_once = holding()
     won: set[str] = set()
     for line in program.lines:
         parsed = parse(line)
         assert parsed is not None, line
         after, _ = engine.execute(state, parsed[0], [one.number for one in parsed[1]])
         if after is None:
-            return state, parsed[0], won, at_once
+            return state, parsed[0], won
         state = after
         done.add(parsed[0])
         won |= holding()
-    return state, "", won, at_once
+    return state, "", won

@@ -73,7 +73,7 @@ def _stop_the_clock(common: ModuleType) -> None:
     common.TimeMeasurement.stop = staticmethod(lambda _key: None)
 
 
-def _hasten(graph: ModuleType) -> None:
+def _hasten(graph: Any) -> None:
     """The same results sooner: relations hash by identity, and edges are looked up before they are deleted."""
     graph.Relation.__hash__ = object.__hash__
     whole = graph.DeleteEdges.apply_changes
@@ -102,7 +102,7 @@ def _pointing(state: State, to: int, relation: Any) -> Iterator[Any]:
             yield state.get_node(number)
 
 
-def _light_state(graph: ModuleType) -> type:
+def _light_state(graph: Any) -> type:
     """The package's state with shallow copies: actions replace nodes and never change one."""
 
     class LightState(graph.EnvironmentState):
@@ -118,7 +118,7 @@ def _light_state(graph: ModuleType) -> type:
     return LightState
 
 
-def _executors(graph: ModuleType, execution: ModuleType, action: Any) -> Mapping[Any, Any]:
+def _executors(graph: Any, execution: Any, action: Any) -> Mapping[Any, Any]:
     """The package's executors by action, with the two that raise replaced."""
 
     class WalkOrFind(execution.JoinedExecutor):

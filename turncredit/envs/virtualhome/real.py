@@ -80,11 +80,25 @@ class Recorded:
         return _applied(self._scene, found["init_graph"]), _applied(self._scene, found["final_graph"])
 
     def goal(self, number: str, kind: str) -> Goal | None:
-        """The goal of a program: annotated, or what it changed; None where there is none."""
+        """The goal of a program: annotated, or what it changed; None where there is none, or it holds at the start."""
         if number not in self._graphs:
             return None
         found = self._annotated(number) if kind == "annotated" else self._changed(number)
-        return found if found is not None and (found.conditions or found.actions) else None
+        return None if found is None or self._holds_at_start(number, found) else found
+
+    def _holds_at_start(self, number: str, goal: Goal) -> bool:
+        graph = json.loads(zlib.decompress(self._graphs[number]))["init_graph"]
+        states = {node["id"]: node["states"] for node in graph["nodes"]}
+        if "edges" in graph:
+            edges = _edges(graph)
+        else:
+            # Not all of the scene's edges: this is asked of every program.
+            named = {_ends(goal, one) for one in goal.conditions if one.other is not None} & self._scene
+            edges = named - {tuple(edge) for edge in graph["rem"]} | {tuple(edge) for edge in graph["add"]}
+        return not goal.actions and all(
+            one.name in states.get(goal.slots[one.slot][0], ()) if one.other is None else _ends(goal, one) in edges
+            for one in goal.conditions
+        )
 
     def _annotated(self, number: str) -> Goal | None:
         if number not in self.annotated:
@@ -176,6 +190,11 @@ def _applied(scene: frozenset[tuple[int, str, int]], graph: Mapping[str, Any]) -
 
 def _edges(graph: Mapping[str, Any]) -> set[tuple[int, str, int]]:
     return {(edge["from_id"], edge["relation_type"], edge["to_id"]) for edge in graph["edges"]}
+
+
+def _ends(goal: Goal, condition: Condition) -> tuple[int, str, int]:
+    """The edge that a condition of a recorded goal is about."""
+    return goal.slots[condition.slot][0], condition.name, goal.slots[condition.other or 0][0]
 
 
 def _goal(
