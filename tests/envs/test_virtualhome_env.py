@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -188,12 +189,9 @@ def test_no_text_makes_an_action_crash(text):
         assert not env.step(action).success
 
 
-ROWS = {"rows": ()}
-
-
+@cache
 def rows():
-    ROWS["rows"] = ROWS["rows"] or make_tasks("train", 6, 0, Settings())
-    return ROWS["rows"]
+    return make_tasks("train", 6, 0, Settings())
 
 
 @settings(max_examples=30)

@@ -8,7 +8,9 @@ import random
 import pytest
 from typer.testing import CliRunner
 
+from tests import tiny
 from tests.envs.conftest import DATA, needs_virtualhome
+from turncredit import tables
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
 from turncredit.envs.virtualhome import Settings, expert, make_tasks, open_task, random_command, slip_command
@@ -19,6 +21,9 @@ from turncredit.envs.virtualhome.generate import SPLITS
 from turncredit.envs.virtualhome.judge import judge, read_goal, read_turn
 from turncredit.envs.virtualhome.words import WORDS
 from turncredit.errors import UserError
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
+from turncredit.stages.plan import load as load_stage
 
 pytestmark = needs_virtualhome
 DEFAULT = Settings()
@@ -121,6 +126,19 @@ def test_prompts_have_hipif_s_27_templates_in_our_wording():
     assert WORDS.templates[0] == "walk to {room or object}"
     assert "put {object} in {place}" in WORDS.templates
     assert WORDS.templates[-1] == "turn to {object}"
+
+
+def test_demonstrations_of_hipif_s_agent_carry_the_plan(tmp_path):
+    env = {"name": "virtualhome", "virtualhome": {"rooms": ["kitchen", "living_room"]}}
+    agent = {"name": "hipif", "max_response_tokens": 40, "hipif": {"max_prompt_tokens": 600}}
+    made = tiny.experiment(env=env, agent=agent, methods=["hipif"], tasks={"train": 30, "eval": 8}, demos={"count": 12})
+    plan = Plan(made, tmp_path)
+    for stage, at in (("tasks", At(split="train")), ("demos", At())):
+        load_stage(stage).run(plan.job(stage, at))
+    demos = tables.read(plan.layout.path("demos"), "demos").to_pandas()
+    assert demos.subgoal.str.match("(find|grab|put|wash|switch on|sit on|stand up|drop|look again)").all()
+    assert demos.completed.any()
+    assert (demos.reflection != "").all()
 
 
 # ---------------------------------------------------------------- the rule judge

@@ -133,7 +133,7 @@ def _node(number: int, name: str, states: Sequence[str]) -> dict[str, Any]:
 
 def _household(rng: random.Random, settings: Settings) -> Draft:
     draft = Draft([], [], {}, {})
-    rooms = {name: draft.add(name) for name in sorted(settings.rooms)}
+    rooms: dict[str, int] = {name: draft.add(name) for name in sorted(settings.rooms)}
     me = draft.add("character")
     draft.edges.append((me, "INSIDE", rooms[rng.choice(sorted(rooms))]))
     for name, made in FURNITURE.items():

@@ -35,17 +35,12 @@ class Goal(NamedTuple):
 
     def progress(self, state: engine.State, done: Collection[str]) -> float:
         """The largest fraction of conditions that any choice of objects satisfies. `done`: the verbs carried out."""
-        acted = sum(not done_none(done, verbs) for verbs in self.actions)
+        acted = sum(any(verb in done for verb in verbs.split("|")) for verbs in self.actions)
         best = max(
             sum(holds(state, condition, chosen) for condition in self.conditions)
             for chosen in itertools.product(*self.slots)
         )
         return (best + acted) / (len(self.conditions) + len(self.actions))
-
-
-def done_none(done: Collection[str], verbs: str) -> bool:
-    """Whether none of the verbs, separated by |, has been carried out."""
-    return not any(verb in done for verb in verbs.split("|"))
 
 
 def holds(state: engine.State, condition: Condition, chosen: tuple[int, ...]) -> bool:

@@ -247,7 +247,7 @@ class VirtualHome:
         held = engine.held(graph)
         here = self._visible(graph, found.room_of(graph, me).id)
         known = (self._moment.seen if self.household.hides else here) - {me.id, *held, *self.household.rooms}
-        out = [("WALK", (n,)) for n in [*self.household.rooms, *self._sorted(known)]]
+        out: list[tuple[str, tuple[int, ...]]] = [("WALK", (n,)) for n in [*self.household.rooms, *self._sorted(known)]]
         near = [n for n in self._near(graph) if n in known]
         out += [(verb, (n,)) for verb, needed in _NEEDS.items() for n in near if self._can(n, needed)]
         out += [("WASH", (n,)) for n in self._sorted({*near, *held}) if self._can(n, "GRABBABLE")]
