@@ -14,8 +14,8 @@
 #
 # PYTHON        the interpreter for the environment (3.11 or later)
 # TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
-# ENV           make demo: an environment with an experiment of its own, such as webshop (only on the command line, because
-#               shells have a variable of this name)
+# ENV           make demo: an environment with an experiment of its own, webshop or virtualhome (only on the command line,
+#               because shells have a variable of this name)
 # CORES         how many cores the experiments use (all)
 
 SHELL := /bin/bash
@@ -34,6 +34,8 @@ READY := .venv/.ready
 LINT_READY := .venv/.ready-lint
 DOCS_READY := .venv/.ready-docs
 TEST_READY := .venv/.ready-test
+VIRTUALHOME_READY := .venv/.ready-virtualhome
+DEMO_ENV := $(if $(findstring command line,$(origin ENV)),$(ENV))
 # A file's tests stay in one process, so that shared fixtures are built once; files run in order, so that the longest
 # (tests/pipeline) are not the last.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
@@ -51,8 +53,8 @@ $(READY): requirements.lock pyproject.toml
 	touch $@
 	echo "Ready: .venv/bin/turncredit and .venv/bin/snakemake"
 
-demo: setup
-	$(BIN)/turncredit run --cores $(CORES) $(if $(findstring command line,$(origin ENV)),--configfile config/$(ENV).yaml)
+demo: setup $(if $(filter virtualhome,$(DEMO_ENV)),$(VIRTUALHOME_READY))
+	$(BIN)/turncredit run --cores $(CORES) $(if $(DEMO_ENV),--configfile config/$(DEMO_ENV).yaml)
 
 rails: setup
 	$(BIN)/turncredit run --cores $(CORES) --configfile config/rails.yaml
@@ -65,12 +67,17 @@ $(DOCS_READY): $(READY) requirements-docs.lock
 	$(PIP) --no-deps -r requirements-docs.lock
 	touch $@
 
+# Without its dependencies: it pins versions of 2019, and what we use of it needs none.
+$(VIRTUALHOME_READY): $(READY) requirements-virtualhome.lock
+	$(PIP) --no-deps -r requirements-virtualhome.lock
+	touch $@
+
 system-packages:
 	.ci/need-packages $(COMPILERS)
 
 test-environment: $(TEST_READY)
 
-$(TEST_READY): $(LINT_READY) requirements-reference.lock
+$(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
 	.ci/need-packages $(COMPILERS)
 	echo "Compiling the reference engine (once, takes minutes) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
@@ -80,7 +87,7 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm"
 
-test-fast: $(LINT_READY)
+test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference" --hypothesis-profile fast
 
 fuzz: $(LINT_READY)

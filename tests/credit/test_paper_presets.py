@@ -151,8 +151,10 @@ STATED: list[tuple[str, str, str, str, Any]] = [
     ("hipif_*", "*", "HIPIF appendix B, rollout temperature", "rollout.temperature", 1.0),
     ("hipif_*", "*", "HIPIF appendix B, validation temperature", "eval.modes.0.temperature", 0.4),
     ("hipif_*", "*", "HIPIF appendix B, KL coefficient", "update.kl_coefficient", 0.01),
-    ("hipif_*", "*", "HIPIF appendix B, terminal reward", "env.household.success_reward", 10),
-    ("hipif_*", "*", "HIPIF appendix A, 50 interaction turns", "env.household.horizon", 50),
+    ("hipif_[!v]*", "*", "HIPIF appendix B, terminal reward", "env.household.success_reward", 10),
+    ("hipif_[!v]*", "*", "HIPIF appendix A, 50 interaction turns", "env.household.horizon", 50),
+    ("hipif_virtualhome_*", "*", "HIPIF appendix B, terminal reward", "env.virtualhome.success_reward", 10),
+    ("hipif_virtualhome_*", "*", "HIPIF appendix A, 50 interaction turns", "env.virtualhome.horizon", 50),
     ("hipif_*_7b", "*", "HIPIF appendix B, 150 epochs of 7B", "rounds", 150),
     ("hipif_*_3b", "*", "HIPIF appendix B, 200 epochs of 3B", "rounds", 200),
     ("hipif_*_7b", "*", "HIPIF section 4.1", "policy.source", "Qwen/Qwen2.5-7B-Instruct"),
@@ -264,6 +266,8 @@ def test_there_is_a_preset_for_each_table() -> None:
         "hipif_table2_7b",
         "hipif_sensitivity",
         "hipif_gigpo",
+        "hipif_virtualhome_3b",
+        "hipif_virtualhome_7b",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,8 @@ def released_games(tmp_path_factory: pytest.TempPathFactory) -> Path:
         members = [m for m in tar.getmembers() if m.name.endswith("game.tw-pddl")]
         tar.extractall(root, members[::4], filter="data")
     return root
+
+
+needs_virtualhome = pytest.mark.skipif(
+    find_spec("virtualhome") is None, reason="the package virtualhome is not installed: make .venv/.ready-virtualhome"
+)

@@ -32,7 +32,7 @@ COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 
 
 def test_ours_are_the_folders_of_the_package_and_need_no_table():
-    assert set(envs.builtin()) >= {"household", "searchqa", "webshop"}
+    assert set(envs.builtin()) >= {"household", "searchqa", "virtualhome", "webshop"}
     assert envs.load("household") is HOUSEHOLD
     assert envs.is_ours(HOUSEHOLD)
     assert envs.find("alfworld") is HOUSEHOLD

@@ -59,8 +59,8 @@ def test_the_same_labels_from_json_lines(turns: Path, tmp_path: Path) -> None:
     assert tables.read(tmp_path / "a.parquet") == tables.read(tmp_path / "b.parquet")
 
 
-@pytest.mark.parametrize("env", ["alfworld", "webshop", "searchqa"])
-def test_the_three_environments_are_known_by_name(env: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("env", ["alfworld", "webshop", "virtualhome", "searchqa"])
+def test_the_environments_with_a_grammar_are_known_by_name(env: str, tmp_path: Path) -> None:
     pq.write_table(turns_table(env=env), tmp_path / "t.parquet")
     judge("label", "--turns", tmp_path / "t.parquet", "--out", tmp_path / "l.parquet")
     assert tables.read(tmp_path / "l.parquet").num_rows == 6

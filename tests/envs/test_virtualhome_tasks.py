@@ -1,0 +1,257 @@
+"""Generated households and tasks, the expert, the rule judge, and recorded programs."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests import tiny
+from tests.envs.conftest import DATA, needs_virtualhome
+from turncredit import tables
+from turncredit.envs import load
+from turncredit.envs.judging import Turn
+from turncredit.envs.virtualhome import Settings, expert, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.virtualhome.bench import programs
+from turncredit.envs.virtualhome.commands import app
+from turncredit.envs.virtualhome.expert import read_wish
+from turncredit.envs.virtualhome.generate import SPLITS
+from turncredit.envs.virtualhome.judge import judge, read_goal, read_turn
+from turncredit.envs.virtualhome.words import WORDS
+from turncredit.errors import UserError
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
+from turncredit.stages.plan import load as load_stage
+
+pytestmark = needs_virtualhome
+DEFAULT = Settings()
+FAMILIES = {"device", "place", "wash", "two", "watch", "machine"}
+
+
+def play(row, settings=DEFAULT, noise=0.0, slips=0.0, seed=0):
+    """The rollout's turns with the expert's columns, and its last step."""
+    rng = random.Random(seed)
+    env = open_task(row, settings)
+    player = expert(env, rng)
+    player.observe(env.reset())
+    turns = []
+    while True:
+        action, chance = player.act(), rng.random()
+        if chance < noise:
+            action = random_command(env, rng)
+        elif chance < noise + slips:
+            action = slip_command(env, rng)
+        step = env.step(action)
+        turns.append((action, step, player.columns()))
+        if step.done:
+            return turns, step
+        player.observe(step.observation, action)
+
+
+def test_the_expert_succeeds_in_all_of_120_tasks_and_takes_no_refused_action():
+    for row in make_tasks("demos", 120, 7, DEFAULT):
+        turns, last = play(row)
+        assert (last.success, last.reward) == (True, 1.0), row["goal"]
+        assert all(step.valid for _, step, _ in turns), row["goal"]
+
+
+def test_the_expert_recovers_from_slips_and_noise():
+    settings = Settings(horizon=60)
+    rows = make_tasks("demos", 60, 8, settings)
+    assert sum(play(row, settings, 0.15, 0.2, n)[1].success for n, row in enumerate(rows)) >= 58
+
+
+def test_the_expert_plans_in_subgoals_that_it_completes():
+    row = next(row for row in make_tasks("demos", 12, 3, DEFAULT) if row["family"] == "wash")
+    subgoals = [columns["subgoal"] for _, _, columns in play(row)[0]]
+    thing = row["goal"].split()[1]
+    heads = [name.split()[0] for name in dict.fromkeys(subgoals)]
+    assert heads[-3:] == ["grab", "wash", "put"]
+    assert all(thing in name for name in subgoals)
+    changes = [n for n in range(1, len(subgoals)) if subgoals[n] != subgoals[n - 1]]
+    assert [n for n, (_, _, columns) in enumerate(play(row)[0]) if columns["completed"]] == changes
+
+
+def test_a_larger_count_only_adds_tasks_and_seeds_differ():
+    rows = make_tasks("train", 20, 3, DEFAULT)
+    assert make_tasks("train", 8, 3, DEFAULT) == rows[:8]
+    assert {row["task_id"] for row in make_tasks("train", 20, 4, DEFAULT)}.isdisjoint(row["task_id"] for row in rows)
+    assert len({row["task_id"] for row in rows}) == 20
+
+
+def test_splits_share_no_task_and_families_take_turns():
+    rows = [row for split in SPLITS for row in make_tasks(split, 30, 0, DEFAULT)]
+    assert len({row["game"] for row in rows}) == len(rows)
+    assert {row["family"] for row in rows} == FAMILIES
+    assert [row["family"] for row in rows[:6]] == list(DEFAULT.families)
+
+
+def test_no_goal_holds_at_the_start():
+    for row in make_tasks("valid", 60, 1, DEFAULT):
+        env = open_task(row, DEFAULT)
+        env.reset()
+        assert env.progress() < 1.0
+        assert read_wish(row["goal"]) is not None
+
+
+def test_households_have_the_rooms_and_as_many_things_as_the_settings_say():
+    settings = Settings(rooms=("kitchen", "living_room"), things=(3, 3), families=("place",))
+    for row in make_tasks("train", 10, 0, settings):
+        names = [name for name, _ in json.loads(row["game"])["nodes"]]
+        assert names[:2] == ["kitchen", "living_room"]
+        assert "bed" not in names
+        things = set(names) & {"milk", "juice", "apple", "cheese", "cup", "plate", "bowl", "knife", "book", "magazine"}
+        assert len(things) == 3
+
+
+def test_rollouts_are_the_same_in_another_process_with_another_hash_seed():
+    code = (
+        "from turncredit.envs.virtualhome import Settings, make_tasks, open_task\n"
+        "import hashlib\n"
+        "text = ''\n"
+        "for row in make_tasks('train', 6, 5, Settings()):\n"
+        "    env = open_task(row, Settings())\n"
+        "    text += row['task_id'] + row['goal'] + env.reset()\n"
+        "    for n in range(8):\n"
+        "        text += env.step(env.admissible()[(7 * n + 2) % len(env.admissible())]).observation\n"
+        "        if not env.admissible(): break\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())\n"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(seen) == 1
+    assert len(seen.pop().strip()) == 64
+
+
+def test_unknown_splits_wrong_settings_and_too_few_tasks_are_errors():
+    with pytest.raises(UserError, match=r"unknown split 'trian' of generated households .*did you mean 'train'"):
+        make_tasks("trian", 1, 0, DEFAULT)
+    with pytest.raises(UserError, match="found no new task of the family 'watch' for the split 'train'"):
+        make_tasks("train", 1, 0, Settings(rooms=("bathroom",), families=("watch",)))
+    with pytest.raises(ValueError, match=r"things: \[fewest, most\] within 1\.\.24, not \[4, 2\]"):
+        Settings(things=(4, 2))
+    with pytest.raises(ValueError, match="rooms: one or more, each once"):
+        Settings(rooms=())
+    with pytest.raises(UserError, match="damaged"):
+        open_task({"task_id": "x", "game": "{}"}, DEFAULT)
+    with pytest.raises(UserError, match=r"set env\.virtualhome\.data_root or \$VIRTUALHOME_DATA"):
+        make_tasks("train", 1, 0, Settings(source="real", data_root=""))
+
+
+def test_prompts_have_hipif_s_27_templates_in_our_wording():
+    assert len(WORDS.templates) == 27
+    assert WORDS.templates[0] == "walk to {room or object}"
+    assert "put {object} in {place}" in WORDS.templates
+    assert WORDS.templates[-1] == "turn to {object}"
+
+
+def test_demonstrations_of_hipif_s_agent_carry_the_plan(tmp_path):
+    env = {"name": "virtualhome", "virtualhome": {"rooms": ["kitchen", "living_room"]}}
+    agent = {"name": "hipif", "max_response_tokens": 40, "hipif": {"max_prompt_tokens": 600}}
+    made = tiny.experiment(env=env, agent=agent, methods=["hipif"], tasks={"train": 30, "eval": 8}, demos={"count": 12})
+    plan = Plan(made, tmp_path)
+    for stage, at in (("tasks", At(split="train")), ("demos", At())):
+        load_stage(stage).run(plan.job(stage, at))
+    demos = tables.read(plan.layout.path("demos"), "demos").to_pandas()
+    assert demos.subgoal.str.match("(find|grab|put|wash|switch on|sit on|stand up|drop|look again)").all()
+    assert demos.completed.any()
+    assert (demos.reflection != "").all()
+
+
+# ---------------------------------------------------------------- the rule judge
+
+
+def roles(goal, *turns):
+    acts = [read_turn(Turn(action, reply)) for action, reply in turns]
+    return [judge(read_goal(goal), acts[:n], act, ())[0] for n, act in enumerate(acts)]
+
+
+def test_the_rule_judge_finds_no_regression_in_the_expert_s_rollouts():
+    found = {}
+    for row in make_tasks("demos", 24, 5, DEFAULT):
+        turns = [(action, step.observation) for action, step, _ in play(row)[0]]
+        found[row["task_id"]] = roles(row["goal"], *turns)
+    assert all("R" not in labels for labels in found.values())
+    assert all(labels[-1] == "D" for labels in found.values())
+
+
+def test_the_rule_judge_knows_detours_repeats_and_wrong_things():
+    assert roles(
+        "put milk in fridge",
+        ("walk to kitchen", "You walk to kitchen. You see apple, fridge, milk."),
+        ("walk to apple", "You walk to apple."),
+        ("grab apple", "You grab apple. You hold apple."),
+        ("open fridge", "You cannot do that: you are not close to fridge."),
+        ("open fridge", "You cannot do that: you are not close to fridge."),
+        ("drop apple", "You drop apple."),
+        ("walk to milk", "You walk to milk."),
+        ("grab milk", "You grab milk. You hold milk."),
+        ("walk to fridge", "You walk to fridge. It is closed. You hold milk."),
+        ("open fridge", "You open fridge. In it: nothing. You hold milk."),
+        ("put milk in fridge", "You put milk in fridge."),
+        ("grab milk", "You grab milk. You hold milk."),
+        ("sleep", "You sleep."),
+    ) == ["E", "E", "R", "N", "R", "N", "D", "D", "D", "D", "D", "R", "N"]
+
+
+def test_of_a_recorded_program_s_task_the_rule_judge_knows_the_words():
+    assert roles(
+        "Drink: I go to the kitchen and take a glass",
+        ("[WALK] <kitchen> (1.2)", "You walk to kitchen. You see sofa."),
+        ("[GRAB] <water_glass> (1.9)", "You grab water_glass."),
+        ("[GRAB] <water_glass> (1.9)", "You grab water_glass."),
+        ("[SIT] <sofa> (1.5)", "You sit on sofa."),
+    ) == ["E", "D", "R", "N"]
+    assert load("virtualhome").grammar() is not None
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_a_person_can_play_with_hints_and_measure():
+    runner = CliRunner()
+    result = runner.invoke(app, ["play", "--seed", "1"], input="?\n!\nfly\n\n")
+    assert result.exit_code == 0
+    assert "walk to kitchen" in result.stdout
+    assert "You cannot do that: the action is not understood." in result.stdout
+    figures = json.loads(runner.invoke(app, ["bench", "--count", "2", "--steps", "10"]).stdout)
+    assert figures["steps"] == 20
+    assert 0 < figures["memory_mb_1"] < figures["memory_mb_64"]
+
+
+# ---------------------------------------------------------------- recorded programs
+
+
+@pytest.fixture(scope="module")
+def real():
+    root = DATA / "virtualhome"
+    if not root.is_dir():
+        pytest.skip("no virtualhome data: the recorded programs are not part of the project")
+    return Settings(source="real", data_root=str(root), horizon=100)
+
+
+def test_recorded_programs_end_with_the_recorded_states(real):
+    found = programs(real, sample=74)
+    assert found["programs"] == 7
+    assert found["finish"] == found["with_recorded_states"] >= 6
+
+
+def test_a_recorded_program_is_the_expert_of_its_task(real):
+    rows = make_tasks("eval", 12, 0, real)
+    assert {row["source"] for row in rows} == {"real"}
+    assert sum(play(row, real)[1].success for row in rows[:6]) >= 4
+    train = {row["task_id"] for row in make_tasks("train", 100, 0, real)}
+    assert train.isdisjoint(row["task_id"] for row in rows)
+    with pytest.raises(UserError, match=r"the split 'eval' of VirtualHome has \d+ programs, not 999"):
+        make_tasks("eval", 999, 0, real)
+    with pytest.raises(UserError, match="unknown split 'valid' of VirtualHome's programs"):
+        make_tasks("valid", 1, 0, real)

@@ -1,0 +1,29 @@
+"""VirtualHome: chores on the package's evolving graph, in small households of our own or after recorded programs."""
+
+from __future__ import annotations
+
+from turncredit.envs.environment import Environment
+from turncredit.envs.virtualhome.expert import COLUMNS, expert, random_command, slip_command
+from turncredit.envs.virtualhome.home import VirtualHome
+from turncredit.envs.virtualhome.settings import Settings
+from turncredit.envs.virtualhome.tasks import make_tasks, open_task
+from turncredit.envs.virtualhome.words import WORDS
+
+__all__ = ["ENVIRONMENT", "WORDS", "Settings", "expert", "make_tasks", "open_task", "random_command", "slip_command"]
+
+
+ENVIRONMENT = Environment(
+    name="virtualhome",
+    summary="chores in a home on VirtualHome's evolving graph; generated households, or recorded programs.",
+    Settings=Settings,
+    open_task=open_task,
+    env_class=VirtualHome,
+    make_tasks=make_tasks,
+    expert=expert,
+    expert_columns=COLUMNS,
+    random_command=random_command,
+    slip_command=slip_command,
+    words=WORDS,
+    judge="turncredit.envs.virtualhome.judge",
+    commands="turncredit.envs.virtualhome.commands:app",
+)

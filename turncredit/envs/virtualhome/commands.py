@@ -1,0 +1,78 @@
+"""`turncredit env virtualhome`: play and measure VirtualHome."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit.envs.virtualhome.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark VirtualHome.")
+
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of recorded programs; without it, generated households.")
+]
+Split = Annotated[str, typer.Option(help="Split of the tasks.")]
+
+
+@app.command()
+def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
+    """Do a chore yourself."""
+    from turncredit.envs.virtualhome import expert, make_tasks, open_task
+
+    settings = _settings(data)
+    env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
+    text = env.reset()
+    helper = expert(env, random.Random(seed))
+    helper.observe(text)
+    print(f"{env.goal}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)")
+    while True:
+        print(f"\n{text}")
+        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
+        if not action:
+            return
+        if action == "?":
+            print("\n".join(env.admissible()))
+        elif action == "!":
+            print(helper.act())
+        else:
+            step = env.step(action)
+            text = step.observation
+            if step.done:
+                print(f"\n{text}\n{'The goal is reached.' if step.success else 'The rollout is over.'}")
+                return
+            helper.observe(text, action)
+
+
+@app.command()
+def bench(
+    data: Data = None,
+    split: Split = "train",
+    count: Annotated[int, typer.Option(min=1, help="Tasks to measure on.")] = 50,
+    steps: Annotated[int, typer.Option(min=1, help="Actions a task.")] = 100,
+    seed: Seed = 0,
+) -> None:
+    """Print the times of opening tasks, steps, and snapshot and restore, and memory, as JSON (CPU time)."""
+    from turncredit.envs.virtualhome import bench as timing
+
+    figures = timing.measure(_settings(data), split, count, steps, seed)
+    print(json.dumps({"python": platform.python_version(), **figures}, indent=1))
+
+
+@app.command()
+def programs(data: Annotated[Path, typer.Option("--data", help="Folder of recorded programs.")]) -> None:
+    """Run all recorded programs and print how many end as they were recorded, as JSON."""
+    from turncredit.envs.virtualhome import bench as timing
+
+    print(json.dumps(timing.programs(_settings(data)), indent=1))
+
+
+def _settings(data: Path | None) -> Settings:
+    return Settings(source="real", data_root=str(data), horizon=200) if data else Settings()

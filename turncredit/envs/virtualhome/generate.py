@@ -1,0 +1,251 @@
+"""Small households of our own, and tasks in them, from a seed.
+
+The hash of a task decides the split that it belongs to, so that no task is in two splits, whatever their seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from turncredit.envs.virtualhome.goals import Condition, Goal, to_text
+from turncredit.envs.virtualhome.settings import Settings
+from turncredit.envs.virtualhome.things import (
+    DEVICES,
+    FURNITURE,
+    MACHINES,
+    SEATS,
+    THINGS,
+    preposition,
+    relation,
+)
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed
+
+SPLITS = ("train", "demos", "valid", "eval")
+_ATTEMPTS = 400
+"""Draws for one task before giving up; a draw falls into the wanted split one time in four."""
+_TWICE = 0.25
+"""How often there are two of a small object."""
+_UNPLUGGED = 0.3
+_DIRTY = 0.4
+
+
+class Draft(NamedTuple):
+    """A household as it is drawn.
+
+    nodes (class, states); edges between their numbers; `at`: things to furniture; `by_class`: class to its nodes
+    """
+
+    nodes: list[tuple[str, list[str]]]
+    edges: list[tuple[int, str, int]]
+    at: dict[int, str]
+    by_class: dict[str, tuple[int, ...]]
+
+    def add(self, name: str, states: Sequence[str] = ()) -> int:
+        """A new node's number."""
+        number = len(self.nodes)
+        self.nodes.append((name, list(states)))
+        self.by_class[name] = (*self.by_class.get(name, ()), number)
+        return number
+
+    def all(self, name: str) -> tuple[int, ...]:
+        """The nodes of a class."""
+        return self.by_class[name]
+
+    def has(self, name: str) -> bool:
+        """Whether there is one of a class."""
+        return name in self.by_class
+
+    def things(self) -> list[str]:
+        """The classes of small objects, each once."""
+        return sorted({self.nodes[number][0] for number in self.at})
+
+
+def generate(split: str, index: int, seed: int, settings: Settings, seen: set[str]) -> tuple[str, str, Goal, str]:
+    """The task number `index` of a split: (content hash, family, goal, the row's `game`).
+
+    Tasks whose hash is in `seen` are left out; the new one is added to it. Raises UserError for an unknown split, and
+    where the settings allow too few tasks.
+    """
+    if split not in SPLITS:
+        raise UserError(
+            f"unknown split '{split}' of generated households{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
+        )
+    family = settings.families[index % len(settings.families)]
+    rng = random.Random(derive_seed(seed, "virtualhome", split, index))
+    for _ in range(_ATTEMPTS):
+        draft = _household(rng, settings)
+        goal = _GOALS[family](rng, draft)
+        if goal is None:
+            continue
+        game = to_text({"nodes": draft.nodes, "edges": draft.edges}, goal)
+        content = hashlib.sha256(game.encode()).hexdigest()
+        if int(content[:8], 16) % len(SPLITS) == SPLITS.index(split) and content not in seen:
+            seen.add(content)
+            return content, family, goal, game
+    raise UserError(
+        f"found no new task of the family '{family}' for the split '{split}' in {_ATTEMPTS} draws; allow more of "
+        "env.virtualhome.rooms or things, or leave the family out"
+    )
+
+
+def graph_of(nodes: Sequence[tuple[str, Sequence[str]]], edges: Sequence[tuple[int, str, int]]) -> dict[str, Any]:
+    """A drawn household in the package's form."""
+    return {
+        "nodes": [_node(number, name, states) for number, (name, states) in enumerate(nodes)],
+        "edges": [{"from_id": a, "relation_type": kind, "to_id": b} for a, kind, b in edges],
+    }
+
+
+def read(text: str) -> Mapping[str, Any]:
+    """The household and goal of a row's `game`. Raises UserError."""
+    try:
+        found = json.loads(text)
+        return {"graph": graph_of(found["nodes"], found["edges"]), "goal": found["goal"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"a household in the tasks table is damaged ({type(error).__name__}: {error}); delete the table and run "
+            "again"
+        ) from error
+
+
+def _node(number: int, name: str, states: Sequence[str]) -> dict[str, Any]:
+    if name == "character":
+        category, properties = "Characters", ()
+    elif name in FURNITURE:
+        category, properties = FURNITURE[name].category, FURNITURE[name].properties
+    elif name in THINGS:
+        category, properties = "Props", ("GRABBABLE", "MOVABLE", *THINGS[name].properties)
+    else:
+        category, properties = "Rooms", ()
+    return {
+        "id": number,
+        "class_name": name,
+        "category": category,
+        "properties": list(properties),
+        "states": list(states),
+    }
+
+
+def _household(rng: random.Random, settings: Settings) -> Draft:
+    draft = Draft([], [], {}, {})
+    rooms: dict[str, int] = {name: draft.add(name) for name in sorted(settings.rooms)}
+    me = draft.add("character")
+    draft.edges.append((me, "INSIDE", rooms[rng.choice(sorted(rooms))]))
+    for name, made in FURNITURE.items():
+        if made.room not in rooms or not (made.always or rng.random() < 0.5):
+            continue
+        plugged = "PLUGGED_OUT" if rng.random() < _UNPLUGGED else "PLUGGED_IN"
+        states = [plugged if state == "PLUGGED_IN" else state for state in made.states]
+        draft.edges.append((draft.add(name, states), "INSIDE", rooms[made.room]))
+    possible = [name for name, made in THINGS.items() if any(draft.has(place) for place in made.places)]
+    names = rng.sample(possible, min(rng.randint(*settings.things), len(possible)))
+    for name in names:
+        places = [place for place in THINGS[name].places if draft.has(place)]
+        for _ in range(2 if rng.random() < _TWICE else 1):
+            _put(draft, rng, name, rng.choice(places), rooms)
+    return draft
+
+
+def _put(draft: Draft, rng: random.Random, name: str, place: str, rooms: Mapping[str, int]) -> None:
+    dirty = THINGS[name].washable and rng.random() < _DIRTY
+    number = draft.add(name, ["DIRTY"] if dirty else ["CLEAN"])
+    at = draft.all(place)[0]
+    draft.edges.extend(((number, relation(place), at), (number, "INSIDE", rooms[FURNITURE[place].room])))
+    draft.at[number] = place
+
+
+# ---------------------------------------------------------------- goals; None: not in this household
+
+
+def _free_places(draft: Draft, *names: str) -> list[str]:
+    """The furniture on or in which all of these may be put, and none of them is."""
+    places = [place for place in THINGS[names[0]].places if draft.has(place)]
+    taken = {draft.at[number] for name in names for number in draft.all(name)}
+    return [p for p in places if p not in taken and all(p in THINGS[name].places for name in names)]
+
+
+def _there(place: str, thing: int, at: int) -> Condition:
+    return Condition(relation(place), thing, at)
+
+
+def _device(rng: random.Random, draft: Draft) -> Goal | None:
+    devices = [name for name in DEVICES if draft.has(name)]
+    if not devices:
+        return None
+    name = rng.choice(devices)
+    return Goal(f"switch on {name}", (draft.all(name),), (Condition("ON", 0),))
+
+
+def _place(rng: random.Random, draft: Draft) -> Goal | None:
+    options = [(name, place) for name in draft.things() for place in _free_places(draft, name) if place not in MACHINES]
+    if not options:
+        return None
+    name, place = rng.choice(options)
+    text = f"put {name} {preposition(place)} {place}"
+    return Goal(text, (draft.all(name), draft.all(place)), (_there(place, 0, 1),))
+
+
+def _wash(rng: random.Random, draft: Draft) -> Goal | None:
+    options = [
+        (name, place)
+        for name in draft.things()
+        if all("DIRTY" in draft.nodes[number][1] for number in draft.all(name))
+        for place in _free_places(draft, name)
+        if place not in MACHINES
+    ]
+    if not options:
+        return None
+    name, place = rng.choice(options)
+    text = f"wash {name} and put it {preposition(place)} {place}"
+    return Goal(text, (draft.all(name), draft.all(place)), (Condition("CLEAN", 0), _there(place, 0, 1)))
+
+
+def _two(rng: random.Random, draft: Draft) -> Goal | None:
+    things = draft.things()
+    options = [
+        (one, other, place)
+        for one in things
+        for other in things
+        if one != other
+        for place in _free_places(draft, one, other)
+        if place not in MACHINES
+    ]
+    if not options:
+        return None
+    one, other, place = rng.choice(options)
+    text = f"put {one} and {other} {preposition(place)} {place}"
+    slots = (draft.all(one), draft.all(other), draft.all(place))
+    return Goal(text, slots, (_there(place, 0, 2), _there(place, 1, 2)))
+
+
+def _watch(rng: random.Random, draft: Draft) -> Goal | None:
+    pairs = [
+        (seat, device)
+        for seat in SEATS
+        for device in DEVICES
+        if draft.has(seat) and draft.has(device) and FURNITURE[seat].room == FURNITURE[device].room
+        if seat not in draft.at.values()  # the package lets nobody sit where too many things lie
+    ]
+    if not pairs:
+        return None
+    seat, device = rng.choice(pairs)
+    slots = (draft.all(device), draft.all("character"), draft.all(seat))
+    conditions = (Condition("ON", 0), Condition("SITTING", 1), Condition("ON", 1, 2))
+    return Goal(f"switch on {device} and sit on {seat}", slots, conditions)
+
+
+def _machine(rng: random.Random, draft: Draft) -> Goal | None:
+    options = [(name, place) for name in draft.things() for place in _free_places(draft, name) if place in MACHINES]
+    if not options:
+        return None
+    name, place = rng.choice(options)
+    slots = (draft.all(name), draft.all(place))
+    return Goal(f"put {name} in {place} and switch on {place}", slots, (_there(place, 0, 1), Condition("ON", 1)))
+
+
+_GOALS = {"device": _device, "place": _place, "wash": _wash, "two": _two, "watch": _watch, "machine": _machine}

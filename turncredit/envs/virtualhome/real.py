@@ -1,0 +1,207 @@
+"""Recorded programs in VirtualHome's scenes: the executable programs, their graphs, and goals for them.
+
+A folder holds, anywhere below it or in `.tar.xz` archives directly in it (programs and goals):
+
+    executable_programs/<scene>/.../file628_2.txt       title, description, program (VirtualHome's dataset)
+    init_and_final_graphs/<scene>/.../file628_2.json    the graphs before and after it; or, instead of these,
+    *_graph_deltas.json.xz                              nodes, and how edges differ from TrimmedTestScene1_graph.json
+    task_state_LTL_formula_accurate.json                goals (Embodied Agent Interface, arXiv 2410.07166)
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turncredit.envs.virtualhome.goals import Condition, Goal
+from turncredit.envs.virtualhome.settings import Settings
+from turncredit.errors import UserError
+
+GOALS = "task_state_LTL_formula_accurate.json"
+SCENE = "TrimmedTestScene1_graph"
+_PROGRAM = re.compile(rf"executable_programs/{SCENE}/.*?file(\d+_\d+)\.txt$")
+_GRAPHS = re.compile(rf"init_and_final_graphs/{SCENE}/.*?file(\d+_\d+)\.json$")
+_NODE = re.compile(r"\(\d+\.(\d+)\)")
+_PLACED = ("ON", "INSIDE", "HOLDS_RH", "HOLDS_LH")
+
+
+class Program(NamedTuple):
+    """A recorded program: what people wrote of it, and its lines in VirtualHome's own form."""
+
+    number: str
+    title: str
+    description: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """Title and description, as a task's sentence."""
+        return " ".join(f"{self.title}: {self.description}".split())
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes that it names, in the order in which it names them."""
+        return tuple(int(number) for line in self.lines for number in _NODE.findall(line))
+
+
+class Recorded:
+    """The programs of a folder."""
+
+    def __init__(self, root: Path):
+        self.programs: dict[str, Program] = {}
+        goals: dict[str, Any] = {}
+        for path, content in _texts(root):
+            if found := _PROGRAM.search(path):
+                self.programs[found[1]] = _program(found[1], content.decode())
+            elif path.endswith(GOALS):
+                goals = json.loads(content)
+        self.annotated = {n: one["vh_goal"] for tasks in goals.get("scene_1", {}).values() for n, one in tasks.items()}
+        self._graphs = _graphs(root)
+        scene = root / f"{SCENE}.json"
+        self._scene = frozenset(_edges(json.loads(scene.read_text()))) if scene.is_file() else frozenset()
+        if not self.programs or not self._graphs:
+            missing = "executable_programs" if not self.programs else "init_and_final_graphs"
+            raise UserError(
+                f"{root}: no {missing}/{SCENE} below it; VirtualHome's dataset has them "
+                "(docs/environments/virtualhome.md)"
+            )
+
+    def graphs(self, number: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The graphs before and after a program, as they were recorded."""
+        found = json.loads(zlib.decompress(self._graphs[number]))
+        return _applied(self._scene, found["init_graph"]), _applied(self._scene, found["final_graph"])
+
+    def goal(self, number: str, kind: str) -> Goal | None:
+        """The goal of a program: annotated, or what it changed; None where there is none, or it holds at the start."""
+        if number not in self._graphs:
+            return None
+        found = self._annotated(number) if kind == "annotated" else self._changed(number)
+        return None if found is None or self._holds_at_start(number, found) else found
+
+    def _holds_at_start(self, number: str, goal: Goal) -> bool:
+        graph = json.loads(zlib.decompress(self._graphs[number]))["init_graph"]
+        states = {node["id"]: node["states"] for node in graph["nodes"]}
+        if "edges" in graph:
+            edges = _edges(graph)
+        else:
+            # Not all of the scene's edges: this is asked of every program.
+            named = {_ends(goal, one) for one in goal.conditions if one.other is not None} & self._scene
+            edges = named - {tuple(edge) for edge in graph["rem"]} | {tuple(edge) for edge in graph["add"]}
+        return not goal.actions and all(
+            one.name in states.get(goal.slots[one.slot][0], ()) if one.other is None else _ends(goal, one) in edges
+            for one in goal.conditions
+        )
+
+    def _annotated(self, number: str) -> Goal | None:
+        if number not in self.annotated:
+            return None
+        wanted = self.annotated[number]
+        states = [(one["state"], one["id"]) for one in wanted["goal"] if "state" in one]
+        edges = [(one["relation_type"], one["from_id"], one["to_id"]) for one in wanted["goal"] if "from_id" in one]
+        return _goal(self.programs[number].text, states, edges, tuple(wanted["actions"]))
+
+    def _changed(self, number: str) -> Goal:
+        """States that a program changed, and edges that it made between objects: on, in, or in a hand."""
+        before, after = self.graphs(number)
+        old = {node["id"]: set(node["states"]) for node in before["nodes"]}
+        rooms = {node["id"] for node in after["nodes"] if node["category"] == "Rooms"}
+        states = [
+            (state, node["id"])
+            for node in after["nodes"]
+            for state in sorted(set(node["states"]) - old.get(node["id"], set()))
+        ]
+        made = _edges(after) - _edges(before)
+        edges = [(kind, a, b) for a, kind, b in sorted(made) if kind in _PLACED and b not in rooms]
+        return _goal(self.programs[number].text, states, edges, ())
+
+
+@lru_cache(maxsize=2)
+def recorded(root: Path) -> Recorded:
+    """The programs of a folder, read once. Raises UserError."""
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder; env.virtualhome.data_root needs VirtualHome's data")
+    return Recorded(root)
+
+
+def data_root(settings: Settings) -> Path:
+    """The folder that the settings name. Raises UserError."""
+    named = settings.data_root or os.environ.get("VIRTUALHOME_DATA")
+    if not named:
+        raise UserError(
+            "env.virtualhome.source is real: set env.virtualhome.data_root or $VIRTUALHOME_DATA to the folder with "
+            "VirtualHome's programs and graphs"
+        )
+    return Path(named).resolve()
+
+
+def _texts(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Path and content of programs and goals, in a fixed order."""
+    for path in sorted(root.rglob("*")):
+        if _wanted(path.as_posix()):
+            yield path.as_posix(), path.read_bytes()
+    for archive in sorted(root.glob("*.tar.xz")):
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.isfile() and _wanted(member.name):
+                    yield member.name, tar.extractfile(member).read()  # type: ignore[union-attr]
+
+
+def _wanted(path: str) -> bool:
+    return bool(_PROGRAM.search(path)) or path.endswith(GOALS)
+
+
+def _program(number: str, text: str) -> Program:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    steps = tuple(line for line in lines if line.startswith("["))
+    said = [line for line in lines if not line.startswith("[")]
+    return Program(number, said[0] if said else "", " ".join(said[1:]), steps)
+
+
+def _graphs(root: Path) -> dict[str, bytes]:
+    """For every program its two graphs as compressed JSON, in the form of the files that were found."""
+    files = {found[1]: path for path in sorted(root.rglob("*.json")) if (found := _GRAPHS.search(path.as_posix()))}
+    if files:
+        return {number: zlib.compress(path.read_bytes()) for number, path in files.items()}
+    return {
+        name.removeprefix("file"): zlib.compress(json.dumps(graphs).encode(), 1)
+        for packed in sorted(root.glob("*_graph_deltas.json.xz"))
+        for name, graphs in json.loads(lzma.decompress(packed.read_bytes())).items()
+    }
+
+
+def _applied(scene: frozenset[tuple[int, str, int]], graph: Mapping[str, Any]) -> dict[str, Any]:
+    """A graph in the package's form; one that has differences of edges gets the scene's."""
+    if "edges" in graph:
+        return dict(graph)
+    edges = (scene - {tuple(edge) for edge in graph["rem"]}) | {tuple(edge) for edge in graph["add"]}
+    return {
+        "nodes": graph["nodes"],
+        "edges": [{"from_id": a, "relation_type": kind, "to_id": b} for a, kind, b in sorted(edges)],
+    }
+
+
+def _edges(graph: Mapping[str, Any]) -> set[tuple[int, str, int]]:
+    return {(edge["from_id"], edge["relation_type"], edge["to_id"]) for edge in graph["edges"]}
+
+
+def _ends(goal: Goal, condition: Condition) -> tuple[int, str, int]:
+    """The edge that a condition of a recorded goal is about."""
+    return goal.slots[condition.slot][0], condition.name, goal.slots[condition.other or 0][0]
+
+
+def _goal(
+    text: str, states: list[tuple[str, int]], edges: list[tuple[str, int, int]], actions: tuple[str, ...]
+) -> Goal:
+    nodes = sorted({number for _, number in states} | {number for _, *ends in edges for number in ends})
+    slot = {number: place for place, number in enumerate(nodes)}
+    conditions = [Condition(state, slot[number]) for state, number in states]
+    conditions += [Condition(kind, slot[a], slot[b]) for kind, a, b in edges]
+    return Goal(text, tuple((number,) for number in nodes), tuple(conditions), actions)

@@ -1,0 +1,126 @@
+"""Make rows of the tasks table, and open a row as a rollout."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from turncredit.envs.virtualhome import engine, generate, goals
+from turncredit.envs.virtualhome.goals import Goal
+from turncredit.envs.virtualhome.home import Household, VirtualHome
+from turncredit.envs.virtualhome.real import Program, data_root, recorded
+from turncredit.envs.virtualhome.settings import Settings
+from turncredit.errors import UserError, nearest
+from turncredit.seeding import derive_seed
+
+NAME = "virtualhome"
+REAL_SPLITS = ("train", "eval")
+_EVAL = 5
+"""Of the recorded programs, one in so many is for evaluation."""
+
+
+def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[dict[str, Any]]:
+    """`count` different tasks of a split, the same for the same seed and settings; a larger count only adds tasks.
+
+    Raises UserError for an unknown or too small split, and where the package is missing.
+    """
+    engine.package()
+    if settings.source == "generated":
+        seen: set[str] = set()
+        made = (generate.generate(split, index, seed, settings, seen) for index in range(count))
+        return [_row(f"{split}-{name[:16]}", split, seed, family, goal, game) for name, family, goal, game in made]
+    tasks = real_split(split, settings)
+    random.Random(derive_seed(seed, NAME, split)).shuffle(tasks)
+    if len(tasks) < count:
+        raise UserError(f"the split '{split}' of VirtualHome has {len(tasks)} programs, not {count}; ask for fewer")
+    return [
+        {
+            **_row(f"program-{program.number}", split, seed, program.title, goal, _recorded(program, goal)),
+            "source": "real",
+        }
+        for program, goal in tasks[:count]
+    ]
+
+
+def real_split(split: str, settings: Settings) -> list[tuple[Program, Goal]]:
+    """The recorded programs of a split with their goals, in the order of their numbers. Raises UserError.
+
+    Programs without a goal are left out. The hash of a program's number decides its split.
+    """
+    if split not in REAL_SPLITS:
+        raise UserError(
+            f"unknown split '{split}' of VirtualHome's programs{nearest(split, REAL_SPLITS)}; there are: "
+            f"{', '.join(REAL_SPLITS)}"
+        )
+    found = recorded(data_root(settings))
+    out = []
+    for number, program in sorted(found.programs.items()):
+        held_out = int(hashlib.sha256(number.encode()).hexdigest()[:8], 16) % _EVAL == 0
+        goal = found.goal(number, settings.goals) if held_out == (split == "eval") else None
+        if goal is not None:
+            out.append((program, goal))
+    return out
+
+
+def _row(task_id: str, split: str, seed: int, family: str, goal: Goal, game: str) -> dict[str, Any]:
+    return {
+        "task_id": task_id,
+        "env": NAME,
+        "split": split,
+        "family": family,
+        "goal": goal.text,
+        "source": "generated",
+        "seed": seed,
+        "optimal_length": None,
+        "game": game,
+    }
+
+
+def _recorded(program: Program, goal: Goal) -> str:
+    return goals.to_text({"program": program.number}, goal)
+
+
+def open_task(row: Mapping[str, Any], settings: Settings) -> VirtualHome:
+    """A fresh rollout of a task. Raises UserError for a damaged row, and for a program that is not in the folder."""
+    game = row["game"]
+    if settings.source == "generated":
+        household, goal = _generated(game)
+        return VirtualHome(household, goal, settings)
+    household, goal, program = _real(game, data_root(settings))
+    return VirtualHome(household, goal, settings, program.lines)
+
+
+@lru_cache(maxsize=512)
+def _generated(game: str) -> tuple[Household, Goal]:
+    found = generate.read(game)
+    seed = derive_seed(NAME, game)
+    return Household(found["graph"], seed, hides=True), goals.from_json(found["goal"])
+
+
+@lru_cache(maxsize=64)
+def _real(game: str, root: Path) -> tuple[Household, Goal, Program]:
+    try:
+        found = json.loads(game)
+        number = found["program"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"a VirtualHome task is damaged ({error}); delete the table of tasks and run again") from error
+    source = recorded(root)
+    if number not in source.programs:
+        raise UserError(
+            f"the program {number} is not in {root}; env.virtualhome.data_root has changed since the tasks were made: "
+            "delete the table and run again"
+        )
+    program = source.programs[number]
+    household = Household(source.graphs(number)[0], derive_seed(NAME, number), numbered=program.nodes, hides=False)
+    return household, goals.from_json(found["goal"]), program
+
+
+def forget() -> None:
+    """Give up the households kept in memory."""
+    _generated.cache_clear()
+    _real.cache_clear()
