@@ -8,14 +8,16 @@ import pyarrow.compute as pc
 import pytest
 
 from tests import tiny
-from tests.envs import own
-from turncredit import envs
+from tests.envs import gymnasium_games, own
+from turncredit import envs, tables
 from turncredit.config import EnvSlice
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
 
 
 @pytest.fixture
@@ -124,3 +126,25 @@ def test_an_expert_and_random_commands_of_ones_own_may_ask_the_environment(games
     noise = table.filter(pc.invert(table.column("imitate"))).column("action").to_pylist()
     assert set(imitated) == {"open", "knock"}
     assert set(noise) == {"knock"}
+
+
+@pytest.mark.slow
+def test_the_pipeline_plays_games_of_gymnasium_without_an_expert_with_a_pretrained_model(world, tmp_path):
+    made = tiny.experiment(
+        env={"name": gymnasium_games.__file__, "walks": {"horizon": 3}},
+        policy={"source": str(world.path("base"))},
+        demos={"noise": 0, "slips": 0},
+        sft={"epochs": 0},
+        audit={"rounds": []},
+    )
+    plan = Plan(made, tmp_path)
+    turns_at = plan.turns_at("flat_grpo", 0, 1)
+    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+        load(stage).run(plan.job(stage, at))
+    load("rollout").run(plan.job("rollout", turns_at))
+    assert tables.read(plan.layout.path("demos"), "demos").num_rows == 0
+    turns = tables.read(plan.layout.path("turns", turns_at.keys), "turns").to_pandas()
+    assert set(turns.env) == {"walks"}
+    assert set(turns.family) == {"walk", "locked"}
+    assert (turns.groupby("rollout_id").done.sum() == 1).all()
+    assert turns.turn.max() == 2
