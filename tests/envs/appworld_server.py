@@ -22,6 +22,22 @@ TASKS = ("aaaaaa1_1", "aaaaaa1_2", "bbbbbb2_1", "bbbbbb2_2")
 FAULTS = Path(os.environ.get("STAND_IN_FAULTS", "."))
 
 
+def install(folder: Path) -> dict[str, str]:
+    """Settings of a root folder that is made here: two lists, difficulties, and the executable."""
+    lists = folder / "data" / "datasets"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("aaaaaa1_1\naaaaaa1_2:tag\n\nbbbbbb2_1\n")
+    (lists / "dev.txt").write_text("bbbbbb2_2 3\n")
+    for task, difficulty in (("aaaaaa1_1", 1), ("aaaaaa1_2", 1), ("bbbbbb2_1", 2)):
+        below = folder / "data" / "tasks" / task / "ground_truth"
+        below.mkdir(parents=True)
+        (below / "metadata.json").write_text(json.dumps({"difficulty": difficulty}))
+    command = folder / "appworld"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} "$@"\n')
+    command.chmod(0o755)
+    return {"root": str(folder), "command": str(command)}
+
+
 class Broken(Exception):
     """The server answers 500, as the real one does whenever anything goes wrong in it."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import sys
 import time
 from pathlib import Path
 
@@ -27,17 +25,8 @@ FINISH = "apis.notes.write('done')\napis.supervisor.complete_task()"
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
     """AppWorld's root folder with two splits, the executable in it, and the folder of faults."""
-    (tmp_path / "data" / "datasets").mkdir(parents=True)
-    (tmp_path / "data" / "datasets" / "train.txt").write_text("aaaaaa1_1\naaaaaa1_2:tag\n\nbbbbbb2_1\n")
-    (tmp_path / "data" / "datasets" / "dev.txt").write_text("bbbbbb2_2 3\n")
-    for task, difficulty in (("aaaaaa1_1", 1), ("aaaaaa1_2", 1), ("bbbbbb2_1", 2)):
-        folder = tmp_path / "data" / "tasks" / task / "ground_truth"
-        folder.mkdir(parents=True)
-        (folder / "metadata.json").write_text(json.dumps({"difficulty": difficulty}))
+    appworld_server.install(tmp_path)
     (tmp_path / "faults").mkdir()
-    command = tmp_path / "appworld"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} {appworld_server.__file__} "$@"\n')
-    command.chmod(0o755)
     monkeypatch.setenv("STAND_IN_FAULTS", str(tmp_path / "faults"))
     monkeypatch.setattr(world, "SPARE_SECONDS", 1.0)
     return tmp_path
