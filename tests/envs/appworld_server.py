@@ -19,7 +19,6 @@ from types import SimpleNamespace
 
 SUPERVISOR = {"first_name": "Ada", "last_name": "Byron", "email": "ada@example.org", "phone_number": "123"}
 TASKS = ("aaaaaa1_1", "aaaaaa1_2", "bbbbbb2_1", "bbbbbb2_2")
-FAULTS = Path(os.environ.get("STAND_IN_FAULTS", "."))
 
 
 def install(folder: Path) -> dict[str, str]:
@@ -83,7 +82,7 @@ class World:
 
 
 def once(fault):
-    flag = FAULTS / fault
+    flag = ROOT / "faults" / fault
     if not flag.exists():
         return
     if not fault.startswith("always"):
@@ -143,7 +142,7 @@ def described(task_id):
     return {"task_id": task_id, "instruction": f"do {task_id}.", "supervisor": SUPERVISOR, "datetime": when}
 
 
-PORT = 0
+PORT, ROOT = 0, Path()
 
 if __name__ == "__main__":
     given = dict(zip(sys.argv[1:], sys.argv[2:], strict=False))
@@ -151,5 +150,5 @@ if __name__ == "__main__":
     assert "--no-show-usage" in sys.argv
     if not (Path(given["--root"]) / "data").exists():
         sys.exit("Exception: Did not find any ./data in the AppWorld's root directory")
-    PORT = int(given["--port"])
+    PORT, ROOT = int(given["--port"]), Path(given["--root"])
     ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

@@ -27,7 +27,7 @@ def root(tmp_path, monkeypatch) -> Path:
     """AppWorld's root folder with two splits, the executable in it, and the folder of faults."""
     appworld_server.install(tmp_path)
     (tmp_path / "faults").mkdir()
-    monkeypatch.setenv("STAND_IN_FAULTS", str(tmp_path / "faults"))
+    monkeypatch.setenv("JUDGE_API_KEY", "secret")
     monkeypatch.setattr(world, "SPARE_SECONDS", 1.0)
     return tmp_path
 
@@ -62,6 +62,11 @@ def test_a_rollout_keeps_its_variables_and_is_evaluated_when_the_task_is_complet
         Step("Execution successful.", 1.0, True, success=True),
     ]
     assert redone == 0
+
+
+def test_the_code_of_a_policy_finds_no_keys_in_the_servers_environment(settings):
+    seen, _ = play(settings, "import os\nprint('PATH' in os.environ, 'JUDGE_API_KEY' in os.environ)")
+    assert seen[1].observation == "True False\n"
 
 
 @pytest.mark.parametrize(("reward", "expected"), [("success", 0.0), ("tests", 5.0)])
