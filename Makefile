@@ -8,6 +8,8 @@
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
+# make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
+#                 environments, 1 GB)
 # make rails    the experiment that checks whether comparisons are meaningful
 # make bench    the measurements in benchmarks/; make report: rebuild the report of the newest results
 # make mlflow   the MLflow UI with all runs; make lock: the lock files; make clean: remove environment and results
@@ -22,7 +24,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-adapters test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -111,6 +113,22 @@ test-vllm: $(TEST_READY) .venv-vllm/.ready
 	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+test-adapters: $(READY) .venv-adapters/.ready .venv-appworld/.ready
+	PYTHONPATH=. .venv-adapters/bin/python -m pytest --noconftest tests/adapters
+
+# AppWorld needs pydantic 1. Without its data, which are no part of this, its server is tested as far as it goes.
+.venv-appworld/.ready: requirements-appworld.lock
+	[ -x .venv-appworld/bin/python ] || "$(PYTHON)" -m venv .venv-appworld
+	.venv-appworld/bin/pip --disable-pip-version-check install --quiet --no-deps -r requirements-appworld.lock
+	touch $@
+
+# These packages pin others that the core does not go with; gem-llm claims not to run on Python 3.12.1 and later.
+.venv-adapters/.ready: requirements-adapters.lock
+	[ -x .venv-adapters/bin/python ] || "$(PYTHON)" -m venv .venv-adapters
+	.venv-adapters/bin/pip --disable-pip-version-check install --quiet --no-deps --ignore-requires-python \
+	    -r requirements-adapters.lock
+	touch $@
+
 lint: $(LINT_READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -167,6 +185,10 @@ lock:
 	compile pyproject.toml <(echo "$$torch") --extra docs | grep -vxFf requirements.lock > requirements-docs.lock
 	compile pyproject.toml <(echo "$$torch") --extra reference | grep -vxFf requirements.lock \
 	    > requirements-reference.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header --excludes <(echo gradio) \
+	    requirements-adapters.in -o requirements-adapters.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --no-header \
+	    <(echo "appworld==0.1.3.post1") -o requirements-appworld.lock
 
 clean:
 	rm -rf .venv .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

@@ -152,6 +152,15 @@ def test_what_the_environment_lacks_is_refused_by_name(changes, error):
         check(experiment(**changes))
 
 
+def test_without_an_expert_a_pretrained_model_plays_as_it_is():
+    pretrained = {"policy": {"source": "some/model"}, "demos": {"noise": 0.1}}
+    check_capabilities(experiment(sft={"epochs": 0}, **pretrained), own.ENVIRONMENT)
+    with pytest.raises(UserError, match=r"demonstrations need .* pretrained model"):
+        check_capabilities(experiment(sft={"epochs": 1}, **pretrained), own.ENVIRONMENT)
+    with pytest.raises(UserError, match="demonstrations need the environment's expert"):
+        check_capabilities(experiment(sft={"epochs": 0}), own.ENVIRONMENT)
+
+
 def test_what_the_environment_has_is_not_refused():
     check(experiment(methods=["flat_grpo", "has_progressive", "scpo", "mgr_no_critic"]))
     check(experiment(audit={"rounds": [1], "methods": ["flat_grpo", "has_progressive"]}))

@@ -8,14 +8,18 @@ import pyarrow.compute as pc
 import pytest
 
 from tests import tiny
-from tests.envs import own
-from turncredit import envs
+from tests.envs import appworld_server, gymnasium_games, own
+from turncredit import envs, tables
 from turncredit.config import EnvSlice
+from turncredit.credit.mgr import validity_N
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
+from turncredit.turns import Turns
 
 
 @pytest.fixture
@@ -124,3 +128,54 @@ def test_an_expert_and_random_commands_of_ones_own_may_ask_the_environment(games
     noise = table.filter(pc.invert(table.column("imitate"))).column("action").to_pylist()
     assert set(imitated) == {"open", "knock"}
     assert set(noise) == {"knock"}
+
+
+@pytest.mark.slow
+def test_the_pipeline_plays_games_of_gymnasium_without_an_expert_with_a_pretrained_model(world, tmp_path):
+    made = tiny.experiment(
+        env={"name": gymnasium_games.__file__, "walks": {"horizon": 3}},
+        policy={"source": str(world.path("base"))},
+        demos={"noise": 0, "slips": 0},
+        sft={"epochs": 0},
+        audit={"rounds": []},
+    )
+    plan = Plan(made, tmp_path)
+    turns_at = plan.turns_at("flat_grpo", 0, 1)
+    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+        load(stage).run(plan.job(stage, at))
+    load("rollout").run(plan.job("rollout", turns_at))
+    assert tables.read(plan.layout.path("demos"), "demos").num_rows == 0
+    turns = tables.read(plan.layout.path("turns", turns_at.keys), "turns").to_pandas()
+    assert set(turns.env) == {"walks"}
+    assert set(turns.family) == {"walk", "locked"}
+    assert (turns.groupby("rollout_id").done.sum() == 1).all()
+    assert turns.turn.max() == 2
+
+
+@pytest.mark.slow
+def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(world, tmp_path):
+    made = tiny.experiment(
+        env={"name": "appworld", "appworld": {**appworld_server.install(tmp_path), "servers": 4, "horizon": 2}},
+        tasks={"train_split": "train", "eval_split": "dev", "train": 3, "eval": 8},
+        agent={"name": "code"},
+        policy={"source": str(world.path("base"))},
+        demos={"noise": 0, "slips": 0},
+        sft={"epochs": 0},
+        rollout={"tasks": 2, "group_size": 2, "slots": 4},
+        methods=["mgr_no_critic"],
+        audit={"rounds": []},
+    )
+    plan = Plan(made, tmp_path / "results")
+    turns_at = plan.turns_at("mgr_no_critic", 0, 1)
+    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+        load(stage).run(plan.job(stage, at))
+    load("rollout").run(plan.job("rollout", turns_at))
+    turns = tables.read(plan.layout.path("turns", turns_at.keys), "turns")
+    frame = turns.to_pandas()
+    assert set(frame.family) <= {"easy", "medium"}
+    assert frame.groupby("rollout_id").turn.max().tolist() == [1] * 4
+    # An untrained policy writes no block of code, which is no action at all.
+    assert not frame.well_formed.any()
+    assert set(frame.next_observation) == {"No code available to execute."}
+    assert frame.error_reply.all()
+    assert (validity_N(Turns(turns)) == -1).all()

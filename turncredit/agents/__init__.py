@@ -22,6 +22,7 @@ from turncredit.words import Words
 #: The entry points through which other packages provide agents: name = "package.module:AGENT".
 GROUP = "turncredit.agents"
 BUILT_IN = {
+    "code": "turncredit.agents.code:AGENT",
     "hipif": "turncredit.agents.hipif:AGENT",
     "transcript": "turncredit.agents.transcript:AGENT",
     "window": "turncredit.agents.window:AGENT",

@@ -1,9 +1,9 @@
-"""`turncredit env`: lists environments and their capabilities, and runs their commands."""
+"""`turncredit env`: lists environments and their capabilities, serves them, and runs their commands."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -14,10 +14,10 @@ from turncredit.errors import UserError
 
 
 class EnvironmentGroup(TyperGroup):
-    """`list`, and a sub-command for each environment that has its own commands."""
+    """`list`, `serve`, and a sub-command for each environment that has its own commands."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """`list` and the names of the environments that have commands."""
+        """`list`, `serve` and the names of the environments that have commands."""
         return [*super().list_commands(ctx), *(name for name in envs.playable() if _commands(name))]
 
     def get_command(self, ctx: Any, name: str) -> Any:
@@ -56,6 +56,43 @@ def list_environments() -> None:
             print("    rule judge: yes")
         if environment.commands is not None:
             print(f"    commands: turncredit env {name} {' | '.join(_command_names(name))}")
+
+
+@app.command()
+def serve(
+    name: Annotated[str, typer.Argument(help="A built-in environment, such as household or webshop.")],
+    settings: Annotated[str, typer.Option(help="Its settings, as YAML: '{horizon: 30}'.")] = "{}",
+    split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
+    count: Annotated[int, typer.Option(min=1, help="Number of tasks.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
+    sessions: Annotated[int, typer.Option(min=1, help="Most sessions at once.")] = 256,
+    idle: Annotated[float, typer.Option(min=1, help="Seconds after which an idle session ends.")] = 600,
+) -> None:
+    """Serve an environment to other trainers by OpenEnv's protocol, until it is interrupted."""
+    import yaml
+
+    from turncredit.integrations import openenv
+
+    try:
+        given = yaml.safe_load(settings)
+    except yaml.YAMLError:
+        given = None
+    if not isinstance(given, dict):
+        raise UserError(f"--settings: {settings!r} is not a mapping in YAML; write it as '{{horizon: 30}}'")
+    openenv.serve(
+        name,
+        given,
+        split=split,
+        count=count,
+        seed=seed,
+        host=host,
+        port=port,
+        sessions=sessions,
+        idle=idle,
+        started=lambda url: print(f"{url} serves {name} by OpenEnv's protocol", flush=True),
+    )
 
 
 def _commands(name: str) -> str | None:

@@ -82,7 +82,9 @@ class Games:
     def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks", *, timeout: float | None = None):
         self.env: Environment = envs.load(env.name)
         self._settings = self.env.Settings.model_validate(env.settings)
-        self._ours, self._timeout = envs.is_ours(self.env), timeout
+        # Coroutines need the guard's loop, even of an environment that is trusted.
+        self._ours = envs.is_ours(self.env) and not self.env.concurrent
+        self._timeout = None if envs.is_ours(self.env) else timeout
         self.rows = tasks.to_pylist()
         if not self.rows:
             raise UserError(f"{where}: no games in this table; set tasks.train and tasks.eval above 0 and run again")

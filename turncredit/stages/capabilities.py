@@ -95,7 +95,12 @@ def check_capabilities(experiment: Experiment, environment: Environment) -> None
             raise UserError(f"config: {key}: '{agent.name}' shows {lacks('admissible')}; set {setting} to false")
     demos = experiment.demos
     if "expert" not in have:
-        raise UserError(f"config: demos: demonstrations need {lacks('expert')}")
+        if experiment.sft.epochs or experiment.policy.source == "scratch":
+            raise UserError(
+                f"config: demos: demonstrations need {lacks('expert')}; without any, take a pretrained model "
+                "(policy.source) and set sft.epochs to 0"
+            )
+        return
     for key, share, possible in (
         ("noise", demos.noise, environment.acts_at_random),
         ("slips", demos.slips, environment.slip_command is not None or "admissible" in have),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
+from turncredit import envs, tables
 from turncredit.config import DemosConfig, EnvSlice
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.tasks import Games
@@ -37,8 +38,11 @@ OUTPUTS = {"demos": "demos"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the demonstrations; returns their success and length."""
+    """Write the demonstrations; returns their success and length. Without an expert the table has no rows."""
     config: Config = job.config
+    if envs.load(config.env.name).expert is None:
+        job.write("demos", tables.schema("demos").empty_table())
+        return {"demonstrations": 0.0}
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
     table = make_demos(games, config.demos, processes=job.threads)
     job.write("demos", table)

@@ -1,0 +1,316 @@
+"""`turncredit env serve`: OpenEnv's protocol (`make test-adapters` has OpenEnv's own client)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import socket
+import threading
+import urllib.request
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.envs import own
+from turncredit.cli import env as cli
+from turncredit.envs import webshop
+from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
+from turncredit.errors import UserError
+from turncredit.integrations import openenv
+
+SMALL = {"receptacles": [4, 5], "distractors": [1, 2], "horizon": 6}
+COUNT = 4
+
+
+@pytest.fixture(scope="module")
+def household():
+    return openenv.tasks("household", SMALL, "train", COUNT, 0)
+
+
+def talk(served, conversation, sessions=8, idle=60.0):
+    """What `conversation(client)` returns, with the client of a running server."""
+
+    async def run():
+        async with TestClient(TestServer(openenv.application(served, sessions, idle))) as client:
+            return await conversation(client)
+
+    return asyncio.run(run())
+
+
+async def said(client, message):
+    """The answer to a message on the WebSocket `client`."""
+    await client.send_str(message if isinstance(message, str) else json.dumps(message))
+    return await client.receive_json(timeout=10)
+
+
+def reset(**data):
+    return {"type": "reset", "data": data}
+
+
+def step(message):
+    return {"type": "step", "data": {"message": message}}
+
+
+def directly(served, row, actions):
+    """The same rollout without a server."""
+    env = served.environment.open_task(row, served.settings)
+    return [(env.reset(), None, False), *((s.observation, s.reward, s.done) for s in map(env.step, actions))]
+
+
+def shown(answer):
+    data = answer.get("data", answer)
+    return data["observation"]["message"], data["reward"], data["done"]
+
+
+ACTIONS = ("go to shelf 1", "look", "inventory", "\x00 \u202e", "x" * 10_000, "")
+
+
+def test_a_rollout_over_the_websocket_is_the_environments_own(household):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            answers = [await said(ws, message) for message in (reset(seed=1), *map(step, ACTIONS))]
+            return answers, await said(ws, {"type": "state"})
+
+    answers, state = talk(household, conversation)
+    row = household.rows[1]
+    assert [shown(answer) for answer in answers] == directly(household, row, ACTIONS)
+    first = answers[0]["data"]
+    assert set(first) == {"observation", "reward", "done", "metadata"}
+    assert first["observation"]["goal"] == row["goal"]
+    assert first["observation"]["admissible"]
+    assert first["observation"]["metadata"] == first["metadata"]
+    assert answers[-1]["data"]["observation"]["admissible"] is None, "nothing is allowed after the end"
+    assert not answers[5]["data"]["observation"]["valid"]
+    episode_id = first["metadata"]["episode_id"]
+    expected = {"episode_id": episode_id, "step_count": 6, "task_id": row["task_id"], "score": 0.0, "done": True}
+    assert state == {"type": "state", "data": expected}
+
+
+def test_a_rollout_over_http_is_the_environments_own(household):
+    async def conversation(client):
+        task_id = household.rows[2]["task_id"]
+        first = await client.post("/reset", json={"task_id": task_id, "episode_id": "mine", "render": True})
+        steps = [
+            await client.post("/step", json={"episode_id": "mine", "action": {"message": text}, "timeout_s": 3})
+            for text in ACTIONS
+        ]
+        state = await client.get("/state", params={"episode_id": "mine"})
+        assert {answer.status for answer in (first, *steps, state)} == {200}
+        return [await answer.json() for answer in (first, *steps)], await state.json()
+
+    answers, state = talk(household, conversation)
+    assert [shown(answer) for answer in answers] == directly(household, household.rows[2], ACTIONS)
+    assert (state["episode_id"], state["step_count"], state["done"]) == ("mine", 6, True)
+
+
+def test_the_expert_wins_in_the_web_shop_through_the_server():
+    served = openenv.tasks("webshop", {"products": 50}, "train", 3, 0)
+
+    async def conversation(client):
+        won = []
+        async with client.ws_connect("/ws") as ws:
+            for row in served.rows:
+                expert = webshop.Expert(webshop.open_task(row, served.settings), random.Random(0))
+                data = (await said(ws, reset(task_id=row["task_id"])))["data"]
+                expert.observe(data["observation"]["message"])
+                while not data["done"]:
+                    data = (await said(ws, step(expert.act())))["data"]
+                    expert.observe(data["observation"]["message"])
+                won.append((data["observation"]["success"], data["reward"]))
+        return won
+
+    assert talk(served, conversation) == [(True, 1.0)] * 3
+
+
+def test_sessions_are_apart_and_get_the_tasks_in_turn(household):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as one, client.ws_connect("/ws") as two:
+            first, second = await said(one, reset()), await said(two, reset())
+            await said(one, step("look"))
+            states = await said(one, {"type": "state"}), await said(two, {"type": "state"})
+            again = await said(one, reset(episode_id="named"))
+        return [answer["data"]["metadata"] for answer in (first, second, again)], states
+
+    about, states = talk(openenv.Served(household.environment, household.settings, household.rows), conversation)
+    assert [one["task_id"] for one in about] == [row["task_id"] for row in household.rows[:3]]
+    assert [state["data"]["step_count"] for state in states] == [1, 0]
+    assert about[2]["episode_id"] == "named"
+
+
+def test_sessions_are_bounded_and_a_closed_one_makes_room(household):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as one, client.ws_connect("/ws") as two:
+            await said(one, reset())
+            await said(two, reset())
+            async with client.ws_connect("/ws") as third:
+                refused = await third.receive_json(timeout=10)
+                assert (await third.receive(timeout=10)).type.name == "CLOSE"
+            over_http = await client.post("/reset", json={})
+            await one.send_json({"type": "close"})
+            assert (await one.receive(timeout=10)).type.name == "CLOSE"
+            then = await client.post("/reset", json={})
+        return refused, over_http.status, await over_http.json(), then.status
+
+    refused, status, body, then = talk(household, conversation, sessions=2)
+    message = "Server at capacity: 2/2 sessions active. Cannot accept new connections."
+    counts = {"active_sessions": 2, "max_sessions": 2}
+    assert refused == {"type": "error", "data": {"message": message, "code": "CAPACITY_REACHED", **counts}}
+    assert (status, body) == (503, {"detail": message})
+    assert then == 200
+
+
+def test_over_http_ended_and_idle_rollouts_make_room(household):
+    async def ended(client):
+        statuses = []
+        for number in range(3):
+            name = {"episode_id": f"number {number}"}
+            statuses.append((await client.post("/reset", json=name)).status)
+            for _ in range(SMALL["horizon"]):
+                await client.post("/step", json={**name, "action": {"message": "look"}})
+        return statuses
+
+    async def idle(client):
+        statuses = []
+        for _ in range(3):
+            statuses.append((await client.post("/reset", json={})).status)
+            await asyncio.sleep(0.05)
+        return statuses
+
+    assert talk(household, ended, sessions=1) == [200] * 3
+    assert talk(household, idle, sessions=1, idle=0.01) == [200] * 3
+    assert talk(household, idle, sessions=1) == [200, 503, 503]
+
+
+def test_a_client_that_says_nothing_is_told_and_let_go(household):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            error = await ws.receive_json(timeout=10)
+            assert (await ws.receive(timeout=10)).type.name == "CLOSE"
+        return error["data"], (await client.post("/reset", json={})).status
+
+    error, status = talk(household, conversation, sessions=1, idle=0.05)
+    assert error == {"message": "nothing was said for 0.05 s; connect again", "code": "SESSION_ERROR"}
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("{", "INVALID_JSON"),
+        ("[1]", "VALIDATION_ERROR"),
+        ({"type": "dance"}, "UNKNOWN_TYPE"),
+        (step("look"), "EXECUTION_ERROR"),
+        (reset(seed=-1), "VALIDATION_ERROR"),
+        (reset(task_id="none such"), "EXECUTION_ERROR"),
+        ({"type": "step", "data": {"text": "look"}}, "VALIDATION_ERROR"),
+        ({"type": "step"}, "VALIDATION_ERROR"),
+    ],
+)
+def test_a_wrong_message_has_its_code_and_the_session_goes_on(household, message, code):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            return await said(ws, message), await said(ws, reset())
+
+    error, after = talk(household, conversation)
+    assert (error["type"], error["data"]["code"]) == ("error", code)
+    assert after["type"] == "observation"
+
+
+def test_after_the_end_a_step_is_refused(household):
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            return [await said(ws, message) for message in (reset(), *[step("look")] * (SMALL["horizon"] + 1))][-2:]
+
+    last, refused = talk(household, conversation)
+    assert last["data"]["done"]
+    assert refused["data"] == {"message": "the rollout has ended; reset first", "code": "EXECUTION_ERROR"}
+
+
+VALUES = (
+    st.none() | st.integers() | st.text(max_size=5) | st.dictionaries(st.sampled_from(["seed", "message"]), st.none())
+)
+MESSAGES = st.fixed_dictionaries(
+    {"type": st.sampled_from(["reset", "step", "state", "close", "", 3])}, optional={"data": VALUES}
+)
+
+
+@settings(max_examples=40)
+@given(message=st.text(max_size=9) | VALUES.map(json.dumps) | MESSAGES.map(json.dumps))
+def test_whatever_is_sent_is_answered_in_the_protocol(household, message):
+    answer = openenv._answer(openenv.Session(household), message)
+    assert answer is None or answer["type"] in ("observation", "state", "error")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "detail"),
+    [
+        ("/step", {"action": {"message": "look"}}, 422, "Field required"),
+        ("/step", {"action": {"message": "look"}, "episode_id": "x"}, 404, "unknown episode_id 'x'; POST /reset first"),
+        ("/reset", {"seed": "three"}, 422, "Input should be a valid integer"),
+        ("/reset", {"task_id": "x"}, 400, "unknown task_id 'x'"),
+    ],
+)
+def test_mistakes_over_http_have_a_status_and_a_detail(household, path, body, status, detail):
+    async def conversation(client):
+        answer = await client.post(path, json=body)
+        return answer.status, json.dumps(await answer.json())
+
+    found, said_ = talk(household, conversation)
+    assert found == status
+    assert detail in said_
+
+
+def test_it_tells_its_health_its_name_and_its_schemas(household):
+    async def conversation(client):
+        return [await (await client.get(path)).json() for path in ("/health", "/metadata", "/schema")]
+
+    health, about, schema = talk(household, conversation)
+    assert health == {"status": "healthy"}
+    assert (about["name"], about["description"]) == ("household", HOUSEHOLD.summary)
+    assert schema["action"]["required"] == ["message"]
+    assert set(schema) == {"action", "observation", "state", "reset_observation"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("household", {"horizon": 0}, "train"), "--settings: horizon: Input should be greater"),
+        (("household", {"rooms_": 1}, "train"), "--settings: rooms_: Extra inputs are not permitted"),
+        ((own.__file__, {}, "train"), "only built-in environments can be served"),
+    ],
+)
+def test_what_cannot_be_served_is_one_line(arguments, error):
+    with pytest.raises(UserError, match=error):
+        openenv.tasks(*arguments, 2, 0)
+
+
+def test_the_settings_on_the_command_line_are_a_mapping():
+    with pytest.raises(UserError, match=r"--settings: '\[1\]' is not a mapping"):
+        cli.serve("household", settings="[1]")
+
+
+def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line():
+    """In this process: a thread asks for its health, then interrupts it."""
+    seen = []
+
+    def ask(url):
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            seen.append(json.loads(answer.read()))
+        signal.raise_signal(signal.SIGTERM)
+
+    def started(url):
+        threading.Thread(target=ask, args=(url,), daemon=True).start()
+
+    wanted = {"split": "train", "count": 1, "seed": 0, "host": "127.0.0.1", "sessions": 1, "idle": 5.0}
+    openenv.serve("household", SMALL, port=0, started=started, **wanted)
+    assert seen == [{"status": "healthy"}]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: .*choose another --port"):
+            openenv.serve("household", SMALL, port=port, started=started, **wanted)

@@ -1,0 +1,198 @@
+"""The servers of a process: started when they are needed, or running already; each is lent to one rollout at a time.
+
+A server has one world, so a rollout has a server to itself from its reset to its end. Servers of one's own end with the
+process, and one that has gone wrong is ended and another one started. A server that was running already is locked, so
+that no other process of this machine uses it as well; one that has gone wrong is not used again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from turncredit.envs.appworld.client import Server
+from turncredit.envs.appworld.settings import Settings
+from turncredit.errors import UserError
+
+START_SECONDS = 180.0
+"""Until a started server must answer."""
+
+PROBE_SECONDS = 5.0
+
+
+class Servers:
+    """The servers that these settings name, for the rollouts of this process."""
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._free: list[Server] = []
+        self._untried = list(settings.urls)
+        self._starting = 0
+        self._lent: dict[Server, None] = {}
+        self._processes: dict[Server, subprocess.Popen] = {}
+        self._locks: dict[Server, IO[str]] = {}
+
+    def lend(self) -> Server:
+        """A server for one rollout. Raises UserError where there is none left, or none can be started."""
+        with self._lock:
+            if self._free:
+                server = self._free.pop()
+                self._lent[server] = None
+                return server
+            if not self._settings.urls:
+                if len(self._lent) + self._starting >= self._settings.servers:
+                    raise UserError(
+                        f"environment 'appworld': all {self._settings.servers} servers have a rollout; set "
+                        "rollout.slots to env.appworld.servers at most, or raise that"
+                    )
+                self._starting += 1
+        server = self._running() if self._settings.urls else self._started()
+        with self._lock:
+            self._lent[server] = None
+        return server
+
+    def give_back(self, server: Server) -> None:
+        """A server whose rollout has ended."""
+        with self._lock:
+            del self._lent[server]
+            self._free.append(server)
+
+    def discard(self, server: Server) -> None:
+        """A server that has gone wrong."""
+        with self._lock:
+            del self._lent[server]
+            process, lock = self._processes.pop(server, None), self._locks.pop(server, None)
+        if process is not None:
+            _end(process)
+        if lock is not None:
+            lock.close()
+
+    def close(self) -> None:
+        """End all servers that were started."""
+        for process in self._processes.values():
+            _end(process)
+
+    def _running(self) -> Server:
+        """One of those that run already."""
+        while True:
+            with self._lock:
+                if not self._untried:
+                    raise UserError(
+                        f"environment 'appworld': none of the {len(self._settings.urls)} servers of env.appworld.urls "
+                        "is free: each has a rollout, is used by another process, or does not answer; set "
+                        "rollout.slots to their number at most, and see that they run"
+                    )
+                server = Server(self._untried.pop(0))
+                lock = _locked(server.url)
+                if lock is not None:
+                    self._locks[server] = lock
+            if lock is not None:
+                if server.ready(PROBE_SECONDS):
+                    return server
+                self._locks.pop(server).close()
+
+    def _started(self) -> Server:
+        """A new one."""
+        try:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            root = root_folder(self._settings)
+            if shutil.which(self._settings.command) is None:
+                raise UserError(
+                    f"environment 'appworld': no executable '{self._settings.command}'; install AppWorld in an "
+                    "environment of its own and set env.appworld.command to its bin/appworld "
+                    "(docs/environments/appworld.md)"
+                )
+            command = [self._settings.command, "serve", "environment", "--port", str(port), "--no-show-usage"]
+            if root is not None:
+                command += ["--root", str(root)]
+            log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - the server writes it
+            # Its own session, so that all that it has started can be ended with it.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "turncredit.processes.lifetimes", *command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=_harmless(os.environ),
+                start_new_session=True,
+            )
+            server = Server(f"http://127.0.0.1:{port}")
+            deadline = time.monotonic() + START_SECONDS
+            while not server.ready(PROBE_SECONDS):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    why = "ended" if process.poll() is not None else f"did not answer within {START_SECONDS:g} s"
+                    _end(process)
+                    log.seek(0)
+                    said = " ".join(log.read().split())[-300:]
+                    raise UserError(
+                        f"environment 'appworld': `{' '.join(command)}` {why}: {said or 'it said nothing'}; see "
+                        "docs/environments/appworld.md for env.appworld.command and env.appworld.root"
+                    )
+                time.sleep(0.1)
+            with self._lock:
+                self._processes[server] = process
+            return server
+        finally:
+            with self._lock:
+                self._starting -= 1
+
+
+def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a server gets: it executes a policy's code, which must find no keys in them."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
+    return {name: value for name, value in environ.items() if name in kept or name.startswith(("LC_", "APPWORLD_"))}
+
+
+def root_folder(settings: Settings) -> Path | None:
+    """AppWorld's root folder; None where it is not known."""
+    root = settings.root or os.environ.get("APPWORLD_ROOT")
+    return Path(root).expanduser().resolve() if root else None
+
+
+def _locked(url: str) -> IO[str] | None:
+    """A lock on a server's address, held until it is closed or the process ends; None if another process has it."""
+    name = f"turncredit-appworld-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
+    lock = open(Path(tempfile.gettempdir()) / name, "w")  # noqa: SIM115 - held open
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _end(process: subprocess.Popen) -> None:
+    """Kill a server with all that it has started: one that hangs would not listen to anything else."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+#: by process, because a forked one must not use its parent's, and settings
+_all: dict[tuple[int, Settings], Servers] = {}
+_all_lock = threading.Lock()
+
+
+def servers(settings: Settings) -> Servers:
+    """The servers of these settings in this process. They end with it."""
+    key = os.getpid(), settings
+    with _all_lock:
+        if key not in _all:
+            _all[key] = Servers(settings)
+            atexit.register(_all[key].close)
+        return _all[key]

@@ -1,0 +1,1 @@
+"""Other trainers: our environments behind their protocols."""

@@ -1,0 +1,442 @@
+"""An environment served by the protocol of OpenEnv (the package openenv 0.10.0), for other trainers.
+
+WebSocket `/ws`: one session for each connection, which plays rollout after rollout. Messages are JSON:
+
+    {"type": "reset", "data": {"seed": 3}}          -> {"type": "observation", "data": {observation, reward, done}}
+    {"type": "step", "data": {"message": "look"}}   -> the same
+    {"type": "state"}                               -> {"type": "state", "data": {"episode_id", "step_count", ...}}
+    {"type": "close"}                               ends the connection
+    anything else                                   -> {"type": "error", "data": {"message", "code"}}
+
+HTTP: `POST /reset`, `POST /step`, `GET /state`, and `GET /health`, `/metadata`, `/schema`. OpenEnv's own server opens a
+fresh environment for every HTTP request, so that nothing can be played; here a rollout is continued by the `episode_id`
+that `/reset` was given or has returned. Sessions of both kinds are bounded in number, and end when they are left idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import cycle
+from typing import Any, Literal
+
+from aiohttp import WSCloseCode, WSMsgType, web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import turncredit
+from turncredit import envs
+from turncredit.envs.environment import Environment
+from turncredit.errors import UserError
+from turncredit.rollouts.tasks import split_rows
+
+MAX_BYTES = 1 << 20
+"""Of a message; a longer one is refused."""
+
+ErrorCode = Literal[
+    "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
+]
+
+
+class Action(BaseModel):
+    """An action: the command, as the environment wants it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    message: str = Field(description="the command, such as: go to fridge 1")
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
+class Observation(BaseModel):
+    """What the environment shows. `reward` and `done` stand beside it, not in it."""
+
+    message: str = Field(description="the environment's text")
+    goal: str = Field(description="the task")
+    admissible: list[str] | None = Field(description="the actions that are allowed now, if they can be listed")
+    success: bool = Field(description="whether the goal is reached")
+    valid: bool = Field(description="whether the last action was understood and allowed")
+    metadata: dict[str, Any] = Field(description="task_id, family and episode_id")
+
+
+class State(BaseModel):
+    """Where a session is."""
+
+    episode_id: str | None = None
+    step_count: int = 0
+    task_id: str | None = None
+    score: float = Field(0.0, description="the sum of the rewards so far")
+    done: bool = False
+
+
+class Reset(BaseModel):
+    """What a reset may say; further keys are ignored, as OpenEnv ignores them."""
+
+    seed: int | None = Field(None, ge=0, description="the same seed opens the same task; without it, the next one")
+    episode_id: str | None = Field(None, max_length=255)
+    task_id: str | None = Field(None, description="opens this task")
+
+
+class HttpStep(BaseModel):
+    """The body of `POST /step`; further keys are ignored."""
+
+    action: dict[str, Any]
+    episode_id: str
+
+
+class Refused(Exception):
+    """A message that cannot be answered, with OpenEnv's code for it."""
+
+    def __init__(self, code: ErrorCode, message: str, **more: Any):
+        super().__init__(message)
+        self.data = {"message": message, "code": code, **more}
+
+
+class Served:
+    """An environment and the tasks of one of its splits. Sessions without wishes get the tasks in turn."""
+
+    def __init__(self, environment: Environment, settings: Any, rows: Sequence[Mapping[str, Any]]):
+        self.environment, self.settings, self.rows = environment, settings, rows
+        self._by_id = {row["task_id"]: row for row in rows}
+        self._next = cycle(rows)
+
+    def task(self, wanted: Reset) -> Mapping[str, Any]:
+        """The task that a reset asks for. Raises Refused for an unknown one."""
+        if wanted.task_id is not None:
+            if wanted.task_id not in self._by_id:
+                raise Refused("EXECUTION_ERROR", f"unknown task_id '{wanted.task_id}'")
+            return self._by_id[wanted.task_id]
+        return next(self._next) if wanted.seed is None else self.rows[wanted.seed % len(self.rows)]
+
+
+class Session:
+    """One client's rollouts, one after the other."""
+
+    def __init__(self, served: Served):
+        self._served, self._state = served, State()
+        self._env: Any = None
+        self._task: Mapping[str, Any] = {}
+        self.used = time.monotonic()
+
+    def reset(self, wanted: Reset) -> dict[str, Any]:
+        """Start a rollout; the first observation, without a reward."""
+        task = self._served.task(wanted)
+        self.close()
+        assert self._served.environment.open_task is not None
+        self._env = self._served.environment.open_task(task, self._served.settings)
+        self._task = task
+        self._state = State(episode_id=wanted.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
+        return self._shown(self._env.reset(), None, success=False, valid=True)
+
+    def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out an action; the observation, the reward and whether the rollout has ended.
+
+        Raises Refused where there is no rollout to continue, and ValidationError for what is not an action.
+        """
+        action = Action.model_validate(data)
+        if self._env is None:
+            raise Refused("EXECUTION_ERROR", "there is no rollout yet; reset first")
+        if self._state.done:
+            raise Refused("EXECUTION_ERROR", "the rollout has ended; reset first")
+        step = self._env.step(action.message)
+        self._state.step_count += 1
+        self._state.score += step.reward
+        self._state.done = step.done
+        return self._shown(step.observation, step.reward, success=step.success, valid=step.valid)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its rollout has ended."""
+        return self._state.done
+
+    def state(self) -> dict[str, Any]:
+        """Where the session is."""
+        return self._state.model_dump()
+
+    def close(self) -> None:
+        """Release the running environment."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+    def _shown(self, text: str, reward: float | None, *, success: bool, valid: bool) -> dict[str, Any]:
+        self.used = time.monotonic()
+        lists = "admissible" in self._served.environment.capabilities and not self._state.done
+        about = {"task_id": self._task["task_id"], "family": self._task.get("family")}
+        metadata = {**about, "episode_id": self._state.episode_id}
+        observation = Observation(
+            message=text,
+            goal=self._task["goal"],
+            admissible=list(self._env.admissible()) if lists else None,
+            success=success,
+            valid=valid,
+            metadata=metadata,
+        )
+        return {
+            "observation": observation.model_dump(),
+            "reward": reward,
+            "done": self._state.done,
+            "metadata": metadata,
+        }
+
+
+class Sessions:
+    """The open sessions of a server: at most `limit`; those over HTTP end when they were idle for `idle` seconds."""
+
+    def __init__(self, served: Served, limit: int, idle: float):
+        self.served, self.limit, self.idle = served, limit, idle
+        self._over_http: dict[str, Session] = {}
+        self.sockets: dict[web.WebSocketResponse, Session] = {}
+
+    def open(self) -> Session:
+        """A fresh session; over HTTP, rollouts that have ended make room. Raises Refused where there is none."""
+        now = time.monotonic()
+        self._drop(lambda session: now - session.used > self.idle)
+        if self.active >= self.limit:
+            self._drop(lambda session: session.ended)
+        active = self.active
+        if active >= self.limit:
+            message = f"Server at capacity: {active}/{self.limit} sessions active. Cannot accept new connections."
+            raise Refused("CAPACITY_REACHED", message, active_sessions=active, max_sessions=self.limit)
+        return Session(self.served)
+
+    @property
+    def active(self) -> int:
+        """The number of open sessions."""
+        return len(self._over_http) + len(self.sockets)
+
+    def _drop(self, unused: Callable[[Session], bool]) -> None:
+        for episode_id, session in list(self._over_http.items()):
+            if unused(session):
+                self._over_http.pop(episode_id).close()
+
+    def reset(self, wanted: Reset) -> dict[str, Any]:
+        """Start a rollout over HTTP, in the session of its `episode_id` if there is one."""
+        known = self._over_http.get(wanted.episode_id or "")
+        session = known or self.open()
+        shown = session.reset(wanted)
+        self._over_http[shown["metadata"]["episode_id"]] = session
+        return shown
+
+    def get(self, episode_id: str) -> Session:
+        """The session of a rollout over HTTP. Raises Refused for an unknown one."""
+        if episode_id not in self._over_http:
+            raise Refused("SESSION_ERROR", f"unknown episode_id '{episode_id}'; POST /reset first")
+        return self._over_http[episode_id]
+
+    def close(self) -> None:
+        """End all sessions."""
+        for session in (*self._over_http.values(), *self.sockets.values()):
+            session.close()
+
+
+def serve(
+    name: str,
+    settings: Mapping[str, Any],
+    *,
+    split: str,
+    count: int,
+    seed: int,
+    host: str,
+    port: int,
+    sessions: int,
+    idle: float,
+    started: Callable[[str], None],
+) -> None:
+    """Serve `count` tasks of a split until SIGINT or SIGTERM; `started` is called with the address.
+
+    Raises UserError for an environment that is not built in, wrong settings, and a port that cannot be had.
+    """
+    asyncio.run(_run(application(tasks(name, settings, split, count, seed), sessions, idle), host, port, started))
+
+
+def tasks(name: str, settings: Mapping[str, Any], split: str, count: int, seed: int) -> Served:
+    """A built-in environment with its first `count` tasks of a split. Raises UserError."""
+    environment = envs.load(name)
+    if not envs.is_ours(environment):
+        raise UserError(f"environment '{name}': only built-in environments can be served, and this is one of your own")
+    try:
+        checked = environment.Settings.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"--settings: {where}: {first['msg']}; docs/environments.md lists them") from None
+    rows = split_rows(environment, split, count, seed, checked)
+    if not rows:
+        raise UserError(f"environment '{name}': the split '{split}' has no tasks; choose another --split")
+    environment.open_task(rows[0], checked).close()  # type: ignore[misc]  # so that no client waits for an index
+    return Served(environment, checked, rows)
+
+
+def application(served: Served, sessions: int, idle: float) -> web.Application:
+    """The server's routes."""
+    app = web.Application(client_max_size=MAX_BYTES, middlewares=[_errors])
+    app[_SESSIONS] = Sessions(served, sessions, idle)
+    app.add_routes(
+        [
+            web.get("/ws", _socket),
+            web.post("/reset", _reset),
+            web.post("/step", _step),
+            web.get("/state", _state),
+            web.get("/health", _health),
+            web.get("/metadata", _metadata),
+            web.get("/schema", _schema),
+        ]
+    )
+    app.on_shutdown.append(_end)
+    return app
+
+
+_SESSIONS = web.AppKey("sessions", Sessions)
+
+
+async def _run(app: web.Application, host: str, port: int, started: Callable[[str], None]) -> None:
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise UserError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+        started(f"http://{host}:{runner.addresses[0][1]}")
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+async def _end(app: web.Application) -> None:
+    for socket in list(app[_SESSIONS].sockets):
+        with suppress(ConnectionError):
+            await socket.close(code=WSCloseCode.GOING_AWAY)
+    app[_SESSIONS].close()
+
+
+# ---------------------------------------------------------------- the WebSocket
+
+
+async def _socket(request: web.Request) -> web.WebSocketResponse:
+    sessions = request.app[_SESSIONS]
+    socket = web.WebSocketResponse(heartbeat=30.0, max_msg_size=MAX_BYTES)
+    await socket.prepare(request)
+    try:
+        session = sessions.open()
+    except Refused as refused:  # after the handshake, as OpenEnv's clients expect
+        await socket.send_json({"type": "error", "data": refused.data})
+        await socket.close()
+        return socket
+    sessions.sockets[socket] = session
+    try:
+        while not socket.closed:
+            try:
+                message = await socket.receive(timeout=sessions.idle)
+            except TimeoutError:
+                late = f"nothing was said for {sessions.idle:g} s; connect again"
+                await socket.send_json({"type": "error", "data": {"message": late, "code": "SESSION_ERROR"}})
+                break
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                break
+            answer = _answer(session, message.data)
+            if answer is None:
+                break
+            await socket.send_json(answer)
+    except ConnectionError:
+        pass  # the client has gone
+    finally:
+        sessions.sockets.pop(socket, None)
+        session.close()
+        with suppress(ConnectionError):
+            await socket.close()
+    return socket
+
+
+def _answer(session: Session, raw: str | bytes) -> dict[str, Any] | None:
+    """The answer to a message; None to `close`."""
+    try:
+        try:
+            message = json.loads(raw)
+        except ValueError as error:
+            raise Refused("INVALID_JSON", f"Invalid JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise Refused("VALIDATION_ERROR", "Invalid message", errors=[])
+        kind, data = message.get("type", ""), message.get("data", {})
+        if kind == "close":
+            return None
+        if kind == "state":
+            return {"type": "state", "data": session.state()}
+        if kind == "reset":
+            return {"type": "observation", "data": session.reset(Reset.model_validate(data))}
+        if kind == "step":
+            return {"type": "observation", "data": session.step(data)}
+        raise Refused("UNKNOWN_TYPE", f"Unknown message type: {kind}")
+    except Refused as refused:
+        return {"type": "error", "data": refused.data}
+    except UserError as error:
+        return {"type": "error", "data": {"message": str(error), "code": "EXECUTION_ERROR"}}
+    except ValidationError as error:
+        invalid = {"message": "Invalid message", "code": "VALIDATION_ERROR", "errors": _details(error)}
+        return {"type": "error", "data": invalid}
+
+
+def _details(error: ValidationError) -> list[dict[str, Any]]:
+    return json.loads(error.json(include_url=False, include_input=False))
+
+
+# ---------------------------------------------------------------- HTTP
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Any) -> Any:
+    """Mistakes as FastAPI, which OpenEnv's server is made with, reports them: `detail`, with a status."""
+    try:
+        return await handler(request)
+    except ValidationError as error:
+        return web.json_response({"detail": _details(error)}, status=422)
+    except Refused as refused:
+        status = {"CAPACITY_REACHED": 503, "SESSION_ERROR": 404, "INVALID_JSON": 422}.get(refused.data["code"], 400)
+        return web.json_response({"detail": refused.data["message"]}, status=status)
+    except UserError as error:
+        return web.json_response({"detail": str(error)}, status=500)
+
+
+async def _body(request: web.Request) -> Any:
+    raw = await request.read()
+    try:
+        return json.loads(raw or b"{}")
+    except ValueError as error:
+        raise Refused("INVALID_JSON", f"Invalid JSON: {error}") from None
+
+
+async def _reset(request: web.Request) -> web.Response:
+    return web.json_response(request.app[_SESSIONS].reset(Reset.model_validate(await _body(request))))
+
+
+async def _step(request: web.Request) -> web.Response:
+    step = HttpStep.model_validate(await _body(request))
+    return web.json_response(request.app[_SESSIONS].get(step.episode_id).step(step.action))
+
+
+async def _state(request: web.Request) -> web.Response:
+    return web.json_response(request.app[_SESSIONS].get(request.query.get("episode_id", "")).state())
+
+
+async def _health(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "healthy"})
+
+
+async def _metadata(request: web.Request) -> web.Response:
+    environment = request.app[_SESSIONS].served.environment
+    empty = dict.fromkeys(("readme_content", "author", "documentation_url"))
+    about = {"name": environment.name, "description": environment.summary, "version": turncredit.__version__}
+    return web.json_response({**about, **empty})
+
+
+async def _schema(_request: web.Request) -> web.Response:
+    shown = Observation.model_json_schema()
+    schemas = {"action": Action.model_json_schema(), "observation": shown, "state": State.model_json_schema()}
+    return web.json_response({**schemas, "reset_observation": shown})
