@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
-from turncredit.layout import Layout
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of
 from turncredit.results import views
@@ -24,14 +23,14 @@ def judged(results: Results) -> list[Grid]:
 
     Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
     """
-    if not results.labels or not any(Layout(results.folder).find("branches")):
+    if not results.labels or not any(results.layout.find("branches")):
         return []
     source = _FROM.format(experiment=results.folder.name)
     query = (
         "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
         f"count(*) AS turns {source} GROUP BY ALL ORDER BY ALL"
     )
-    with views.connect(results.folder, query) as connection:
+    with views.connect(results.folder, query, layout=lambda _: results.layout) as connection:
         frame = connection.execute(query).df()
     if frame.empty:
         return []

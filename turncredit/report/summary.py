@@ -43,6 +43,7 @@ class Summary:
     leaks_of: str
     missing: list[str]
     without_credit: list[str]
+    left_out: str
 
     @property
     def grids(self) -> list[Grid]:
@@ -103,6 +104,7 @@ def summarise(results: Results) -> Summary:
         leaks_of=leaks_of,
         missing=_missing(results),
         without_credit=_without_credit(results),
+        left_out=_left_out(results),
     )
 
 
@@ -132,6 +134,16 @@ def _missing(results: Results) -> list[str]:
         if not run.configured:
             lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
     return lines
+
+
+def _left_out(results: Results) -> str:
+    """What is on disk and not in the report; empty if nothing is."""
+    foreign = results.layout.foreign()
+    if not foreign:
+        return ""
+    first = foreign[0].path.relative_to(results.folder)
+    several = f"{first} and {len(foreign) - 1} more" if len(foreign) > 1 else str(first)
+    return f"{several}, which this configuration would not make; turncredit clean --stale lists them"
 
 
 def _without_credit(results: Results) -> list[str]:

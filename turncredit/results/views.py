@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -59,13 +59,17 @@ METRICS_SCHEMA = pa.schema(
 )
 
 
-def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    results: str | Path, query: str, *, alike: bool = False, layout: Callable[[Path], Layout] = Layout
+) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results.
 
+    `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
-    folders = [folder.resolve() for folder in experiment_folders(results)]
+    layouts = [layout(folder.resolve()) for folder in experiment_folders(results)]
+    folders = [one.root for one in layouts]
     # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
     spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
@@ -74,20 +78,20 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     words = set(re.findall(r"[a-z_]+", query.lower()))
     for view, names in TABLES.items():
         if view in words:
-            found = [(folder, name, list(Layout(folder).find(name))) for folder in folders for name in names]
+            found = [(one.root, name, list(one.find(name))) for one in layouts for name in names]
             text = _union(found, alike=alike)
             if view == "turns" and (words & {*tables.MEASURED} or asks_for_all_columns(query)):
-                beside = [(folder, "measures", list(Layout(folder).find("measures"))) for folder in folders]
+                beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
                 text = _with_measures(text, _union(beside, alike=alike))
             connection.execute(f"CREATE VIEW {view} AS {text}")
     if RUN_CREDITS in words:
-        own = [(folder, "credits", own_credits(folder)) for folder in folders]
+        own = [(one.root, "credits", own_credits(one)) for one in layouts]
         connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
     if "judge_cache" in words:
         _create_cache_view(connection, folders, alike=alike)
     for name, make in (("runs", runs_table), ("metrics", metrics_table)):
         if name in words:
-            connection.register(name, make(folders))
+            connection.register(name, make(layouts))
     _close(connection, [*folders, *{folder.parent / JUDGE_CACHE for folder in folders}])
     return connection
 
@@ -100,10 +104,9 @@ def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path]) -> No
     connection.execute("SET lock_configuration = true")
 
 
-def own_credits(folder: Path) -> list[Located]:
-    """The credits in an experiment's folder that its runs learned from."""
-    layout = Layout(folder)
-    rounds = run_rounds(layout, read_config(folder))
+def own_credits(layout: Layout) -> list[Located]:
+    """The credits of an experiment that its runs learned from."""
+    rounds = run_rounds(layout, read_config(layout.root))
     found = (Located("credits", row._asdict(), Path(layout.path("credits", row._asdict()))) for row in rounds)
     return [credit for credit in found if credit.path.exists()]
 
@@ -214,29 +217,28 @@ def _sql_type(kind: pa.DataType) -> str:
     )
 
 
-def runs_table(folders: Sequence[Path]) -> pa.Table:
+def runs_table(layouts: Sequence[Layout]) -> pa.Table:
     """Every round of every run, and the `policy` that sampled its training turns."""
     rows = [
-        {"experiment": folder.name, **row._asdict()}
-        for folder in folders
-        for row in run_rounds(Layout(folder), read_config(folder))
+        {"experiment": layout.root.name, **row._asdict()}
+        for layout in layouts
+        for row in run_rounds(layout, read_config(layout.root))
     ]
     return pa.Table.from_pylist(rows, schema=RUNS_SCHEMA)
 
 
-def metrics_table(folders: Sequence[Path]) -> pa.Table:
+def metrics_table(layouts: Sequence[Layout]) -> pa.Table:
     """All numbers of all jobs' metrics below the experiments, one row each.
 
     Raises UserError for a file that a stage did not write.
     """
     rows = []
-    for folder in folders:
-        layout = Layout(folder)
-        experiment = read_config(folder)
+    for layout in layouts:
+        experiment = read_config(layout.root)
         rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
         for stage, keys, path in layout.find_metrics():
             payer = paid_by(stage, keys, rounds, played)
-            where = {"experiment": folder.name, "paid_by": payer, "stage": stage, **keys}
+            where = {"experiment": layout.root.name, "paid_by": payer, "stage": stage, **keys}
             numbers = stage_numbers(read_metrics(path))
             rows += [{**where, "path": str(path), "name": name, "value": value} for name, value in numbers.items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
