@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from turncredit import tables
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
@@ -48,8 +49,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
                 print(f"\r\x1b[K{files.run} seed {files.seed} round {files.round}", end="", file=sys.stderr, flush=True)
             rows = check_all(settings, files)
             rounds, checked = rounds + 1, checked + len(rows)
-            skipped = COMPARED if found.problems else ()
-            for row in (row for row in rows if not row["holds"] and row["name"] not in skipped):
+            for row in (row for row in rows if not row["holds"] and not said_already(row, found)):
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
@@ -80,6 +80,13 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
     for at in plan.audited:
         if Path(plan.layout.path("branches", at.keys)).exists():
             yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+
+
+def said_already(row: Mapping[str, Any], found: integrity.Compared) -> bool:
+    """Whether a violation only says that a file is unreadable or has changed, which the comparison has said."""
+    if not found.problems:
+        return False
+    return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in found.unreadable)
 
 
 def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> None:

@@ -25,7 +25,7 @@ class Format(StrEnum):
 
 def sql(
     query: Annotated[
-        str, typer.Argument(help="For instance: select method, avg(success::int) from evals group by all")
+        str, typer.Argument(help="For instance: select method, round, seed, success, low, high from success")
     ],
     results: ResultsOption = Path("results"),
     format: Annotated[
@@ -39,7 +39,8 @@ def sql(
     """Query all artifacts in SQL (DuckDB).
 
     Views: turns, measures, credits, run_credits, continuations, forks, labels, hiddens, logprobs, values, branches,
-    fidelity, gradients, leaks, invariants, evals, updates, runs, tasks, demos, sft_log, metrics, summary, judge_cache.
+    fidelity, gradients, leaks, invariants, evals, success, updates, runs, tasks, demos, sft_log, metrics, summary,
+    provenance, judge_cache.
     Each has experiment and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id`
     to join them. See docs/sql.md.
     """

@@ -30,8 +30,22 @@ for _kind in ARTIFACTS.values():
         TABLES[_kind.schema] = (*TABLES.get(_kind.schema, ()), _kind.name)
 #: The credit from which each run learned: the part of `credits` whose turns are the run's own.
 RUN_CREDITS = "run_credits"
-#: All views; `runs` and `metrics` are tables built for the query.
-VIEWS = (*TABLES, RUN_CREDITS, "judge_cache", "runs", "metrics")
+#: Success of each policy in each mode, with its interval.
+SUCCESS = "success"
+#: All views; `runs`, `metrics` and `provenance` are tables built for the query.
+VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, "judge_cache", "runs", "metrics", "provenance")
+_Z = 1.959963984540054
+_HALF = f"{_Z} * sqrt(k::DOUBLE * (n - k) / n / n / n + {_Z**2} / (4.0 * n * n))"
+_CENTRE, _SCALE = f"k::DOUBLE / n + {_Z**2} / (2.0 * n)", f"(1 + {_Z**2} / n)"
+#: Wilson's 95% interval of a rate of `k` in `n`, as in `turncredit.stats.intervals.wilson`; null without any trials.
+WILSON = f"""CREATE MACRO wilson(k, n) AS CASE WHEN n > 0 THEN {{
+    'low': CASE WHEN k = 0 THEN 0.0 ELSE ({_CENTRE} - {_HALF}) / {_SCALE} END,
+    'high': CASE WHEN k = n THEN 1.0 ELSE ({_CENTRE} + {_HALF}) / {_SCALE} END}} END"""
+_SUCCESS_SQL = """CREATE VIEW success AS
+    SELECT *, wilson(successes, rollouts).low AS low, wilson(successes, rollouts).high AS high
+    FROM (SELECT experiment, method, seed, round, mode, count(*) AS rollouts, sum(success::INT)::BIGINT AS successes,
+                 avg(success::INT) AS success
+          FROM evals GROUP BY ALL)"""
 #: The memory that a query may use before it spills to temporary files: audits run next to other jobs.
 MEMORY = "2GB"
 
@@ -59,6 +73,21 @@ METRICS_SCHEMA = pa.schema(
 )
 
 
+PROVENANCE_SCHEMA = pa.schema(
+    [
+        ("experiment", pa.string()),
+        ("artifact", pa.string()),
+        ("stage", pa.string()),
+        *((key, _ARROW_TYPES.get(key, pa.string())) for key in KEYS),
+        ("code", pa.string()),
+        ("config", pa.string()),
+        ("config_hash", pa.string()),
+        ("inputs", pa.string()),
+        ("path", pa.string()),
+    ]
+)
+
+
 def connect(
     results: str | Path, query: str, *, alike: bool = False, layout: Callable[[Path], Layout] = Layout
 ) -> duckdb.DuckDBPyConnection:
@@ -76,6 +105,10 @@ def connect(
     # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
+    connection.execute(WILSON)
+    # The name is also that of a column.
+    of_success = re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower())
+    words |= {"evals"} if of_success else set()
     for view, names in TABLES.items():
         if view in words:
             found = [(one.root, name, list(one.find(name))) for one in layouts for name in names]
@@ -84,12 +117,14 @@ def connect(
                 beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
                 text = _with_measures(text, _union(beside, alike=alike))
             connection.execute(f"CREATE VIEW {view} AS {text}")
+    if of_success:
+        connection.execute(_SUCCESS_SQL)
     if RUN_CREDITS in words:
         own = [(one.root, "credits", own_credits(one)) for one in layouts]
         connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
     if "judge_cache" in words:
         _create_cache_view(connection, folders, alike=alike)
-    for name, make in (("runs", runs_table), ("metrics", metrics_table)):
+    for name, make in (("runs", runs_table), ("metrics", metrics_table), ("provenance", provenance_table)):
         if name in words:
             connection.register(name, make(layouts))
     _close(connection, [*folders, *{folder.parent / JUDGE_CACHE for folder in folders}])
@@ -242,6 +277,24 @@ def metrics_table(layouts: Sequence[Layout]) -> pa.Table:
             numbers = stage_numbers(read_metrics(path))
             rows += [{**where, "path": str(path), "name": name, "value": value} for name, value in numbers.items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
+
+
+def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
+    """What made each artifact: its stage, the version of the code, the stage's settings, and the hashes of its inputs.
+
+    Settings and inputs are JSON. Artifacts that do not say it (pages, figures) have no row.
+    """
+    rows = []
+    for layout in layouts:
+        for name in ARTIFACTS:
+            for found in layout.find(name):
+                made_by = tables.made_from(found.path)
+                if made_by:
+                    said = {key: json.dumps(made_by.get(key), sort_keys=True) for key in ("config", "inputs")}
+                    plain = {key: made_by.get(key) for key in ("stage", "code", "config_hash")}
+                    where = {"experiment": layout.root.name, "artifact": name, **found.keys, "path": str(found.path)}
+                    rows.append({**where, **plain, **said})
+    return pa.Table.from_pylist(rows, schema=PROVENANCE_SCHEMA)
 
 
 def read_metrics(path: Path) -> dict:

@@ -24,7 +24,7 @@ from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, LOGS, METRICS, Layout, Located, fill, keys_in
 from turncredit.results.views import read_metrics
-from turncredit.stages.job import PROVENANCE_FILE, Store, made_from
+from turncredit.stages.job import Store
 from turncredit.stages.plan import Plan, load
 from turncredit.stages.wanted import Step, made_paths, step_of, wanted_jobs
 from turncredit.workflow import rounds
@@ -124,10 +124,10 @@ def damage(path: str, kind: str) -> str | None:
 
 
 def _folder_damage(folder: Path) -> str | None:
-    made_by = made_from(folder) if (folder / PROVENANCE_FILE).exists() else {}
+    made_by = tables.made_from(folder) if (folder / tables.PROVENANCE_FILE).exists() else {}
     if not made_by or "content" not in made_by:
-        return f"has no readable {PROVENANCE_FILE}"
-    if tables.file_hash(folder, without=PROVENANCE_FILE) != made_by["content"]:
+        return f"has no readable {tables.PROVENANCE_FILE}"
+    if tables.file_hash(folder, without=tables.PROVENANCE_FILE) != made_by["content"]:
         return "changed since it was written"
     return None
 
@@ -154,7 +154,7 @@ def _deleted(plan: Plan) -> set[str]:
 
 def _recorded(made: Made) -> dict[str, dict[str, Any]]:
     """The provenance in the artifacts of a job that are on disk and have one."""
-    there = {path: made_from(path) for path in made.outputs.values() if os.path.exists(path)}
+    there = {path: tables.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in there.items() if made_by}
 
 
