@@ -263,7 +263,8 @@ def test_every_kind_of_artifact_leads_back_to_its_job():
     plan = Plan(tiny.experiment(**CHANGES), "here")
     keys = {
         **plan.turns_at("flat_grpo", 0, 2).keys, "method": "flat_grpo", "start": "sft", "split": "eval",
-        "judge": "rule", "ask": "role", "read": "sft", "point": "action", "reader": "hindsight", "continued": "k9", "forked": "n16",
+        "judge": "rule", "ask": "role", "read": "sft", "point": "action", "reader": "hindsight",
+        "continued": "k9", "forked": "n16",
     }  # fmt: skip
     begin = len(f"{plan.layout.root}/")
     for name in ARTIFACTS:

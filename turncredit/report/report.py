@@ -263,6 +263,7 @@ def print_table(results: str | Path, layout_of: Callable[[Path], Layout] = Layou
         shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
     screen = console()
     screen.print(shown)
+    screen.print(summary.headline)
     for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
         if line:
             screen.print(line)
