@@ -164,7 +164,7 @@ TAMPERED = {
         beside("turns", SECOND),
         with_column("response_text", first("something else")),
         {"made_from"},
-        "the input 'turns' has changed since",
+        "made from another 'turns' than is there",
     ),
     "a turn that is there twice": (
         beside("turns", SECOND),

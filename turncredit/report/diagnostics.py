@@ -229,9 +229,9 @@ _ROLLOUT = ("group_id", "rollout_id")
 
 def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
     """What the ground truth of these turns (policy, round) is of, in words: turns, rollouts and groups."""
-    frame = results.analysis.get("fidelity")
     said = []
-    for policy, round_ in pairs if frame is not None else ():
+    frame = results.analysis.get("fidelity", pd.DataFrame())
+    for policy, round_ in pairs if len(frame) else ():
         here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
         per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
         rollouts = _branched_rollouts(results, policy, round_)
@@ -357,11 +357,12 @@ def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
         have = set(zip(here["view"], here["measure"], strict=True))
         shown = [key for key in LEAKS if key in have]
+        n = f" {resting_on(results, [(policy, round_)])}" if ("full", "rank_with_truth") in have else ""
         grid = Grid(
             name=f"leaks_{policy}_{round_:02d}",
             title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
-            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them. "
-            + (resting_on(results, [(policy, round_)]) if ("full", "rank_with_truth") in have else ""),
+            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them."
+            + n,
             columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
             closed=True,
         )

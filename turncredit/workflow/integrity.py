@@ -287,11 +287,11 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
 
     Raises UserError for anything that the layout does not know, before anything is removed.
     """
-    paths = [Path(path) for path in paths]
-    for path in paths:
+    every = [Path(path) for path in paths]
+    for path in every:
         if not known(root, path):
             raise UserError(f"{path}: no artifact of {root}; nothing was removed")
-    for path in paths:
+    for path in every:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
