@@ -342,7 +342,7 @@ def test_the_command_names_a_policy_whose_weights_have_changed_since_they_were_w
         file.write(b"0")
     run = CliRunner().invoke(app, ["check", str(results)])
     assert run.exit_code == 1
-    assert f"FAILS content       {policy}: changed since it was written" in run.output
+    assert f"FAILS damaged       {policy}: changed since it was written" in run.output
     assert "1 violated" in run.output
 
 

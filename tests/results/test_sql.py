@@ -125,12 +125,11 @@ def test_the_queries_of_the_documentation_run(audited):
         query
         for block in re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
         for query in block.split(";")
-        if query.strip()
+        if query.strip() and "FROM summary" not in query  # there is no report here
     ]
     assert len(queries) >= 4
     for query in queries:
-        if "FROM summary" not in query:  # there is no report here
-            assert sql.answer(query.replace("household", "synthetic"), audited).num_rows > 0, query
+        assert sql.answer(query.replace("household", "synthetic"), audited).num_rows > 0, query
 
 
 def test_tables_about_turns_join_on_one_number(audited):
