@@ -282,7 +282,14 @@ class UpdateConfig(LossConfig):
     muon_lr: float = Field(2e-3, gt=0)
     warmup_steps: int = Field(0, ge=0, description="optimiser steps of linear warm-up, counted over all rounds")
     final_lr: float = Field(
-        1.0, ge=0, le=1, description="fraction of the learning rate in the last round; linear decay"
+        1.0, ge=0, le=1, description="fraction of the learning rate in round decay_rounds and after; linear decay"
+    )
+    decay_rounds: int | None = Field(
+        None,
+        ge=1,
+        le=999,
+        description="the round in which the learning rate has fallen to final_lr; null: the last of `rounds`, so that "
+        "another number of rounds repeats every update",
     )
     epochs: int = Field(1, ge=1)
     tokens_per_pass: int = Field(
@@ -340,6 +347,12 @@ class EvalConfig(Closed):
     games: int = Field(256, ge=1)
     fresh: bool = True
     every: int = Field(1, ge=1, description="evaluate every n-th round, and always the last three")
+    rounds: tuple[Annotated[int, Field(ge=1, le=999)], ...] | None = Field(
+        None,
+        min_length=1,
+        description="evaluate these rounds instead; fresh games are dealt in this order, so rounds that are added at "
+        "the end leave the games of the others as they are",
+    )
     modes: tuple[EvalMode, ...] = (EvalMode(name="sampled", temperature=1.0),)
     primary: str = Field("sampled", description="the mode that the report's headline numbers use")
 
@@ -350,6 +363,8 @@ class EvalConfig(Closed):
             raise ValueError(f"primary '{self.primary}' is not one of the modes {names}")
         if len(set(names)) < len(names):
             raise ValueError(f"two of the modes have the same name: {names}")
+        if self.rounds is not None and len(set(self.rounds)) < len(self.rounds):
+            raise ValueError("rounds must not repeat")
         return self
 
 
@@ -522,6 +537,13 @@ class Experiment(Closed):
         return resources
 
     @model_validator(mode="after")
+    def _evaluated_rounds(self) -> Experiment:
+        late = [round for round in self.eval.rounds or () if round > self.rounds]
+        if late:
+            raise ValueError(f"eval.rounds names {late[0]}, but there are only {self.rounds} rounds")
+        return self
+
+    @model_validator(mode="after")
     def _enough_games(self) -> Experiment:
         if self.rollout.tasks > self.tasks.train:
             raise ValueError(
@@ -584,9 +606,15 @@ class Experiment(Closed):
         return tuple(dict.fromkeys([*self.trained(), *RAILS]))
 
     def eval_rounds(self) -> list[int]:
-        """The rounds that are evaluated: every `eval.every`-th, and always the last three."""
+        """The rounds that are evaluated: `eval.rounds`, or every `eval.every`-th and always the last three."""
+        if self.eval.rounds is not None:
+            return sorted(self.eval.rounds)
         last = range(max(1, self.rounds - 2), self.rounds + 1)
         return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
+
+    def eval_part(self, round: int) -> int:
+        """Which part of the held-out games an evaluated round is played on, counted from 0."""
+        return list(self.eval.rounds or self.eval_rounds()).index(round) if self.eval.fresh else 0
 
     def resource(self, stage: str) -> ResourceConfig:
         """The resources of a job of `stage`."""

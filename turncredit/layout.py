@@ -21,7 +21,7 @@ its evaluations belong to.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -236,10 +236,14 @@ def keys_in(pattern: str, relative: str) -> dict[str, str | int] | None:
 
 
 class Layout:
-    """The paths of one experiment, whose folder is `root` (`results/household`)."""
+    """The paths of one experiment, whose folder is `root` (`results/household`).
 
-    def __init__(self, root: str | Path):
+    `only` has the paths below it that are looked for on disk; None: all that there are.
+    """
+
+    def __init__(self, root: str | Path, only: Collection[str] | None = None):
         self.root = Path(root)
+        self.only = only
 
     def __repr__(self) -> str:
         return f"Layout({str(self.root)!r})"
@@ -286,7 +290,8 @@ class Layout:
         kind = artifact(name)
         for relative, path in self._files(shell_pattern(kind.pattern, **{key: [wanted[key]] for key in wanted})):
             keys = keys_in(kind.pattern, relative)
-            if keys is not None and all(keys.get(key) == value for key, value in wanted.items()):
+            known = keys is not None and all(keys.get(key) == value for key, value in wanted.items())
+            if keys is not None and known and (self.only is None or relative in self.only):
                 yield Located(name, keys, path)
 
     def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
@@ -294,8 +299,16 @@ class Layout:
         for stage, pattern in METRICS.items():
             for relative, path in self._files(pattern):
                 keys = keys_in(pattern, relative)
-                if keys is not None:
+                if keys is not None and (self.only is None or relative in self.only):
                     yield stage, keys, path
+
+    def foreign(self) -> list[Located]:
+        """The artifacts on disk that are not among `only`, sorted by path."""
+        if self.only is None:
+            return []
+        found = [located for name in ARTIFACTS for located in Layout(self.root).find(name)]
+        foreign = [one for one in found if one.path.relative_to(self.root).as_posix() not in self.only]
+        return sorted(foreign, key=lambda one: str(one.path))
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:
         return [

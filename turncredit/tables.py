@@ -250,6 +250,10 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
 }
 
 
+#: In every folder that a stage writes: its provenance, and the hash of its other files.
+PROVENANCE_FILE = "provenance.json"
+
+
 class TableError(UserError):
     """A table that is missing, damaged, of another kind, or does not match its schema."""
 
@@ -377,6 +381,19 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
 def metadata(path: str | Path) -> dict[str, Any]:
     """The schema and provenance in a file's metadata; empty for a table made by another program."""
     return _metadata(_open(Path(path)), Path(path))
+
+
+def made_from(path: str | Path) -> dict[str, Any] | None:
+    """The provenance in a table, or in a folder that a stage wrote; None if it has none, {} if it is damaged."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return json.loads((path / PROVENANCE_FILE).read_text())
+        if path.suffix == ".parquet":
+            return metadata(path)
+    except (OSError, ValueError, TableError):
+        return {}
+    return None
 
 
 def made_by_stage(path: str | Path, stage: str) -> bool:

@@ -29,6 +29,7 @@ from turncredit.cli.main import app
 from turncredit.credit import has
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
+from turncredit.stages.wanted import plan_of
 
 EXPERIMENT = tiny.experiment(
     methods=["has_turnrd", "has_judge"],
@@ -98,7 +99,8 @@ def made(world, tmp_path_factory) -> Path:
     def run(stage: str, at: At) -> None:
         load(stage).run(plan.job(stage, at))
 
-    for name, keys in (("sft_policy", {}), ("tasks", {"split": "train"}), ("tasks", {"split": "eval"})):
+    there = (("demos", {}), ("base", {}), ("sft_policy", {}), ("sft_log", {}))
+    for name, keys in (*there, ("tasks", {"split": "train"}), ("tasks", {"split": "eval"})):
         to = Path(plan.layout.path(name, plan.keys(At()), **keys))
         to.parent.mkdir(parents=True, exist_ok=True)
         source = world.path(name, **keys)
@@ -128,7 +130,7 @@ def results(made, tmp_path) -> Path:
 
 
 def findings(root: Path) -> list[dict]:
-    return [row for settings, files in rounds_in(root, EXPERIMENT) for row in check_all(settings, files)]
+    return [row for settings, files in rounds_in(plan_of(root)) for row in check_all(settings, files)]
 
 
 def failing(root: Path) -> set[str]:
@@ -162,7 +164,7 @@ TAMPERED = {
         beside("turns", SECOND),
         with_column("response_text", first("something else")),
         {"made_from"},
-        "the input 'turns' has changed since",
+        "made from another 'turns' than is there",
     ),
     "a turn that is there twice": (
         beside("turns", SECOND),
@@ -340,7 +342,7 @@ def test_the_command_names_a_policy_whose_weights_have_changed_since_they_were_w
         file.write(b"0")
     run = CliRunner().invoke(app, ["check", str(results)])
     assert run.exit_code == 1
-    assert f"FAILS content       {policy}: changed since it was written" in run.output
+    assert f"FAILS damaged       {policy}: changed since it was written" in run.output
     assert "1 violated" in run.output
 
 

@@ -94,7 +94,7 @@ def _lines(page: Path) -> Iterator[str]:
     for found in FENCE.finditer(text):
         if found[1] in ("", "bash", "sh"):
             yield from found[2].replace("\\\n", " ").splitlines()
-    yield from re.findall(r"^    (\S.*)$", prose(page), re.MULTILINE)
+    yield from re.findall(r"^    (\S.*)$", prose(page).replace("\\\n", " "), re.MULTILINE)
     yield from inline_code(page)
 
 

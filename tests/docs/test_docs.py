@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, Block, Command
@@ -16,7 +20,11 @@ from tests.results import synthetic
 from turncredit import config, tables
 from turncredit.cli import main as cli
 from turncredit.credit.configured import configured_method
+from turncredit.layout import Layout
+from turncredit.report.summary import summarise
 from turncredit.results import sql
+from turncredit.results.collect import collect
+from turncredit.stats import intervals
 from turncredit.turns import SideTable, Turns
 
 COMMANDS = pages.commands()
@@ -31,7 +39,7 @@ TARGETS = set(re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with all kinds of tables, in a folder of its own."""
     folder = tmp_path_factory.mktemp("documented") / "results"
-    experiment = synthetic.experiment(rounds=3, games=4)
+    experiment = synthetic.experiment(rounds=3, games=4, experiment="household")
     synthetic.audit(synthetic.make(folder, experiment), experiment)
     cache = tables.schema("judge_cache").empty_table()
     tables.write(cache, folder / "judge_cache" / "model.parquet", "judge_cache", synthetic.MADE_BY)
@@ -105,6 +113,84 @@ def test_a_query_on_the_command_line_runs_on_results(
 ) -> None:
     monkeypatch.chdir(results.parent)
     assert sql.answer(command.words[2], results).column_names
+
+
+@pytest.fixture(scope="module")
+def household(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SYNTHETIC results of an experiment with the name, the rounds and the modes of the default one."""
+    modes = [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]
+    own = {
+        "experiment": "household",
+        "eval": {"games": 6, "every": 5, "modes": modes},
+        "tasks": {"train": 64, "eval": 24},
+    }
+    folder = tmp_path_factory.mktemp("default") / "results"
+    return synthetic.make(folder, synthetic.experiment(rounds=10, games=6, **own), turns=False)
+
+
+def test_the_query_of_the_readme_gives_the_final_success_of_the_report(household: Path) -> None:
+    """Over all modes and rounds it would give another ranking."""
+    (command,) = (command for command in QUERIES if command.page == "README.md")
+    assert command.words[3:] == ("--results", "results/household")
+    final = summarise(collect(household)).sections["final"][0].rows
+    found = {row["method"]: row["avg(success)"] for row in sql.answer(command.words[2], household).to_pylist()}
+    assert found == {method: pytest.approx(row["final"].value) for method, row in final.items()}
+    assert len(found) == 5
+
+
+def test_the_commands_of_the_readme_on_results_run_one_after_another(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(results, "results")
+    layout = Layout("results/household")
+    for name in ("turns", "branches"):
+        found = layout.path(name, policy="flat_grpo", seed=0, round=3)
+        shutil.copy(found, f"{name}.parquet")
+    commands = [c for c in COMMANDS if c.page == "README.md" and c.words[0] == "turncredit"]
+    on_results = [c for c in commands if c.words[1] in ("show", "sql", "credit", "fidelity", "methods")]
+    assert len(on_results) == 5
+    for command in on_results:
+        run = CliRunner().invoke(cli.app, command.words[1:])
+        assert run.exit_code == 0, f"{command}: {run.output}{run.exception!r}"
+
+
+def test_success_by_method_round_and_seed_has_the_intervals_of_the_reports_rates(household: Path) -> None:
+    query = _query("FROM success")
+    evals = collect(household).evals
+    rates = intervals.rates(evals[evals["mode"] == "sampled"], ["method", "round", "seed"])
+    found = sql.answer(query, household.parent).to_pandas()
+    pd.testing.assert_frame_equal(found, rates[list(found.columns)], check_dtype=False)
+
+
+def test_tokens_by_method_are_those_of_the_report(results: Path) -> None:
+    spent = next(grid for grid in summarise(collect(results / "household")).grids if grid.name == "spending")
+    found = sql.answer(_query("name = 'tokens'"), results).to_pylist()
+    updated = {row["paid_by"]: row["updated_on"] for row in nonempty(found)}
+    assert updated == {name: row["learned"].value for name, row in spent.rows.items() if "learned" in row}
+
+
+def test_the_turns_where_credit_and_truth_disagree_most_are_the_ten_with_the_smallest_product(results: Path) -> None:
+    query = _query("FROM branches b")
+    whole = sql.answer(query.replace("LIMIT 10", ""), results).to_pandas()
+    product = whole["advantage_true"] * whole["advantage"]
+    assert (product < 0).all()
+    assert product.is_monotonic_increasing
+    pd.testing.assert_frame_equal(sql.answer(query, results).to_pandas(), whole.head(10))
+    assert len(whole) > 10
+
+
+def test_what_made_a_number_is_said_by_the_metadata_of_its_file(results: Path) -> None:
+    query = _query("FROM provenance")
+    for row in nonempty(sql.answer(query, results).to_pylist()):
+        said = tables.metadata(row["path"])
+        assert (row["stage"], row["code"], json.loads(row["config"])) == (said["stage"], said["code"], said["config"])
+
+
+def _query(part: str) -> str:
+    """The first query of docs/sql.md that contains `part`."""
+    blocks = [block.text for block in pages.blocks("sql") if block.page == "docs/sql.md"]
+    return next(query for block in blocks for query in block.split(";") if part in query)
 
 
 @pytest.mark.parametrize("block", pages.blocks("yaml"), ids=str)

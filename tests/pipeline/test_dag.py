@@ -12,7 +12,8 @@ import yaml
 
 from tests import tiny
 from turncredit.errors import UserError
-from turncredit.stages import checks
+from turncredit.stages import checks, wanted
+from turncredit.stages.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny.ARGUMENTS
@@ -41,6 +42,13 @@ def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(sna
         "eval": (1 + runs) * rounds,  # the SFT policy's, and each run's
         "invariants": runs,
     }
+
+    assert jobs == wanted_jobs(seeds=[0, 1, 2], methods=["sft", "flat_grpo", "rloo"], rounds=3, tasks={"eval": 12})
+
+
+def wanted_jobs(**changes) -> Counter[str]:
+    """Jobs by rule as `turncredit check` expects them."""
+    return Counter(stage for stage, _ in wanted.wanted_jobs(Plan(tiny.experiment(**changes))))
 
 
 def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):
@@ -71,6 +79,7 @@ def test_the_target_runs_asks_for_all_runs_without_audits_and_report(snakemake):
     audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
     jobs = counts(snakemake("-n", "runs", *TINY, "--config", audit))
     whole = counts(snakemake("-n", *TINY, "--config", audit))
+    assert whole == wanted_jobs(audit={"rounds": [2], "methods": ["flat_grpo", "gigpo"]})
     assert jobs["runs"] == 1
     assert {rule: jobs[rule] for rule in ("update", "invariants")} == {"update": 4, "invariants": 2}
     assert not {"branch", "fidelity", "gradients", "rollout_invariants", "pages", "report", "track"} & set(jobs)

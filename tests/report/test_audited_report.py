@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.results import synthetic
 from turncredit.config import load
 from turncredit.credit import METHODS
 from turncredit.layout import Layout
-from turncredit.report import diagnostics, figures, predictors
+from turncredit.report import diagnostics, figures, outcomes, predictors
 from turncredit.report import report as module
 from turncredit.report.grid import Number
 from turncredit.report.ordering import group_of
@@ -199,9 +200,8 @@ def test_the_page_heads_each_group_once_per_table(page):
 def test_the_gap_closed_is_the_ratio_of_the_differences(summary):
     rows = grid(summary, "final").rows
     gain, gap = (rows[name]["minus_baseline"].value for name in ("turn_value", "oracle_progress"))
-    cell = rows["turn_value"]["gap"]
-    assert isinstance(cell, Number), cell
-    assert cell.value == pytest.approx(gain / gap)
+    found, _ = outcomes.closed_gap(summary.results, "turn_value")
+    assert found.value == pytest.approx(gain / gap)
     assert rows["flat_grpo"]["gap"] == rows["oracle_progress"]["gap"] == ""
 
 
@@ -261,6 +261,84 @@ def test_roles_are_held_against_the_truth(folder, summary):
     assert cells["success"].low < cells["success"].value < cells["success"].high
 
 
+def test_every_table_of_fidelity_says_how_many_turns_rollouts_and_groups_it_rests_on(folder, summary):
+    _, by_round, last = summary.sections["fidelity"]
+    branches = answer(
+        "SELECT count(*) AS n FROM (SELECT DISTINCT seed, rollout_id FROM branches WHERE policy = 'flat_grpo')", folder
+    )
+    rollouts = branches.column("n")[0].as_py()
+    rows = nonempty(row for name, row in last.rows.items() if name != diagnostics.CEILING)
+    assert {(row["n_turns"].value, row["n_rollouts"].value, row["n_groups"].value) for row in rows} == {
+        (120, rollouts, 24)
+    }
+    said = f"round 3 of flat_grpo: 120 turns of {rollouts} rollouts in 24 groups"
+    assert said in by_round.caption
+    judged = nonempty(grid(summary, "judged").rows.values())
+    assert {"success_turns", "success_rollouts", "success_groups"} <= set(judged[0])
+
+
+@pytest.mark.parametrize(("groups", "shown"), [(7, False), (8, True)])
+def test_fidelity_has_neither_interval_nor_mark_below_eight_groups_of_a_seed(folder, groups, shown):
+    results = collect(folder)
+    results.analysis["fidelity"]["groups"] = groups
+    cell = diagnostics.fidelity(results, METHOD_NAMES)[0].rows["turn_value"]["rank_correlation"]
+    assert (bool(cell.interval), cell.direction == "up") == (shown, shown)
+    assert ("no interval with 7 groups" in cell.note) != shown
+
+
+@pytest.mark.parametrize(("low", "high", "shown"), [(-0.53, 0.58, False), (np.nan, 0.5, False), (0.1, 0.6, True)])
+def test_a_share_of_the_gap_whose_interval_is_wider_than_the_gap_is_not_shown(folder, monkeypatch, low, high, shown):
+    found = intervals.Estimate(0.14, low, high, np.nan, 100, 2, 50, "games")
+    monkeypatch.setattr(outcomes, "closed_gap", lambda *_: (found, [0, 1]))
+    cell = outcomes._gap(collect(folder), "turn_value", "flat_grpo")
+    assert isinstance(cell, Number) == shown
+    assert shown or cell == "not clear"
+
+
+def test_of_a_few_methods_no_prediction_is_shown(folder):
+    results = collect(folder)
+    keep = results.analysis["fidelity"]["method"].isin(["flat_grpo", "turn_value", "oracle_progress"])
+    results.analysis["fidelity"] = results.analysis["fidelity"][keep]
+    assert [found.name for found in summarise(results).predictions] == ["snr"]
+
+
+def test_a_correlation_of_a_few_methods_or_with_a_wide_interval_is_not_stated():
+    def points(*gains: float) -> list[predictors.Point]:
+        estimates = (intervals.Estimate(gain, gain, gain, 0.5, 1, 1, 1, "") for gain in gains)
+        numbers = (Number(float(at), "correlation", "", "") for at in range(len(gains)))
+        return [predictors.Point("m", "methods", x, gain) for x, gain in zip(numbers, estimates, strict=True)]
+
+    assert predictors._correlation(points(1, 2, 3, 4)) == "4 are too few to say anything"
+    assert predictors._correlation(points(2, 1, 4, 3, 5)).startswith("anything from -")
+    assert predictors._correlation(points(1, 2, 3, 4, 5, 6)).startswith("+1.00 (95%")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "ceiling", "said"),
+    [
+        ((0,), 0.7, r"Training works: flat_grpo, \d+% -> \d+%\. No difference .* can be shown with one seed\."),
+        ((0, 1), 0.35, r"Whether training works cannot be told: flat_grpo, \d+% -> \d+%, .* points .*2 seeds\."),
+        ((0, 1), 0.1, r"Training makes the policy worse: flat_grpo, "),
+    ],
+)
+def test_the_report_begins_with_the_result_in_plain_words(tmp_path, monkeypatch, seeds, ceiling, said):
+    for method in ("flat_grpo", "gigpo"):
+        monkeypatch.setitem(synthetic.CEILINGS, method, ceiling)
+    config = synthetic.experiment(methods=["flat_grpo", "gigpo"], seeds=seeds, rounds=9, games=96)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    summary = summarise(collect(folder))
+    assert re.match(said, summary.headline), summary.headline
+    module.report(experiment=config, results=folder, out=tmp_path / "report")
+    html = (tmp_path / "report" / "index.html").read_text()
+    assert html.index(escape(summary.headline)) < html.index("Can this experiment tell methods apart?")
+
+
+def test_before_a_run_is_finished_there_is_no_result_in_words(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=9, games=6)
+    folder = synthetic.make(tmp_path, config, rounds_done={("flat_grpo", 0): 2}, turns=False)
+    assert summarise(collect(folder)).headline == "No result yet: flat_grpo has no finished run."
+
+
 # Does it predict learning? -------------------------------------------------------------------------------------------
 
 
@@ -269,7 +347,7 @@ def test_predictions_have_a_point_for_every_method_that_was_audited_and_trained(
     for found in summary.predictions:
         assert {point.method for point in found.points} == set(METHOD_NAMES) - {"mine"}
         assert "over all 5" in found.words
-        assert "over the 3 without the bounds" in found.words
+        assert "over the 3 without the bounds 3 are too few to say anything" in found.words
 
 
 def test_the_measures_of_every_audited_round_are_compared_with_the_gains_one_method_a_family(

@@ -304,7 +304,8 @@ def test_tables_name_the_agents_where_there_are_several(agents, finished, tmp_pa
 def test_what_methods_learn_is_predicted_only_for_those_that_play_with_the_audited_runs_agent(tmp_path):
     own = {"has_progressive": {"base": "has_progressive", "agent": "plain"}}
     agents = {"agents": {"plain": {"name": "window"}}}
-    config = synthetic.experiment(define=own, seeds=[0], rounds=3, games=12, **agents)
+    methods = (*synthetic.CEILINGS, "turn_value", "has_turnrd")
+    config = synthetic.experiment(methods, define=own, seeds=[0], rounds=3, games=12, **agents)
     folder = synthetic.make(tmp_path, config)
     synthetic.audit(folder, config)
     for prediction in nonempty(summarise(collect(folder)).predictions):

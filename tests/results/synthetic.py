@@ -224,7 +224,7 @@ def _labels(layout: Layout, place: dict) -> None:
 def _scores(layout: Layout, keys: dict) -> None:
     seed, round_ = keys["seed"], keys["round"]
     rng = generator("scores", seed, round_)
-    scored, signal, leaks = [], [], []
+    scored, signal, leaks, groups = [], [], [], 12
     for method, (rank, snr) in FIDELITY.items():
         values = {"rank_correlation": (rank, 0.6), "sign_agreement": (0.5 + rank / 2, 0.85), "error": (0.9, None)}
         values |= {"regression_auc": (0.5 + rank / 3, 0.8), "useful_auc": (0.5 + rank / 3, 0.8)}
@@ -232,9 +232,9 @@ def _scores(layout: Layout, keys: dict) -> None:
         for measure, (value, ceiling) in values.items():
             at = value + rng.normal() * 0.01
             row = {"method": method, "measure": measure, "subset": "all", "value": at, "low": at - 0.05}
-            scored.append(row | {"high": at + 0.05, "turns": 60, "groups": 4, "ceiling": ceiling})
+            scored.append(row | {"high": at + 0.05, "turns": 60, "groups": groups, "ceiling": ceiling})
         early = {"method": method, "measure": "bias", "subset": "position:early", "value": 0.1, "low": 0.0, "high": 0.2}
-        scored.append(early | {"turns": 20, "groups": 4, "ceiling": None})
+        scored.append(early | {"turns": 20, "groups": groups, "ceiling": None})
         cosines = {"cosine_flat": rank, "cosine_truth": rank}
         for measure, value in {"snr": snr, "signal": snr * 2, "noise": 2.0, **cosines}.items():
             ends = {"low": value * 0.8 - 0.001, "high": value * 1.2 + 0.001}

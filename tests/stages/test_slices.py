@@ -14,13 +14,16 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from tests import tiny
 from turncredit.config import from_mapping, merge
+from turncredit.errors import UserError
 from turncredit.stages.job import At, Slice
 from turncredit.stages.plan import STAGES, Plan, load
 from turncredit.starts import start_name
+from turncredit.training.update import round_rate
 
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
 METHODS = (*COMPARED, "tree", "other")
@@ -70,7 +73,7 @@ NOTHING: set[str] = set()
 READ_BY: dict[str, set[str]] = {
     "experiment": {"pages"},  # in their title
     "seeds": NOTHING,
-    "rounds": {"update"},  # the learning rate falls over them
+    "rounds": NOTHING,
     "methods": NOTHING,
     "define.mine.base": CREDIT | {"credit_model", "values"},
     "define.mine.params": CREDIT,
@@ -165,6 +168,7 @@ OTHER: dict[str, Any] = {
     "update.importance_cap": 2.0,
     "eval.modes": [{"name": "sampled", "temperature": 0.7}],
     "eval.primary": "greedy",
+    "eval.rounds": [1, 6],
     "judge.model": "org/other",
     "judge.base_url": "http://elsewhere:8000/v1",
     "judge.api_key_env": "OTHER_KEY",
@@ -291,10 +295,42 @@ def test_every_stage_has_jobs_here():
     assert {stage for stage, ats in jobs(Plan(from_mapping(CONFIG))).items() if ats} == set(STAGES)
 
 
-def test_with_a_constant_learning_rate_more_rounds_change_no_slice():
-    constant = merge(CONFIG, {"update": {"final_lr": 1.0}})
-    one, two = (slices(Plan(from_mapping(merge(constant, {"rounds": rounds})))) for rounds in (6, 7))
-    assert {stage for stage in STAGES if one[stage] != two[stage]} == {"config"}
+@pytest.mark.parametrize("rounds", [3, 9, 12, 30])
+def test_the_default_experiment_with_fewer_or_more_rounds_repeats_no_update(rounds):
+    default = yaml.safe_load((tiny.ROOT / "config.yaml").read_text())
+    fixed = {"eval": {"rounds": [rounds], "fresh": False}, "audit": {"rounds": []}}
+    one, two = (Plan(from_mapping(merge(default, changes))) for changes in ({}, {**fixed, "rounds": rounds}))
+    for at in (At(method="flat_grpo", seed=0, round=round) for round in range(1, min(rounds, 10) + 1)):
+        assert two.slice("update", at) == one.slice("update", at), at
+
+
+def test_the_learning_rate_of_the_default_experiment_falls_linearly_to_a_fifth_in_round_10():
+    default = Plan(from_mapping(yaml.safe_load((tiny.ROOT / "config.yaml").read_text())))
+    settings = default.slice("update", At(method="flat_grpo", seed=0, round=1)).update
+    assert [round_rate(settings, round) for round in (1, 4, 10, 11)] == pytest.approx([1, 1 - 0.8 / 3, 0.2, 0.2])
+
+
+def test_without_decay_rounds_the_learning_rate_falls_until_the_last_round():
+    plan = Plan(from_mapping(merge(CONFIG, {"update": {"decay_rounds": None}})))
+    settings = plan.slice("update", At(method="flat_grpo", seed=0, round=1)).update
+    assert (settings.decay_rounds, round_rate(settings, 6)) == (6, 0.5)
+
+
+def test_rounds_added_to_the_list_of_evaluated_rounds_leave_the_games_of_the_others():
+    settings = {"eval": {"games": 2, "every": 5, "rounds": [5, 8, 9, 10]}, "rounds": 10}
+    more = merge(settings, {"eval": {"rounds": [5, 8, 9, 10, 12, 11]}, "rounds": 12})
+    one, two = (Plan(from_mapping(merge(CONFIG, changes))) for changes in (settings, more))
+    assert two.experiment.eval_rounds() == [5, 8, 9, 10, 11, 12]
+    for round in (5, 8, 9, 10):
+        at = At(method="flat_grpo", seed=0, round=round)
+        assert two.slice("eval", at) == one.slice("eval", at), at
+    parts = [two.slice("eval", At(method="flat_grpo", seed=0, round=r)).part for r in (5, 8, 9, 10, 12, 11)]
+    assert parts == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_round_to_evaluate_that_there_is_not_is_refused():
+    with pytest.raises(UserError, match=r"eval.rounds names 7, but there are only 6 rounds"):
+        from_mapping(merge(CONFIG, {"eval": {"rounds": [1, 7]}}))
 
 
 @pytest.mark.parametrize(

@@ -249,7 +249,9 @@ def made_from(at: Round) -> Finding | None:
             if known:
                 checked += 1
                 if content not in known:
-                    broken.append(f"{path}: the input '{name}' has changed since; delete it and run again")
+                    broken.append(
+                        f"{path}: made from another '{name}' than is there; turncredit check says which is wrong"
+                    )
     return _first_of(broken, checked) if checked else None
 
 

@@ -1,95 +1,129 @@
-"""`turncredit check`: check the invariants of everything in a results folder."""
+"""`turncredit check`: compare everything in a results folder with the plan, and check its invariants."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from turncredit import tables
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.analysis.invariants import CheckSettings, RoundFiles
-from turncredit.config import Experiment
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS, Layout, refuse_old
+from turncredit.layout import refuse_old
 from turncredit.results import collect, views
 from turncredit.stages.invariants import check_settings, round_files, run_settings
-from turncredit.stages.job import PROVENANCE_FILE, At, content_hash
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout_invariants import audited_files
-from turncredit.starts import SFT
+from turncredit.stages.wanted import plan_of
+from turncredit.workflow import integrity
+
+#: Invariants that the comparison with the plan contains; it finds the file that is to blame.
+COMPARED = ("schemas", "made_from")
 
 
-def run(results: str | Path, *, quiet: bool = False) -> int:
-    """Check every round of the experiments in `results`; print what fails and a summary. Returns how many failed."""
+def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> int:
+    """Check the experiments in `results`; print what fails and a summary. Returns how many failed.
+
+    `repair`: remove what must be made again, and all that was made from it.
+    """
     from transformers.utils.logging import disable_progress_bar
 
     from turncredit.analysis.logprobs import check_all
 
     disable_progress_bar()
-    broken = checked = rounds = 0
+    broken = checked = rounds = artifacts = 0
     for folder in views.experiment_folders(results):
         refuse_old(folder)
         experiment = collect.read_config(folder)
-        for settings, files in rounds_in(folder, experiment):
+        plan = plan_of(folder)
+        found = integrity.compare(plan)
+        artifacts += found.checked
+        broken += len(found.problems)
+        for problem in found.problems:
+            print(f"FAILS {problem.kind:<13} {problem.path}: {problem.why}")
+        for settings, every in rounds_in(plan):
+            files = without(every, found.unreadable)
             if not quiet and sys.stderr.isatty():
                 print(f"\r\x1b[K{files.run} seed {files.seed} round {files.round}", end="", file=sys.stderr, flush=True)
             rows = check_all(settings, files)
             rounds, checked = rounds + 1, checked + len(rows)
-            for row in (row for row in rows if not row["holds"]):
+            for row in (row for row in rows if not row["holds"] and not said_already(row, found)):
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
-        for path in folders_written(folder):
-            checked += 1
-            if tables.file_hash(path, without=PROVENANCE_FILE) != content_hash(path):
-                broken += 1
-                print(f"FAILS {'content':<13} {path}: changed since it was written; delete it and run again")
-        spent = steps_taken(folder)
+        spent = steps_taken(plan, found.unreadable)
         checked += bool(spent)
         for line in unequal(experiment, spent):
             broken += 1
             print(f"FAILS {'equal_steps':<13} {folder.name}: {line}")
+        say_what_to_do(plan, found, repair=repair)
     if not quiet and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if not rounds:
         raise UserError(f"{results}: no rollouts yet (no turns.parquet); there is nothing to check")
     verdict = f"{broken} violated" if broken else "all hold"
-    print(f"{checked} invariants in {rounds} rounds: {verdict}")
+    print(f"{artifacts} artifacts compared with the plan, {checked} invariants in {rounds} rounds: {verdict}")
     return broken
 
 
-def rounds_in(folder: Path, experiment: Experiment) -> Iterator[tuple[CheckSettings, RoundFiles]]:
-    """The artifacts of every round that has turns, of runs and audits, and the settings of their checks.
-
-    Raises UserError for a run that is not in the configuration: it cannot be checked.
-    """
-    plan = Plan(experiment.model_copy(update={"experiment": folder.name}), folder.parent)
-    runs = sorted({(str(found.keys["method"]), int(found.keys["seed"])) for found in plan.layout.find("updates")})
-    for method, seed in (run for run in runs if run[0] != SFT):
+def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
+    """The artifacts of every configured round that has turns, of runs and audits, and the settings of their checks."""
+    for method, seed in plan.experiment.runs():
         settings = run_settings(plan, method)
-        for round in range(1, 1000):
+        for round in range(1, plan.experiment.rounds + 1):
             files = round_files(plan, method, seed, round)
             if not files.turns.exists() and not (round == 1 and files.credits[method].exists()):
                 break
             yield settings, there(files)
-    for found in plan.layout.find("branches"):
-        at = At(**found.keys)  # type: ignore[arg-type]
-        yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+    for at in plan.audited:
+        if Path(plan.layout.path("branches", at.keys)).exists():
+            yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
 
 
-def folders_written(folder: Path) -> Iterator[Path]:
-    """The policies, and other folders, whose content was hashed when they were written."""
-    for artifact in ARTIFACTS.values():
-        if artifact.folder:
-            paths = (found.path for found in Layout(folder).find(artifact.name))
-            yield from (path for path in paths if (path / PROVENANCE_FILE).is_file())
+def said_already(row: Mapping[str, Any], found: integrity.Compared) -> bool:
+    """Whether a violation only says that a file is unreadable or has changed, which the comparison has said."""
+    if not found.problems:
+        return False
+    return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in found.unreadable)
 
 
-def steps_taken(folder: Path) -> dict[RunRound, Spent]:
-    """Optimiser steps, sequences and tokens of every update on disk."""
+def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> None:
+    """Print how what was found is mended, or mend it."""
+    root = plan.layout.root
+    if found.waiting:
+        print(f"{root.name}: {found.waiting} jobs of the configuration have not run yet")
+    if found.foreign:
+        first = found.foreign[0].path.relative_to(root)
+        several = f" and {len(found.foreign) - 1} more" if len(found.foreign) > 1 else ""
+        print(
+            f"{root.name}: the configuration would not make {first}{several}: left out of report and SQL; listed "
+            f"by turncredit clean --stale {root}"
+        )
+    if found.problems and not repair:
+        print(f"{root.name}: turncredit check --repair {root} removes what must be made again")
+    elif found.problems:
+        paths = integrity.to_remove(plan, found.problems)
+        integrity.remove(root, paths)
+        for path in paths:
+            print(f"removed {path}")
+        print(f"{root.name}: run the command that made these results again; it makes what was removed")
+
+
+def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
+    """The files of a round but the policy, where it is damaged: its damage is said, and no check can load it."""
+    damaged = files.policy is not None and str(files.policy) in unreadable
+    return files.model_copy(update={"policy": None}) if damaged else files
+
+
+def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunRound, Spent]:
+    """Optimiser steps, sequences and tokens of every update of the configured runs on disk that can be read."""
     spent = {}
-    for found in Layout(folder).find("updates"):
+    for found in plan.layout.find("updates"):
+        run = (str(found.keys["method"]), int(found.keys["seed"]))
+        if run not in plan.experiment.runs() or str(found.path) in unreadable:
+            continue
         log = tables.read(found.path, "updates", ["sequences", "tokens"])
         run = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
         sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))

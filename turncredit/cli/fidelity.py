@@ -14,9 +14,12 @@ from turncredit.analysis import scored_turns as reading
 from turncredit.analysis.noise_ceiling import Ceiling
 from turncredit.files import write_json
 from turncredit.outputs import output_file
+from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.terminal import console, plain_table
 
-#: What the command prints, with the words above it.
+#: What was scored, as the command prints it.
+COUNTED = ("turns", "rollouts", "groups")
+#: The measures that the command prints, with the words above them.
 SHOWN = {
     "rank_correlation": "rank correlation",
     "sign_agreement": "sign agreement",
@@ -62,19 +65,20 @@ def _print(found: module.Fidelity) -> None:
         value = rows[method, "rank_correlation"].value
         return -value if isfinite(value) else 2.0
 
-    columns = ["method", "turns", *SHOWN.values()]
+    columns = ["method", *COUNTED, *SHOWN.values()]
     table = plain_table(columns, [name != "method" for name in columns])
     methods = sorted(found.counts, key=order)
     for method in methods:
         cells = [_cell(rows.get((method, measure))) for measure in SHOWN]
-        table.add_row(method, str(found.counts[method]["turns"]), *cells)
+        table.add_row(method, *(str(found.counts[method][name]) for name in COUNTED), *cells)
     ceilings = [rows[methods[0], measure].ceiling for measure in SHOWN if (methods[0], measure) in rows]
-    table.add_row("(noise ceiling)", "", *(_cell(ceiling) for ceiling in ceilings))
+    table.add_row("(noise ceiling)", *[""] * len(COUNTED), *(_cell(ceiling) for ceiling in ceilings))
     console().print(table)
 
 
 def _cell(number: module.Row | Ceiling | None) -> str:
     if number is None or not isfinite(number.value):
         return "-"
-    interval = f" [{number.low:+.2f}, {number.high:+.2f}]" if isfinite(number.low) else ""
+    few = isinstance(number, module.Row) and number.groups < FEWEST_GROUPS
+    interval = f" [{number.low:+.2f}, {number.high:+.2f}]" if isfinite(number.low) and not few else ""
     return f"{number.value:+.2f}{interval}"

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sql": ("turncredit.cli.results:sql", "Query all artifacts of all experiments in SQL (DuckDB)."),
     "where": ("turncredit.cli.where:where", "Show which files a stage reads and writes, or which stage wrote a file."),
     "check": ("turncredit.cli.results:check", "Check that the invariants hold in every round of the results."),
+    "clean": ("turncredit.cli.results:clean", "List or remove artifacts that the configuration would not make."),
     "fidelity": ("turncredit.cli.fidelity:fidelity", "Measure how well credit agrees with the true advantage."),
     "page": ("turncredit.cli.page:page", "Write a rollout as an HTML page, with credit and ground truth."),
     "report": ("turncredit.cli.results:report", "Build an experiment's report and print its table."),

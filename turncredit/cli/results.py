@@ -25,24 +25,31 @@ class Format(StrEnum):
 
 def sql(
     query: Annotated[
-        str, typer.Argument(help="For instance: select method, avg(success::int) from evals group by all")
+        str, typer.Argument(help="For instance: select method, round, seed, success, low, high from success")
     ],
     results: ResultsOption = Path("results"),
     format: Annotated[
         Format, typer.Option(help="table prints the first 40 rows; csv and json print all.")
     ] = Format.table,
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also artifacts that an experiment's configuration would not make.")
+    ] = False,
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
     Views: turns, measures, credits, run_credits, continuations, forks, labels, hiddens, logprobs, values, branches,
-    fidelity, gradients, leaks, invariants, evals, updates, runs, tasks, demos, sft_log, metrics, summary, judge_cache.
+    fidelity, gradients, leaks, invariants, evals, success, updates, runs, tasks, demos, sft_log, metrics, summary,
+    provenance, judge_cache.
     Each has experiment and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id`
     to join them. See docs/sql.md.
     """
+    from turncredit.layout import Layout
     from turncredit.results import sql
+    from turncredit.stages import wanted
 
-    sql.run(query, results=results, format=format.value, out=out)
+    layout = Layout if everything else wanted.current
+    sql.run(query, results=results, format=format.value, out=out, layout=layout)
 
 
 def show(
@@ -74,23 +81,62 @@ def report(
     from turncredit.outputs import output_folder
     from turncredit.report import report as module
     from turncredit.results import collect
+    from turncredit.stages import wanted
 
     experiment = collect.read_config(results)
     out = out or results / "report"
     output_folder(out, module.FILES, ours=tables.made_by_stage(out / "summary.parquet", "report"))
-    module.report(experiment=experiment, results=results, out=out)
-    module.print_table(results)
+    module.report(experiment=experiment, results=results, out=out, layout_of=wanted.current)
+    module.print_table(results, wanted.current)
     print(f"report: {out / 'index.html'}")
 
 
 def check(
     results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Remove what must be made again; the command of the run then makes it.")
+    ] = False,
 ) -> None:
-    """Check the invariants of every round (docs/invariants.md). Exit code 1 if one does not hold."""
+    """Compare the artifacts with the configuration, and check the invariants of every round (docs/invariants.md).
+
+    Exit code 1 if an artifact is missing, damaged, changed or stale, or an invariant does not hold.
+    """
     from turncredit.cli import check as module
 
-    if module.run(results):
+    if module.run(results, repair=repair):
         raise typer.Exit(1)
+
+
+def clean(
+    results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
+    stale: Annotated[
+        bool, typer.Option("--stale", help="What an experiment's present configuration would not make.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this option it is only listed.")] = False,
+) -> None:
+    """List or remove artifacts that an experiment's configuration would not make, with their metrics and logs.
+
+    They are left by methods, rounds, seeds or settings that the configuration no longer has, or were asked for by path.
+    """
+    from turncredit.results.experiments import experiment_folders
+    from turncredit.stages.wanted import plan_of, wanted_jobs
+    from turncredit.workflow import integrity
+
+    if not stale:
+        raise UserError("clean: say what to remove: --stale, artifacts that the configuration would not make")
+    count = 0
+    for folder in experiment_folders(results):
+        plan = plan_of(folder)
+        paths = integrity.files_of(plan, integrity.foreign(plan, wanted_jobs(plan)))
+        for path in paths:
+            print(f"{'removed' if yes else 'would remove'} {path}")
+        if yes:
+            integrity.remove(plan.layout.root, paths)
+        count += len(paths)
+    if not count:
+        print("nothing to remove: the configuration would make every artifact there is")
+    elif not yes:
+        print(f"{count} files and folders; --yes removes them")
 
 
 def config(

@@ -43,6 +43,7 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     Merged in float32 only: in bfloat16 most of what an adapter adds to a weight would be rounded away. There it stays
     separate, in float32, as in training. Only safetensors are read: loading a pickle can run any code.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     folder = Path(folder)
@@ -51,18 +52,20 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
         raise UserError(f"{base}: not a model folder (config.json is missing)")
     if not any(base.glob("*.safetensors")):
         raise UserError(f"{base}: the model has no weights as safetensors; save it again, with save_pretrained")
-    model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
-    )
-    if base != folder:
-        from peft import PeftModel
+    if base != folder and not (folder / ADAPTER_FILE).exists():  # PEFT would go on to a pickle beside it
+        raise UserError(f"{folder}: the adapter has no {ADAPTER_FILE}")
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            base, dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
+        )
+        if base != folder:
+            from peft import PeftModel
 
-        if not (folder / ADAPTER_FILE).exists():  # PEFT would go on to a pickle beside it
-            raise UserError(f"{folder}: the adapter has no {ADAPTER_FILE}")
-
-        model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
-        if not trainable and dtype == "float32":
-            model = model.merge_and_unload()
+            model = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+    except SafetensorError as error:
+        raise UserError(f"{folder}: its weights cannot be read ({error}); turncredit check says what to do") from None
+    if base != folder and not trainable and dtype == "float32":
+        model = model.merge_and_unload()
     return model
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtrc, ndtri, stdtrit
 
+from turncredit import tables
 from turncredit.analysis import leak_measures
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
+from turncredit.stats.bootstrap import FEWEST_GROUPS
 
 CEILING = "noise ceiling"
 #: measure -> (heading, meaning, unit)
@@ -114,6 +116,10 @@ def measure(results: Results, table: str, policy: str, round_: int, **keys: str)
     unit = _unit(table, keys)
     where = _where(results, policy, round_, **keys)
     note = f"{len(rows)} seeds" if len(rows) > 1 else "1 seed"
+    groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
+    if groups < FEWEST_GROUPS:
+        low = high = None
+        note += f"; no interval with {groups} group{'s' * (groups != 1)}"
     sql = f"SELECT avg(value) FROM {table} WHERE {where}"
     return Number(value, unit, sql, _files(rows, policy, round_, table), low, high, count, note)
 
@@ -157,19 +163,83 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
         caption=(
             "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
-            "groups. The noise ceiling is what the truth itself would score against this noisy estimate of it."
+            f"groups, from {FEWEST_GROUPS} groups of a seed on. The noise ceiling is what the truth itself would score "
+            "against this noisy estimate of it."
         ),
-        columns=[Column(name, *FIDELITY[name][:2]) for name in shown],
+        columns=[
+            *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
+            *(Column(name, *FIDELITY[name][:2]) for name in shown),
+        ],
     )
     ceiling = {name: _ceiling(results, here, policy, round_, name) for name in shown if name in WITH_CEILING}
     if any(isinstance(cell, Number) for cell in ceiling.values()):
-        grid.rows[CEILING] = {**dict.fromkeys(shown, ""), **ceiling}
+        grid.rows[CEILING] = {**dict.fromkeys((*(f"n_{name}" for name in SAMPLE), *shown), ""), **ceiling}
     for method in _present(names, here):
         grid.rows[method] = {
-            name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
-            for name in shown
+            **_sample(results, policy, round_, method),
+            **{
+                name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
+                for name in shown
+            },
         }
     return grid
+
+
+#: what a fidelity rests on -> its meaning
+SAMPLE = {
+    "turns": "turns with ground truth that were scored, of all seeds",
+    "rollouts": "rollouts with ground truth, of all seeds",
+    "groups": "task groups of these rollouts, of all seeds",
+}
+
+
+def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
+    """How many turns, rollouts and groups a method's fidelity rests on."""
+    frame = results.analysis["fidelity"]
+    keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
+    rows = frame[keep & (frame["measure"] == "rank_correlation") & (frame["subset"] == "all")]
+    if rows.empty:
+        return {}
+    where = _where(results, policy, round_, method=method, measure="rank_correlation", subset="all")
+    files = _files(rows, policy, round_, "fidelity")
+    cells: dict[str, Cell] = {
+        f"n_{name}": Number(int(rows[name].sum()), "count", f"SELECT sum({name}) FROM fidelity WHERE {where}", files)
+        for name in ("turns", "groups")
+    }
+    rollouts = _branched_rollouts(results, policy, round_)
+    if rollouts:
+        sql = (
+            "SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches "
+            f"WHERE {_where(results, policy, round_)})"
+        )
+        cells["n_rollouts"] = Number(rollouts, "count", sql, _files(rows, policy, round_, "branches"))
+    return cells
+
+
+def _branched_rollouts(results: Results, policy: str, round_: int) -> int:
+    """The number of rollouts with ground truth, over all seeds."""
+    found = results.layout.find("branches", policy=policy, round=round_)
+    return sum(
+        len(set(zip(*tables.read(one.path, "branches", _ROLLOUT).to_pydict().values(), strict=True))) for one in found
+    )
+
+
+_ROLLOUT = ("group_id", "rollout_id")
+
+
+def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
+    """What the ground truth of these turns (policy, round) is of, in words: turns, rollouts and groups."""
+    said = []
+    frame = results.analysis.get("fidelity", pd.DataFrame())
+    for policy, round_ in pairs if len(frame) else ():
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
+        per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
+        rollouts = _branched_rollouts(results, policy, round_)
+        said.append(
+            f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
+            f"{per_seed['groups']:.0f} groups"
+        )
+    return f"Ground truth: {'; '.join(said)}." if said else ""
 
 
 def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
@@ -187,7 +257,8 @@ def _by_round(results: Results, names: Sequence[str], rounds: Sequence[tuple[str
     grid = Grid(
         name="fidelity_rounds",
         title="Rank correlation by round",
-        caption="Does a credit model get better as it learns, and does credit stay right as the policy changes?",
+        caption="Does a credit model get better as it learns, and does credit stay right as the policy changes? "
+        + resting_on(results, rounds),
         columns=[
             Column(
                 f"{policy}_{round_:02d}",
@@ -286,10 +357,12 @@ def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
         have = set(zip(here["view"], here["measure"], strict=True))
         shown = [key for key in LEAKS if key in have]
+        n = f" {resting_on(results, [(policy, round_)])}" if ("full", "rank_with_truth") in have else ""
         grid = Grid(
             name=f"leaks_{policy}_{round_:02d}",
             title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
-            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them.",
+            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them."
+            + n,
             columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
             closed=True,
         )

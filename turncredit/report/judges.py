@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
-from turncredit.layout import Layout
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of
 from turncredit.results import views
 from turncredit.results.collect import Results
+from turncredit.stats.bootstrap import FEWEST_GROUPS
 
 _ENDS = {"success": True, "failure": False}
 _FROM = (
@@ -24,14 +24,14 @@ def judged(results: Results) -> list[Grid]:
 
     Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
     """
-    if not results.labels or not any(Layout(results.folder).find("branches")):
+    if not results.labels or not any(results.layout.find("branches")):
         return []
     source = _FROM.format(experiment=results.folder.name)
     query = (
         "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
-        f"count(*) AS turns {source} GROUP BY ALL ORDER BY ALL"
+        f"count(*) AS turns, count(DISTINCT b.rollout_id) AS rollouts {source} GROUP BY ALL ORDER BY ALL"
     )
-    with views.connect(results.folder, query) as connection:
+    with views.connect(results.folder, query, layout=lambda _: results.layout) as connection:
         frame = connection.execute(query).df()
     if frame.empty:
         return []
@@ -48,6 +48,8 @@ def judged(results: Results) -> list[Grid]:
             for column in (
                 Column(end, f"A*, {end}", f"mean A* of such turns in rollouts that ended in {end}"),
                 Column(f"{end}_turns", "turns", "how many branched turns"),
+                Column(f"{end}_rollouts", "rollouts", "rollouts that these turns are of"),
+                Column(f"{end}_groups", "groups", "task groups that these turns are of"),
             )
         ],
     )
@@ -64,15 +66,19 @@ def judged(results: Results) -> list[Grid]:
     return [grid]
 
 
+def _distinct(columns: str, where: str) -> str:
+    return f"SELECT count(*) FROM (SELECT DISTINCT {columns} {where})"
+
+
 def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
     """The mean over turns with its interval by group (of each seed and round), and the number of turns."""
     if rows.empty:
-        return {end: None, f"{end}_turns": None}
+        return {end: None, **dict.fromkeys((f"{end}_turns", f"{end}_rollouts", f"{end}_groups"))}
     files = files_of("branches")
     turns = int(rows["turns"].sum())
     mean = float(rows["total"].sum() / turns)
     low = high = None
-    if len(rows) > 1:
+    if len(rows) >= FEWEST_GROUPS:
         # The ratio of two sums over groups, linearised: each group's total minus the mean times its number of turns.
         rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
         error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
@@ -80,4 +86,8 @@ def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
     return {
         end: Number(mean, "correlation", f"SELECT avg(b.advantage_true) {where}", files, low, high, turns),
         f"{end}_turns": Number(turns, "count", f"SELECT count(*) {where}", files),
+        f"{end}_rollouts": Number(
+            int(rows["rollouts"].sum()), "count", _distinct("b.policy, b.seed, b.round, b.rollout_id", where), files
+        ),
+        f"{end}_groups": Number(len(rows), "count", _distinct("b.policy, b.seed, b.round, b.group_id", where), files),
     }

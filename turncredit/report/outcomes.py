@@ -72,7 +72,10 @@ def final(
 BEST = "best checkpoint (selected on these games)"
 
 
-GAP = f"share of the gap between {MIDDLE} and {UPPER}, the upper bound, that is closed; empty if that gap is not clear"
+GAP = (
+    f"share of the gap between {MIDDLE} and {UPPER}, the upper bound, that is closed; empty if that gap is not clear, "
+    "'not clear' if the share's interval is wider than the gap"
+)
 
 
 def _final_row(
@@ -132,6 +135,8 @@ def _gap(results: Results, method: str, baseline: str) -> Cell:
     found, seeds = closed_gap(results, method)
     if found is None:
         return ""
+    if not found.high - found.low < 1:  # also where an end is unknown
+        return "not clear"
     rounds, mode = final_rounds(results), results.experiment.eval.primary
     files = " ".join(eval_files(name, rounds, seeds) for name in (method, MIDDLE, UPPER))
     return _estimated(found, "gap", gap_sql(results, method, rounds, mode, seeds), files)

@@ -60,7 +60,7 @@ class Prediction:
 def predictions(
     results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Estimate]
 ) -> list[Prediction]:
-    """The predictors that were measured in round 1, for the methods that were trained as well."""
+    """The predictors that were measured in round 1, for the methods that were trained as well, if they are not few."""
     out = []
     for name in DRAWN:
         table, _, label = PREDICTORS[name]
@@ -68,7 +68,7 @@ def predictions(
         if policy is None:
             continue
         points = _points(results, name, policy, 1, names, baseline, differences)
-        if len(points) > 1:
+        if len(points) >= FEWEST:
             out.append(Prediction(name, label, points, _words(points)))
     return out
 
@@ -147,13 +147,16 @@ def _words(points: Sequence[Point]) -> str:
 
 
 def _correlation(points: Sequence[Point]) -> str:
-    if len(points) < 3:
-        return "there are too few"
+    if len(points) < FEWEST:
+        return f"{len(points)} are too few to say anything"
     x_N = np.array([point.x.value for point in points])
     y_N = np.array([point.gain.value if point.gain else 0.0 for point in points])
     rho, low, high, p = spearman(x_N, y_N)
-    interval = f"95% {low:+.2f} to {high:+.2f}" if not np.isnan(low) else "too few for an interval"
-    return f"{rho:+.2f} ({interval}; p {p:.2f})"
+    if np.isnan(low):
+        return "all are equal, so there is none"
+    if high - low > 1:
+        return f"anything from {low:+.2f} to {high:+.2f} is possible"
+    return f"{rho:+.2f} (95% {low:+.2f} to {high:+.2f}; p {p:.2f})"
 
 
 def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, float]:

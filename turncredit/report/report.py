@@ -6,7 +6,7 @@ Every number on the page has the SQL and the files that it comes from; `summary.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from turncredit import tables
 from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
 from turncredit.files import new_file, write_text
+from turncredit.layout import Layout
 from turncredit.report import figures
 from turncredit.report.contexts import READ, context_curves
 from turncredit.report.diagnostics import CEILING
@@ -35,22 +36,25 @@ from turncredit.stats import intervals
 FILES = ("index.html", "summary.parquet", "summary.csv", "learning_curves.svg", "learning_curves.png", "roles.html")
 
 
-def report(*, experiment: Experiment, results: str | Path, out: str | Path) -> dict[str, float]:
+def report(
+    *, experiment: Experiment, results: str | Path, out: str | Path, layout_of: Callable[[Path], Layout] = Layout
+) -> dict[str, float]:
     """Write `index.html`, `summary.parquet`, `summary.csv`; once a run is evaluated, or where there is none to train,
     `learning_curves.svg/.png`; and `roles.html` if a judge assigned roles.
 
     `results` is the folder results/<experiment>. All existing runs are reported, and missing ones are listed. Raises
-    UserError if there is no evaluation at all, TableError for a damaged table.
+    UserError if there is no evaluation at all, TableError for a damaged table. `layout_of` makes the folder's layout,
+    which says which artifacts are looked at.
     """
     out = Path(out)
-    summary = summarise(collect(results, experiment))
+    summary = summarise(collect(results, experiment, layout_of))
     table = summary_table(summary.grids)
     pictures = _pictures(summary)
     roles = "roles.html" if summary.results.labels else None
     page = render(summary, pictures, links(summary.results, out), roles)
 
     if roles:
-        write_page(summary.results.folder, out / roles)
+        write_page(summary.results.folder, out / roles, lambda _: summary.results.layout)
     write_text(out / "index.html", page)
     made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
@@ -244,11 +248,11 @@ def _facts(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def print_table(results: str | Path) -> None:
+def print_table(results: str | Path, layout_of: Callable[[Path], Layout] = Layout) -> None:
     """Print the final table and the verdict to the terminal (plain text if it is not one)."""
     from turncredit.terminal import console, plain_table
 
-    summary = summarise(collect(results))
+    summary = summarise(collect(results, layout_of=layout_of))
     grid = summary.sections["final"][0]
     keys = ["agent", "final", "minus_sft", "minus_baseline", "gap", "seeds"]
     columns = [column for column in grid.columns if column.key in keys]
@@ -259,6 +263,7 @@ def print_table(results: str | Path) -> None:
         shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
     screen = console()
     screen.print(shown)
+    screen.print(summary.headline)
     for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
         if line:
             screen.print(line)
@@ -266,6 +271,8 @@ def print_table(results: str | Path) -> None:
         screen.print(f"No credit to learn from: {'; '.join(summary.without_credit)}.")
     if summary.missing:
         screen.print(f"Missing: {'; '.join(summary.missing)}.")
+    if summary.left_out:
+        screen.print(f"Left out: {summary.left_out}.")
 
 
 def _plain(cell: Number | str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import jinja2
@@ -66,13 +67,13 @@ by the SFT policy, as <i>sft-(sampling settings)</i>, and shared by all methods 
 )
 
 
-def role_shares(results: str | Path) -> pa.Table:
+def role_shares(results: str | Path, layout_of: Callable[[Path], Layout] = Layout) -> pa.Table:
     """Share of each role (columns D, E, N, R and `-` for missing labels) and the number of turns, one row for each
     experiment, environment, judge, policy, round and outcome (`success`, `failure`, and `all`), over all seeds.
 
     Raises UserError if there are no role labels.
     """
-    layouts = [Layout(folder.resolve()) for folder in experiment_folders(results)]
+    layouts = [layout_of(folder.resolve()) for folder in experiment_folders(results)]
     found = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
     parts = [part for layout, labels in found if (part := _labelled(layout, labels)) is not None]
     if not parts:
@@ -85,9 +86,9 @@ def role_shares(results: str | Path) -> pa.Table:
     return pa.Table.from_pandas(shares, preserve_index=False)
 
 
-def write_page(results: str | Path, out: str | Path) -> pa.Table:
+def write_page(results: str | Path, out: str | Path, layout_of: Callable[[Path], Layout] = Layout) -> pa.Table:
     """Write the page of `role_shares` as one HTML file, and return them."""
-    shares = role_shares(results)
+    shares = role_shares(results, layout_of)
     sections: dict[tuple[str, str, str], list[dict]] = {}
     for row in shares.to_pylist():
         sections.setdefault((row["experiment"], row["env"], row["judge"]), []).append(row)

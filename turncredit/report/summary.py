@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -15,7 +15,7 @@ from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.report.selection import agent_words, paired
+from turncredit.report.selection import agent_words, at_checkpoint, paired
 from turncredit.results.collect import Results
 from turncredit.starts import is_start
 from turncredit.stats import intervals
@@ -30,6 +30,7 @@ class Summary:
     """The content of the report. `order` has the rows' names by group; `sections` the grids by the page's section."""
 
     results: Results
+    headline: str
     baseline: str
     holds: diagnostics.Holds
     verdict: Verdict
@@ -43,6 +44,7 @@ class Summary:
     leaks_of: str
     missing: list[str]
     without_credit: list[str]
+    left_out: str
 
     @property
     def grids(self) -> list[Grid]:
@@ -90,6 +92,7 @@ def summarise(results: Results) -> Summary:
     leaks, leaks_of = diagnostics.leak_lines(results, everyone)
     return Summary(
         results=results,
+        headline=_headline(results, baseline, differences, adjusted),
         baseline=baseline,
         holds=diagnostics.holds(results),
         verdict=intervals.rails(against_middle.get(UPPER), against_middle.get(LOWER)),
@@ -103,6 +106,7 @@ def summarise(results: Results) -> Summary:
         leaks_of=leaks_of,
         missing=_missing(results),
         without_credit=_without_credit(results),
+        left_out=_left_out(results),
     )
 
 
@@ -134,6 +138,16 @@ def _missing(results: Results) -> list[str]:
     return lines
 
 
+def _left_out(results: Results) -> str:
+    """What is on disk and not in the report; empty if nothing is."""
+    foreign = results.layout.foreign()
+    if not foreign:
+        return ""
+    first = foreign[0].path.relative_to(results.folder)
+    several = f"{first} and {len(foreign) - 1} more" if len(foreign) > 1 else str(first)
+    return f"{several}, which this configuration would not make; turncredit clean --stale lists them"
+
+
 def _without_credit(results: Results) -> list[str]:
     """One line per run with rounds from which it learned no credit: no optimiser step, or every advantage was 0."""
     metrics = results.metrics
@@ -154,6 +168,33 @@ def _spans(numbers: Sequence[int]) -> str:
         else:
             groups.append([number])
     return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+
+
+def _headline(results: Results, baseline: str, differences: Mapping[str, Estimate], adjusted: Corrected) -> str:
+    """The result in plain words: whether training works, and whether a difference between methods can be shown."""
+    if not results.experiment.runs():
+        return "No method is trained here."
+    start = results.experiment.start_of(baseline)
+    gain = paired(results, baseline, start)
+    after, before = (at_checkpoint(results, name, "final") for name in (baseline, start))
+    if gain is None or after is None or before is None:
+        return f"No result yet: {baseline} has no finished run."
+    change = f"{baseline}, {before[0].value:.0%} -> {after[0].value:.0%}"
+    if gain.clear:
+        said = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
+    else:
+        said = f"Whether training works cannot be told: {change}, {intervals.points(gain)}."
+    compared = [*adjusted.families, *adjusted.relatives]
+    if not compared:
+        return f"{said} No method is compared with {baseline}."
+    seeds = min(differences[name].seeds for name in compared)
+    if seeds == 1:
+        return f"{said} No difference between methods can be shown with one seed."
+    clear = [name for name in compared if {**adjusted.families, **adjusted.relatives}[name] < 0.05]
+    if not clear:
+        return f"{said} No difference between methods can be shown with {seeds} seeds."
+    best = ", ".join(f"{name} ({100 * differences[name].value:+z.1f} points)" for name in clear)
+    return f"{said} {best} differ{'s' * (len(clear) == 1)} from {baseline}."
 
 
 def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corrected) -> str:

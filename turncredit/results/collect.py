@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +28,11 @@ class Results:
     rollouts, successes, turns, invalid, path), `metrics` (`views.METRICS_SCHEMA`), `runs` (one row per method and seed:
     evaluated and wanted rounds, `finished`, `configured`). `analysis` has the tables "fidelity", "gradients", "leaks"
     and "invariants" with the keys of their files, if they exist; `pages` the credit pages' indexes; `labels` the number
-    of files of role labels; `contexts` what was read turn by turn, None with a single agent that has no subgoals."""
+    of files of role labels; `contexts` what was read turn by turn, None with a single agent that has no subgoals;
+    `layout` the artifacts that were looked at."""
 
     experiment: Experiment
+    layout: Layout
     folder: Path
     evals: pd.DataFrame
     training: pd.DataFrame
@@ -51,29 +54,34 @@ class Results:
         return rows["seed"].tolist()
 
 
-def collect(results: str | Path, experiment: Experiment | None = None) -> Results:
+def collect(
+    results: str | Path, experiment: Experiment | None = None, layout_of: Callable[[Path], Layout] = Layout
+) -> Results:
     """Read the experiment in the folder `results` (`experiment`: its configuration, read from there if not given).
+
+    `layout_of` makes the folder's layout, which says which artifacts are looked at.
 
     Raises UserError for a folder without evaluations, and TableError for a damaged or foreign table.
     """
     folder = Path(results).resolve()
     refuse_old(folder)
     experiment = experiment or read_config(folder)
-    layout = Layout(folder)
+    layout = layout_of(folder)
     evals = _evals(layout)
     if evals.empty:
         raise UserError(f"{results}: no evaluation yet (no evals.parquet); run Snakemake until the first one is there")
     return Results(
         experiment,
+        layout,
         folder,
         evals,
-        _training(folder),
-        views.metrics_table([folder]).to_pandas(),
+        _training(layout),
+        views.metrics_table([layout]).to_pandas(),
         _runs(experiment, evals),
         analysis={name: frame for name in ANALYSES if len(frame := _analysis(layout, name))},
         pages=list(layout.find("pages")),
         labels=len(list(layout.find("labels", ask="role"))),
-        contexts=read_contexts(folder),
+        contexts=read_contexts(layout),
     )
 
 
@@ -122,7 +130,7 @@ def _runs(experiment: Experiment, evals: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names).astype({"finished": bool, "configured": bool})
 
 
-def _training(folder: Path) -> pd.DataFrame:
+def _training(layout: Layout) -> pd.DataFrame:
     """Training rollouts of each run and round: numbers of rollouts, successes, turns and invalid turns.
 
     Runs with the same sampling settings share the SFT policy's rollouts of round 1.
@@ -138,7 +146,7 @@ def _training(folder: Path) -> pd.DataFrame:
             GROUP BY policy, seed, round, path) USING (policy, seed, round)
         ORDER BY method, seed, round"""
     try:
-        with views.connect(folder, query) as connection:
+        with views.connect(layout.root, query, layout=lambda _: layout) as connection:
             return connection.execute(query).df()
     except duckdb.Error as error:
-        raise UserError(f"{folder}: the turns cannot be read ({str(error).splitlines()[0]})") from None
+        raise UserError(f"{layout.root}: the turns cannot be read ({str(error).splitlines()[0]})") from None

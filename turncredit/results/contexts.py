@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import duckdb
 import pandas as pd
 
 from turncredit.errors import UserError
+from turncredit.layout import Layout
 from turncredit.results import views
 
 #: what is summed over turns -> the agent's own columns that it needs, and the SQL of a turn over `turns_sql`
@@ -49,13 +49,14 @@ class Contexts:
     penalties: pd.DataFrame
 
 
-def read_contexts(folder: Path) -> Contexts | None:
+def read_contexts(layout: Layout) -> Contexts | None:
     """The contexts of an experiment with several agents, or with one that has subgoals; None for any other.
 
     Raises UserError for turns that cannot be read.
     """
+    folder, query = layout.root, f"SELECT FROM turns, runs, {views.RUN_CREDITS}"
     try:
-        with views.connect(folder, f"SELECT FROM turns, runs, {views.RUN_CREDITS}") as connection:
+        with views.connect(folder, query, layout=lambda _: layout) as connection:
             columns = connection.table("turns").columns
             agents = connection.execute("SELECT count(DISTINCT agent) FROM turns").fetchall()[0][0]
             if "subgoal" not in columns and agents < 2:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 
 from turncredit.errors import UserError, nearest
 from turncredit.files import new_file
+from turncredit.layout import Layout
 from turncredit.outputs import output_file
 from turncredit.results import views
 
@@ -24,20 +26,23 @@ SHOWN_ROWS = 40
 QUERIES = ("SELECT", "EXPLAIN", "MULTI")
 
 
-def answer(query: str, results: Path) -> pa.Table:
-    """The query's result as an Arrow table. Raises UserError with DuckDB's own message on one line."""
+def answer(query: str, results: Path, layout: Callable[[Path], Layout] = Layout) -> pa.Table:
+    """The query's result as an Arrow table. Raises UserError with DuckDB's own message on one line.
+
+    `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
+    """
     # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not views.asks_for_all_columns(query):
         with suppress(duckdb.Error):
-            return _answer(query, results, alike=True)
+            return _answer(query, results, layout, alike=True)
     try:
-        return _answer(query, results, alike=False)
+        return _answer(query, results, layout, alike=False)
     except duckdb.Error as error:
         raise UserError(f"sql: {_one_line(str(error))}") from None
 
 
-def _answer(query: str, results: Path, *, alike: bool) -> pa.Table:
-    with views.connect(results, query, alike=alike) as connection:
+def _answer(query: str, results: Path, layout: Callable[[Path], Layout], *, alike: bool) -> pa.Table:
+    with views.connect(results, query, alike=alike, layout=layout) as connection:
         for statement in connection.extract_statements(query):
             if statement.type.name not in QUERIES:
                 raise UserError(
@@ -58,11 +63,22 @@ def _one_line(message: str) -> str:
     return text
 
 
-def run(query: str, *, results: Path, format: str, out: Path | None) -> None:
-    """Run `query` and print the result in `format`, or write it to `out` (.parquet or .csv)."""
+def run(query: str, *, results: Path, format: str, out: Path | None, layout: Callable[[Path], Layout] = Layout) -> None:
+    """Run `query` and print the result in `format`, or write it to `out` (.parquet or .csv).
+
+    A line on stderr says how many artifacts `layout` leaves out.
+    """
     if out is not None:
         output_file(out, (".parquet", ".csv"), reads=views.experiment_folders(results))
-    table = answer(query, results)
+    layouts = {folder.resolve(): layout(folder.resolve()) for folder in views.experiment_folders(results)}
+    table = answer(query, results, layouts.__getitem__)
+    for one in layouts.values():
+        if left_out := len(one.foreign()):
+            print(
+                f"{one.root.name}: left out {left_out} artifact{'s' if left_out > 1 else ''} that its configuration "
+                f"would not make (listed by `turncredit clean --stale {results}`; --all includes them)",
+                file=sys.stderr,
+            )
     if out is not None:
         _write(table, out)
         print(f"{out}: {table.num_rows} rows")

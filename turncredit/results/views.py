@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -30,8 +30,22 @@ for _kind in ARTIFACTS.values():
         TABLES[_kind.schema] = (*TABLES.get(_kind.schema, ()), _kind.name)
 #: The credit from which each run learned: the part of `credits` whose turns are the run's own.
 RUN_CREDITS = "run_credits"
-#: All views; `runs` and `metrics` are tables built for the query.
-VIEWS = (*TABLES, RUN_CREDITS, "judge_cache", "runs", "metrics")
+#: Success of each policy in each mode, with its interval.
+SUCCESS = "success"
+#: All views; `runs`, `metrics` and `provenance` are tables built for the query.
+VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, "judge_cache", "runs", "metrics", "provenance")
+_Z = 1.959963984540054
+_HALF = f"{_Z} * sqrt(k::DOUBLE * (n - k) / n / n / n + {_Z**2} / (4.0 * n * n))"
+_CENTRE, _SCALE = f"k::DOUBLE / n + {_Z**2} / (2.0 * n)", f"(1 + {_Z**2} / n)"
+#: Wilson's 95% interval of a rate of `k` in `n`, as in `turncredit.stats.intervals.wilson`; null without any trials.
+WILSON = f"""CREATE MACRO wilson(k, n) AS CASE WHEN n > 0 THEN {{
+    'low': CASE WHEN k = 0 THEN 0.0 ELSE ({_CENTRE} - {_HALF}) / {_SCALE} END,
+    'high': CASE WHEN k = n THEN 1.0 ELSE ({_CENTRE} + {_HALF}) / {_SCALE} END}} END"""
+_SUCCESS_SQL = """CREATE VIEW success AS
+    SELECT *, wilson(successes, rollouts).low AS low, wilson(successes, rollouts).high AS high
+    FROM (SELECT experiment, method, seed, round, mode, count(*) AS rollouts, sum(success::INT)::BIGINT AS successes,
+                 avg(success::INT) AS success
+          FROM evals GROUP BY ALL)"""
 #: The memory that a query may use before it spills to temporary files: audits run next to other jobs.
 MEMORY = "2GB"
 
@@ -59,35 +73,60 @@ METRICS_SCHEMA = pa.schema(
 )
 
 
-def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
+PROVENANCE_SCHEMA = pa.schema(
+    [
+        ("experiment", pa.string()),
+        ("artifact", pa.string()),
+        ("stage", pa.string()),
+        *((key, _ARROW_TYPES.get(key, pa.string())) for key in KEYS),
+        ("code", pa.string()),
+        ("config", pa.string()),
+        ("config_hash", pa.string()),
+        ("inputs", pa.string()),
+        ("path", pa.string()),
+    ]
+)
+
+
+def connect(
+    results: str | Path, query: str, *, alike: bool = False, layout: Callable[[Path], Layout] = Layout
+) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results.
 
+    `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
-    folders = [folder.resolve() for folder in experiment_folders(results)]
+    layouts = [layout(folder.resolve()) for folder in experiment_folders(results)]
+    folders = [one.root for one in layouts]
     # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
     spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
     # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
+    connection.execute(WILSON)
+    # The name is also that of a column.
+    of_success = re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower())
+    words |= {"evals"} if of_success else set()
     for view, names in TABLES.items():
         if view in words:
-            found = [(folder, name, list(Layout(folder).find(name))) for folder in folders for name in names]
+            found = [(one.root, name, list(one.find(name))) for one in layouts for name in names]
             text = _union(found, alike=alike)
             if view == "turns" and (words & {*tables.MEASURED} or asks_for_all_columns(query)):
-                beside = [(folder, "measures", list(Layout(folder).find("measures"))) for folder in folders]
+                beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
                 text = _with_measures(text, _union(beside, alike=alike))
             connection.execute(f"CREATE VIEW {view} AS {text}")
+    if of_success:
+        connection.execute(_SUCCESS_SQL)
     if RUN_CREDITS in words:
-        own = [(folder, "credits", own_credits(folder)) for folder in folders]
+        own = [(one.root, "credits", own_credits(one)) for one in layouts]
         connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
     if "judge_cache" in words:
         _create_cache_view(connection, folders, alike=alike)
-    for name, make in (("runs", runs_table), ("metrics", metrics_table)):
+    for name, make in (("runs", runs_table), ("metrics", metrics_table), ("provenance", provenance_table)):
         if name in words:
-            connection.register(name, make(folders))
+            connection.register(name, make(layouts))
     _close(connection, [*folders, *{folder.parent / JUDGE_CACHE for folder in folders}])
     return connection
 
@@ -100,10 +139,9 @@ def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path]) -> No
     connection.execute("SET lock_configuration = true")
 
 
-def own_credits(folder: Path) -> list[Located]:
-    """The credits in an experiment's folder that its runs learned from."""
-    layout = Layout(folder)
-    rounds = run_rounds(layout, read_config(folder))
+def own_credits(layout: Layout) -> list[Located]:
+    """The credits of an experiment that its runs learned from."""
+    rounds = run_rounds(layout, read_config(layout.root))
     found = (Located("credits", row._asdict(), Path(layout.path("credits", row._asdict()))) for row in rounds)
     return [credit for credit in found if credit.path.exists()]
 
@@ -214,32 +252,49 @@ def _sql_type(kind: pa.DataType) -> str:
     )
 
 
-def runs_table(folders: Sequence[Path]) -> pa.Table:
+def runs_table(layouts: Sequence[Layout]) -> pa.Table:
     """Every round of every run, and the `policy` that sampled its training turns."""
     rows = [
-        {"experiment": folder.name, **row._asdict()}
-        for folder in folders
-        for row in run_rounds(Layout(folder), read_config(folder))
+        {"experiment": layout.root.name, **row._asdict()}
+        for layout in layouts
+        for row in run_rounds(layout, read_config(layout.root))
     ]
     return pa.Table.from_pylist(rows, schema=RUNS_SCHEMA)
 
 
-def metrics_table(folders: Sequence[Path]) -> pa.Table:
+def metrics_table(layouts: Sequence[Layout]) -> pa.Table:
     """All numbers of all jobs' metrics below the experiments, one row each.
 
     Raises UserError for a file that a stage did not write.
     """
     rows = []
-    for folder in folders:
-        layout = Layout(folder)
-        experiment = read_config(folder)
+    for layout in layouts:
+        experiment = read_config(layout.root)
         rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
         for stage, keys, path in layout.find_metrics():
             payer = paid_by(stage, keys, rounds, played)
-            where = {"experiment": folder.name, "paid_by": payer, "stage": stage, **keys}
+            where = {"experiment": layout.root.name, "paid_by": payer, "stage": stage, **keys}
             numbers = stage_numbers(read_metrics(path))
             rows += [{**where, "path": str(path), "name": name, "value": value} for name, value in numbers.items()]
     return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
+
+
+def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
+    """What made each artifact: its stage, the version of the code, the stage's settings, and the hashes of its inputs.
+
+    Settings and inputs are JSON. Artifacts that do not say it (pages, figures) have no row.
+    """
+    rows = []
+    for layout in layouts:
+        for name in ARTIFACTS:
+            for found in layout.find(name):
+                made_by = tables.made_from(found.path)
+                if made_by:
+                    said = {key: json.dumps(made_by.get(key), sort_keys=True) for key in ("config", "inputs")}
+                    plain = {key: made_by.get(key) for key in ("stage", "code", "config_hash")}
+                    where = {"experiment": layout.root.name, "artifact": name, **found.keys, "path": str(found.path)}
+                    rows.append({**where, **plain, **said})
+    return pa.Table.from_pylist(rows, schema=PROVENANCE_SCHEMA)
 
 
 def read_metrics(path: Path) -> dict:

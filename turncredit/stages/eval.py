@@ -21,8 +21,9 @@ from turncredit.starts import is_start
 class Config(PlayingSlice):
     """Environment, agent, and how the games are played.
 
-    `part` is the index of the round's slice of the held-out games; it does not depend on the number of rounds, so
-    adding rounds changes nothing. `slots` decides how samples are batched.
+    `part` is the index of the round's slice of the held-out games, in the order in which rounds are evaluated. With
+    `eval.every` above 1 another number of rounds moves the last three, and with them their parts; `eval.rounds` fixes
+    them. `slots` decides how samples are batched.
     """
 
     games: int
@@ -36,12 +37,12 @@ def config(plan: Plan, at: At) -> Config:
     whole = plan.experiment
     rounds = whole.eval_rounds()
     if at.round not in rounds:
-        raise UserError(f"round {at.round} is not evaluated; with these eval.every and rounds it is {rounds}")
+        raise UserError(f"round {at.round} is not evaluated; with these settings of eval and rounds it is {rounds}")
     return Config(
         **played_with(plan, at),
         games=whole.eval.games,
         modes=whole.eval.modes,
-        part=rounds.index(at.round) if whole.eval.fresh else 0,
+        part=whole.eval_part(at.round),
         slots=whole.rollout.slots,
     )
 

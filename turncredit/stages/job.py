@@ -36,9 +36,7 @@ from turncredit import tables
 from turncredit.files import new_folder
 from turncredit.layout import ARTIFACTS
 from turncredit.starts import SFT
-
-#: In every folder that a stage writes: its provenance, and the hash of its other files.
-PROVENANCE_FILE = "provenance.json"
+from turncredit.tables import PROVENANCE_FILE
 
 
 class Slice(BaseModel):
@@ -235,7 +233,7 @@ class Job:
             wanted = _comparable(self.provenance(without=gone), gone)
         except FileNotFoundError:
             return False
-        made = [made_from(path) for path in there]
+        made = [tables.made_from(path) for path in there]
         return all(_comparable(one, gone) == wanted for one in made if one is not None) and any(made)
 
 
@@ -244,19 +242,6 @@ def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]
     inputs = {name: value for name, value in (made_by.get("inputs") or {}).items() if name not in without}
     version = str(made_by.get("code")).partition("+")[0]
     return {**{key: made_by.get(key) for key in ("stage", "config_hash", "seed")}, "inputs": inputs, "code": version}
-
-
-def made_from(path: str | Path) -> dict[str, Any] | None:
-    """The provenance in an artifact; None if it has none, {} if it is damaged."""
-    path = Path(path)
-    try:
-        if path.is_dir():
-            return json.loads((path / PROVENANCE_FILE).read_text())
-        if path.suffix == ".parquet":
-            return tables.metadata(path)
-    except (OSError, ValueError, tables.TableError):
-        return {}
-    return None
 
 
 def content_hash(path: str | Path) -> str:

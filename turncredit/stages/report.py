@@ -70,6 +70,8 @@ def run(job: Job) -> dict[str, float]:
     """Write the report; returns the number of its figures and its verdict."""
     from turncredit.report.report import report
     from turncredit.results.collect import read_config
+    from turncredit.stages import wanted
 
     root = Path(job.path("config")).parent
-    return report(experiment=read_config(root), results=root, out=str(Path(job.output["page"]).parent))
+    out = str(Path(job.output["page"]).parent)
+    return report(experiment=read_config(root), results=root, out=out, layout_of=wanted.current)

@@ -16,26 +16,25 @@ from turncredit.turns import with_forks
 
 
 class Config(Slice):
-    """The method's update settings. `rounds` only if the learning rate decays over them."""
+    """The method's update settings; `decay_rounds` is always a number where the learning rate decays, else null."""
 
     update: UpdateConfig
     dtype: str
     train_dtype: str
     moments_dtype: str
-    rounds: int | None
 
 
 def config(plan: Plan, at: At) -> Config:
     """`update` as the method overrides it."""
     whole = plan.experiment
     update = whole.section_for(at.method, "update")
-    assert isinstance(update, UpdateConfig)
+    # Nothing else of the slice depends on the number of rounds: more of them leave the earlier ones as they are.
+    ends = (update.decay_rounds or whole.rounds) if update.final_lr < 1 else None
     return Config(
-        update=update,
+        update=update.model_copy(update={"decay_rounds": ends}),
         dtype=whole.policy.dtype,
         train_dtype=whole.policy.train_dtype,
         moments_dtype=whole.policy.moments_dtype,
-        rounds=whole.rounds if update.final_lr < 1 else None,
     )
 
 
@@ -79,7 +78,7 @@ def run(job: Job) -> dict[str, float]:
         config.update,
         data,
         reference=job.policy("reference"),
-        rate=1.0 if config.rounds is None else round_rate(config.update.final_lr, at.round, config.rounds),
+        rate=round_rate(config.update, at.round),
         seed=at.seed,
         round=at.round,
         processes=job.threads,

@@ -15,6 +15,8 @@ import numpy as np
 from scipy.special import ndtr, stdtrit
 
 LEVEL = 0.95
+#: With fewer groups than this an interval is little more than their range: it is neither shown nor marked.
+FEWEST_GROUPS = 8
 #: More groups than this are resampled in blocks: sums over blocks of independent groups are independent, too.
 BLOCKS = 1024
 

@@ -104,9 +104,11 @@ def update(
     return Updated(masters, rows, state, moments, metrics)
 
 
-def round_rate(final_lr: float, round: int, rounds: int) -> float:
-    """The share of the learning rate in `round`: 1 in the first, `final_lr` in the last, linear between."""
-    return 1 - (1 - final_lr) * (round - 1) / max(1, rounds - 1)
+def round_rate(settings: UpdateConfig, round: int) -> float:
+    """The share of the learning rate in `round`: 1 in the first, `final_lr` from `decay_rounds` on, linear between."""
+    if settings.decay_rounds is None:
+        return 1.0
+    return 1 - (1 - settings.final_lr) * (min(round, settings.decay_rounds) - 1) / max(1, settings.decay_rounds - 1)
 
 
 class TrainingSet(NamedTuple):

@@ -24,7 +24,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
-from turncredit.workflow import watch
+from turncredit.stages.wanted import plan_of
+from turncredit.workflow import integrity, watch
 from turncredit.yaml_files import read_mapping
 
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
@@ -296,13 +297,30 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
     page = results / "report" / "index.html"
     if page.exists():
         from turncredit.report.report import print_table
+        from turncredit.stages import wanted
 
-        print_table(results)
+        print_table(results, wanted.current)
     console.print(f"\nTook {took // 60:.0f} min {took % 60:.0f} s{outside}.", markup=False)
+    console.print("".join(f"{line}\n" for line in _gone(results)), end="", markup=False, soft_wrap=True)
     if page.exists():
         console.print(f"report     {page.resolve()}", markup=False, soft_wrap=True)
     console.print(f"artifacts  {results.resolve()}", markup=False, soft_wrap=True)
     return 0
+
+
+def _gone(results: Path) -> list[str]:
+    """A line on artifacts that are gone although others were made from them: Snakemake does not look for these."""
+    try:
+        missing = integrity.missing_from(plan_of(results))
+    except UserError:
+        return []
+    if not missing:
+        return []
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return [
+        f"missing    {missing[0].path}{more}: {missing[0].why}; turncredit check --repair {results}, then this "
+        "command, make it again"
+    ]
 
 
 if __name__ == "__main__":
