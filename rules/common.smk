@@ -103,8 +103,8 @@ PARTS = {}
 
 
 def ask(stage):
-    """Resources of a job of `stage`, from the block `resources`."""
-    return ask_for(EXPERIMENT.resource(stage))
+    """Resources of a job of `stage`, from the block `resources` or the model's size."""
+    return ask_for(PLAN.resource(stage))
 
 
 def ask_for(wanted):

@@ -13,6 +13,8 @@ import yaml
 from tests import tiny
 from turncredit.errors import UserError
 from turncredit.stages import checks
+from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny.ARGUMENTS
@@ -41,6 +43,8 @@ def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(sna
         "eval": (1 + runs) * rounds,  # the SFT policy's, and each run's
         "invariants": runs,
     }
+    same = tiny.experiment(seeds=[0, 1, 2], methods=["sft", "flat_grpo", "rloo"], rounds=3, tasks={"eval": 12})
+    assert jobs == Counter(stage for stage, _ in every_job(Plan(same)))
 
 
 def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):

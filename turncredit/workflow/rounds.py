@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from turncredit.config import from_mapping
+from turncredit.config import ResourceConfig, from_mapping
 from turncredit.files import write_json
 from turncredit.layout import LOGS, fill
 from turncredit.stages.job import At, Job, Store
@@ -83,6 +83,25 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
         if (stage, at) in steps_of_block(plan, method, at.seed, block):
             return method, block
     return None
+
+
+def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
+    """What a block's job asks for: `resources.rounds`, or the most of any of its stages and the sum of their runtimes.
+
+    The memory is the most of any stage also where `resources.rounds` does not give it.
+    """
+    wanted = [plan.resource(stage) for stage, _ in steps_of_block(plan, method, seed, rounds)]
+    memory = max(one.mem_mb for one in wanted if one.mem_mb is not None)
+    if "rounds" in plan.experiment.resources:
+        given = plan.experiment.resource("rounds")
+        gpu = plan.experiment.gpus("rounds")
+        return given.model_copy(update={"gpu": gpu, "mem_mb": memory if given.mem_mb is None else given.mem_mb})
+    return ResourceConfig(
+        mem_mb=memory,
+        gpu=max(one.gpu or 0 for one in wanted),
+        threads=max(one.threads for one in wanted),
+        runtime=sum(one.runtime for one in wanted),
+    )
 
 
 def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
