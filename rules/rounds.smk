@@ -110,7 +110,10 @@ for number, methods in enumerate(ALIKE.values(), start=1):
                 PLAYING
             threads: ask_of_block(methods[0], block).threads
             resources:
-                **ask_for(ask_of_block(methods[0], block)),
+                **ask_for(
+                    ask_of_block(methods[0], block),
+                    f"rounds_{block[0]:02d}_{block[-1]:02d}_{number}",
+                ),
             params:
                 config=parts_of_block(block),
                 rounds=list(block),

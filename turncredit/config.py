@@ -603,7 +603,7 @@ class Experiment(Closed):
         return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
 
     def resource(self, stage: str) -> ResourceConfig:
-        """The resources of a job of `stage`, as given; `Plan.resource` fills in what is not."""
+        """The resources of a job of `stage`, as given; `stages/needs.py` fills in what is not."""
         return self.resources.get(cast(Stage, stage), ResourceConfig())
 
     def gpus(self, stage: str) -> int:

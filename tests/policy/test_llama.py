@@ -111,8 +111,8 @@ def test_scaled_frequencies_are_those_of_llama_3_1_in_transformers():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"attention_bias": True}, "biases of its own"),
-        ({"mlp_bias": True}, "biases in its feed-forward"),
+        ({"attention_bias": True}, "biases of their own"),
+        ({"mlp_bias": True}, "biases in their feed-forward"),
         ({"hidden_act": "gelu"}, "the activation gelu"),
         ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}, "the rotary scaling 'linear'"),
     ],

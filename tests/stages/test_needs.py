@@ -89,10 +89,10 @@ def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where
     assert reading == set(POLICY_STAGES)
     big = Plan(plan.experiment.model_copy(update={"policy": big_policy()}))
     for stage in reading:
-        asked = big.resource(stage)
+        asked = needs.resource(big, stage)
         assert asked.gpu == 1, stage
         assert asked.mem_mb >= 20_000, stage
-    assert (big.resource("credit").gpu, big.resource("credit").mem_mb) == (0, 2000)
+    assert (needs.resource(big, "credit").gpu, needs.resource(big, "credit").mem_mb) == (0, 2000)
 
 
 def big_policy():
@@ -101,15 +101,15 @@ def big_policy():
 
 def test_what_the_configuration_asks_for_is_asked_for():
     plan = plan_of(resources={"update": {"mem_mb": 123, "gpu": 0}, "eval": {"gpu": 2}}, policy={"engine": "vllm"})
-    assert (plan.resource("update").mem_mb, plan.resource("update").gpu) == (123, 0)
-    assert plan.resource("eval").gpu == 2
-    assert plan.resource("rollout").gpu == 1
+    assert (needs.resource(plan, "update").mem_mb, needs.resource(plan, "update").gpu) == (123, 0)
+    assert needs.resource(plan, "eval").gpu == 2
+    assert needs.resource(plan, "rollout").gpu == 1
 
 
 def test_without_a_gpu_in_sight_no_job_asks_for_one():
     plan = plan_of()
-    assert {plan.resource(stage).gpu for stage in POLICY_STAGES} == {0}
-    assert {plan.resource(stage).mem_mb for stage in POLICY_STAGES} == {2000}
+    assert {needs.resource(plan, stage).gpu for stage in POLICY_STAGES} == {0}
+    assert {needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES} == {2000}
 
 
 def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_keeping_all_is_150_times_as_much():
@@ -152,10 +152,10 @@ def test_with_rounds_in_one_job_fewer_jobs_are_submitted_for_the_same_stages():
 def test_a_model_of_unknown_size_asks_for_much_and_says_so(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     plan = plan_of(policy={"source": str(tmp_path), "engine": "transformers"}, **BIG)
-    assert plan.resource("update").mem_mb == needs.UNKNOWN_MB
+    assert needs.resource(plan, "update").mem_mb == needs.UNKNOWN_MB
     assert [line for line in lines_of(plan) if "are not known here, so memory is a guess" in line]
 
 
 def test_the_default_experiment_fits_a_small_machine():
     plan = Plan(load([ROOT / "config.yaml"]))
-    assert max(plan.resource(stage).mem_mb for stage in POLICY_STAGES) <= 4000
+    assert max(needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES) <= 4000

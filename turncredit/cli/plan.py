@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +40,7 @@ def lines_of(plan: Plan) -> list[str]:
     """What `turncredit plan` prints."""
     experiment, jobs = plan.experiment, every_job(plan)
     count = Counter(stage for stage, _ in jobs)
-    hours: Counter[str] = Counter()
+    hours: defaultdict[str, float] = defaultdict(float)
     for stage, at in jobs:
         hours[stage] += needs.gpu_seconds(plan, stage, at) / 3600 * experiment.gpus(stage)
     submitted = submitted_jobs(plan, jobs)
@@ -52,7 +52,7 @@ def lines_of(plan: Plan) -> list[str]:
         f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  where the policy is",
     ]
     for stage in (stage for stage in STAGES if count[stage]):
-        asked = plan.resource(stage)
+        asked = needs.resource(plan, stage)
         parts = {name: size for name, size in needs.need(plan, stage).model.items() if size >= 1e6}
         there = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""

@@ -18,6 +18,9 @@ BYTES = {"float32": 4, "bfloat16": 2}
 #: Models made of the layers that `Shapes` describes.
 KNOWN_TYPES = ("qwen2", "qwen3", "llama")
 
+#: Models that the lockstep engine reads. Llama is Qwen2 without biases in its projections.
+LOCKSTEP_TYPES = ("qwen2", "llama")
+
 _QWEN2 = {"model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 32768}
 _QWEN3 = {
     "model_type": "qwen3", "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 40960,
@@ -41,6 +44,21 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
 }
+
+
+def lockstep_reads(config: Mapping[str, Any] | None) -> str:
+    """What of a model the lockstep engine does not read; '' if it reads it, or nothing is known of it yet."""
+    if config is None:
+        return ""
+    kind = config.get("model_type")
+    odd = {
+        f"models of the architecture '{kind}' (only {', '.join(LOCKSTEP_TYPES)})": kind not in LOCKSTEP_TYPES,
+        "models with biases of their own (attention_bias)": kind == "llama" and config.get("attention_bias"),
+        "models with biases in their feed-forward blocks (mlp_bias)": config.get("mlp_bias"),
+        "models with sliding windows (use_sliding_window)": config.get("use_sliding_window"),
+        f"models with the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
+    }
+    return next((what for what, there in odd.items() if there), "")
 
 
 @dataclass(frozen=True)

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from turncredit import agents, envs
 from turncredit.config import POLICY_STAGES, Experiment, ResourceConfig
 from turncredit.credit_models.settings import replay_rounds
 from turncredit.errors import UserError
 from turncredit.policy.shapes import BYTES, PUBLISHED, Shapes, shapes_of, shapes_of_scratch
-
-if TYPE_CHECKING:
-    from turncredit.stages.job import At
-    from turncredit.stages.plan import Plan
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
 
 #: Tokens of an instruction, of an observation with its list of actions, and turns of a rollout that names no horizon.
 INSTRUCTION, OBSERVATION, HORIZON = 400, 200, 50
@@ -91,7 +89,7 @@ class Need:
 
 
 @cache
-def _config_of(source: str, revision: str | None) -> dict[str, Any] | None:
+def config_of(source: str, revision: str | None) -> dict[str, Any] | None:
     """A model's `config.json`: a folder's, a published model's, or what the hub's cache has; None if none is known."""
     file = Path(source) / "config.json"
     if file.is_file():
@@ -114,7 +112,7 @@ def shapes(experiment: Experiment) -> Shapes | None:
     policy = experiment.policy
     if policy.source == "scratch":
         return shapes_of_scratch(policy.scratch)
-    config = _config_of(policy.source, policy.revision)
+    config = config_of(policy.source, policy.revision)
     try:
         return None if config is None else shapes_of(config, policy.source)
     except UserError:
@@ -284,11 +282,16 @@ def _hidden_states(plan: Plan, model: Shapes) -> float:
 
 def _of_judge(experiment: Experiment) -> Need:
     """The judge that a label job serves with vLLM."""
-    config = _config_of(experiment.judge.model, None)
+    config = config_of(experiment.judge.model, None)
     if config is None:
         return Need(host=UNKNOWN_MB * 1e6 / MARGIN)
     weights = 2.0 * shapes_of(config, experiment.judge.model).parameters
     return Need({"weights": weights}, weights + VLLM_PROCESS, "vLLM takes 90% of its GPU in any case")
+
+
+def ordered(stages: Collection[str]) -> list[str]:
+    """Those of the stages that load a policy or serve a judge, in a fixed order."""
+    return [stage for stage in (*POLICY_STAGES, "label") if stage in stages]
 
 
 def resource(plan: Plan, stage: str) -> ResourceConfig:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit import envs, plugins
-from turncredit.config import AgentSlice, EnvSlice, Experiment, ResourceConfig, RolloutConfig
+from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
 from turncredit.credit import Method
 from turncredit.credit.configured import ask_of, compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit_models.settings import ModelSettings, model_settings, replay_rounds
@@ -30,7 +30,7 @@ from turncredit.layout import (
     sampled_by,
     sampling_name,
 )
-from turncredit.stages import capabilities, needs
+from turncredit.stages import capabilities
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.starts import SFT, start_name
 
@@ -69,7 +69,6 @@ class Plan:
         self._agents: dict[str, AgentSlice] = {}
         self._forks: dict[str, int | None] = {}
         self._slices: dict[tuple[str, At], Slice] = {}
-        self._resources: dict[str, ResourceConfig] = {}
 
     # Methods ------------------------------------------------------------------------------------------------------
 
@@ -312,12 +311,6 @@ class Plan:
     def keys(self, at: At) -> dict[str, str | int]:
         """The keys of a job for its paths: its own, and the warm start behind it."""
         return {**at.keys, "start": self.start(at)}
-
-    def resource(self, stage: str) -> ResourceConfig:
-        """What a job of `stage` asks for, from the configuration or else from the model's size."""
-        if stage not in self._resources:
-            self._resources[stage] = needs.resource(self, stage)
-        return self._resources[stage]
 
     def operation(self, stage: str, at: At) -> Any:
         """The settings of a job that cannot change its result; None for most stages."""

@@ -19,10 +19,8 @@ import torch.nn.functional as F
 
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
+from turncredit.policy.shapes import lockstep_reads
 from turncredit.policy.weights import base_folder, read_adapter, read_config, read_weights
-
-#: Llama is Qwen2 without biases in its projections.
-SUPPORTED = ("qwen2", "llama")
 
 #: the projections that are joined because they read the same input
 JOINED = {
@@ -84,14 +82,13 @@ class Ragged:
 
     def __init__(self, folder: str, *, rows: int, dtype: str, weights: Mapping[str, torch.Tensor] | None = None):
         config = read_config(folder)
-        if config["model_type"] not in SUPPORTED:
+        refused = lockstep_reads(config)
+        if refused:
             raise UserError(
-                f"{folder}: the lockstep engine reads {', '.join(SUPPORTED)} models, not '{config['model_type']}'; "
-                "set policy.engine to 'transformers' or 'vllm'"
+                f"{folder}: the lockstep engine does not read {refused}; set policy.engine to 'transformers' or 'vllm'"
             )
         self.device, self._dtype = device(), getattr(torch, dtype)
         self._heads, self._kv = config["num_attention_heads"], config["num_key_value_heads"]
-        _check_plain(config, folder)
         self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
         self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
         self._rows, self._capacity = rows, 0
@@ -256,23 +253,6 @@ class Ragged:
     def hide(self, position: np.ndarray, first: int, stop: int) -> torch.Tensor:
         """For the positions from `first` up to `stop`: 0 up to each of `position`, -inf after it."""
         return self._visible[:, first:stop].index_select(0, self.put(self._limit - 1 - position))
-
-
-def _check_plain(config: Mapping[str, Any], folder: str) -> None:
-    """Raise UserError for a model that has what this one does not compute: it would sample from another model."""
-    llama = config["model_type"] == "llama"
-    odd = {
-        "biases of its own (attention_bias)": llama and config.get("attention_bias"),
-        "biases in its feed-forward blocks (mlp_bias)": config.get("mlp_bias"),
-        "sliding windows (use_sliding_window)": config.get("use_sliding_window"),
-        f"the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
-    }
-    for what, there in odd.items():
-        if there:
-            raise UserError(
-                f"{folder}: the lockstep engine does not read models with {what}; set policy.engine to 'transformers' "
-                "or 'vllm'"
-            )
 
 
 def frequencies(config: Mapping[str, Any], dim: int, folder: str) -> torch.Tensor:
