@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import Counter
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from tests import tiny
+from turncredit.config import load
 from turncredit.errors import UserError
 from turncredit.stages import checks
 from turncredit.stages.jobs import every_job
@@ -183,6 +185,31 @@ def test_snakemake_itself_refuses_a_key_that_a_file_gives_twice(snakemake, workd
 def test_the_slurm_profile_works_as_typed(snakemake):
     run = snakemake("--profile", "slurm", "-n", *TINY)
     assert counts(run)["update"] == 4
+
+
+CONDA = """#!/bin/sh
+case "$1 $2" in
+  "info --json") echo '{"conda_prefix": "/none", "platform": "linux-64"}' ;;
+  "config --get") echo '{"get": {"channel_priority": "strict"}}' ;;
+  *) echo "conda 26.1.0" ;;
+esac
+"""
+
+
+def test_the_readmes_command_for_a_cluster_plans_the_experiment_as_typed(snakemake, workdir):
+    """With a stand-in for conda, which `--sdm conda` asks for its version: vLLM is in an environment of its own."""
+    typed = re.findall(r"^ +\.venv/bin/snakemake (--profile slurm .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(typed) == 1
+    (workdir / "bin").mkdir()
+    (workdir / "bin/conda").write_text(CONDA)
+    (workdir / "bin/conda").chmod(0o755)
+    path = f"{workdir / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    run = snakemake("-n", *typed[0].split(), PATH=path)
+    experiment = load([ROOT / "config.yaml", ROOT / "config/qwen2.5-1.5b.yaml"])
+    planned = counts(run)
+    planned["update"] += planned.pop("update_last")  # the rounds whose policies are kept
+    assert planned == Counter(stage for stage, _ in every_job(Plan(experiment)))
+    assert "gpu-rollout.yaml will be created" in run.stdout
 
 
 def test_a_dry_run_starts_no_process_and_needs_no_torch(snakemake, workdir):
