@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit.config import load
+from turncredit.config import POLICY_STAGES, load
 from turncredit.credit import METHODS
 from turncredit.layout import Layout
 from turncredit.report import diagnostics, figures, predictors
@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
         rounds=3,
         games=24,
         define={"mine": {"base": "turn_value"}},
-        resources={"update": {"gpu": 2}},
+        resources={**dict.fromkeys(POLICY_STAGES, {"gpu": 0}), "update": {"gpu": 2}},
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)
