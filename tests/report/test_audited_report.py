@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
         rounds=3,
         games=24,
         define={"mine": {"base": "turn_value"}},
-        resources={**dict.fromkeys(POLICY_STAGES, {"gpu": 0}), "update": {"gpu": 2}},
+        resources={**{stage: {"gpu": 0} for stage in POLICY_STAGES}, "update": {"gpu": 2}},
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)
