@@ -46,6 +46,13 @@ localrules:
     track,
 
 
+# A hub's model is copied where Snakemake runs, from the cache into which it was fetched there.
+if EXPERIMENT.policy.source != "scratch":
+
+    localrules:
+        base,
+
+
 rule all:
     default_target: True
     input:

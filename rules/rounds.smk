@@ -9,7 +9,6 @@
 # keep-incomplete, which profiles/default sets.
 
 
-from turncredit.config import ResourceConfig
 from turncredit.workflow import rounds as fused
 
 
@@ -41,15 +40,7 @@ def outputs_of_block(method, block):
 
 def ask_of_block(method, block):
     """Resources of a block's job: `resources.rounds`, or the largest of its stages' and the sum of their runtimes."""
-    if "rounds" in EXPERIMENT.resources:
-        return EXPERIMENT.resource("rounds")
-    steps = fused.steps_of_block(PLAN, method, EXPERIMENT.seeds[0], block)
-    wanted = [EXPERIMENT.resource(stage) for stage, _ in steps]
-    most = {
-        key: max(getattr(one, key) for one in wanted)
-        for key in ("mem_mb", "gpu", "threads")
-    }
-    return ResourceConfig(**most, runtime=sum(one.runtime for one in wanted))
+    return fused.resource_of_block(PLAN, method, EXPERIMENT.seeds[0], block)
 
 
 def reads_of_block(block):
@@ -119,7 +110,10 @@ for number, methods in enumerate(ALIKE.values(), start=1):
                 PLAYING
             threads: ask_of_block(methods[0], block).threads
             resources:
-                **ask_for(ask_of_block(methods[0], block)),
+                **ask_for(
+                    ask_of_block(methods[0], block),
+                    f"rounds_{block[0]:02d}_{block[-1]:02d}_{number}",
+                ),
             params:
                 config=parts_of_block(block),
                 rounds=list(block),

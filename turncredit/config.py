@@ -470,9 +470,16 @@ class TrackingConfig(Closed):
 class ResourceConfig(Closed):
     """The resources that one job of a stage requests."""
 
-    mem_mb: int = Field(2000, ge=100)
+    mem_mb: int | None = Field(
+        None, ge=100, description="main memory; null: what the model's size takes, as `turncredit plan` shows it"
+    )
     runtime: int = Field(60, ge=1, description="minutes")
-    gpu: int = Field(0, ge=0)
+    gpu: int | None = Field(
+        None,
+        ge=0,
+        description="null: 1 for stages that load the policy, if policy.engine is vllm or another stage asks for GPUs, "
+        "and for labels of a served judge; else 0",
+    )
     threads: int = Field(1, ge=1)
 
 
@@ -482,6 +489,13 @@ Stage = Literal[
     "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
     "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report", "rounds",
 ]  # fmt: skip
+
+
+#: The stages that load a policy's weights.
+POLICY_STAGES = (
+    "sft", "rollout", "continuations", "forks", "hiddens", "implicit_model", "logprobs", "update", "eval", "branch",
+    "gradients", "invariants",
+)  # fmt: skip
 
 
 #: sections that a method may override
@@ -617,8 +631,18 @@ class Experiment(Closed):
         return list(self.eval.rounds or self.eval_rounds()).index(round) if self.eval.fresh else 0
 
     def resource(self, stage: str) -> ResourceConfig:
-        """The resources of a job of `stage`."""
+        """The resources of a job of `stage`, as given; `stages/needs.py` fills in what is not."""
         return self.resources.get(cast(Stage, stage), ResourceConfig())
+
+    def gpus(self, stage: str) -> int:
+        """The number of GPUs of a job of `stage`: as given, or one for what loads a policy where policies need them."""
+        given = self.resource(stage).gpu
+        if given is not None:
+            return given
+        if stage == "label":
+            return int(self.judge.serve is not None)
+        on_gpus = self.policy.engine == "vllm" or any(wanted.gpu for wanted in self.resources.values())
+        return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
 
     def trained(self) -> list[str]:
         """The methods that are trained; `sft` among `methods` means its evaluation, and no run."""

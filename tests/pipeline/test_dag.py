@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections import Counter
@@ -11,8 +12,10 @@ import pytest
 import yaml
 
 from tests import tiny
+from turncredit.config import load
 from turncredit.errors import UserError
-from turncredit.stages import checks, wanted
+from turncredit.stages import checks
+from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,13 +45,12 @@ def test_jobs_fan_out_over_methods_and_seeds_and_what_is_shared_is_made_once(sna
         "eval": (1 + runs) * rounds,  # the SFT policy's, and each run's
         "invariants": runs,
     }
+    assert jobs == planned(seeds=[0, 1, 2], methods=["sft", "flat_grpo", "rloo"], rounds=3, tasks={"eval": 12})
 
-    assert jobs == wanted_jobs(seeds=[0, 1, 2], methods=["sft", "flat_grpo", "rloo"], rounds=3, tasks={"eval": 12})
 
-
-def wanted_jobs(**changes) -> Counter[str]:
-    """Jobs by rule as `turncredit check` expects them."""
-    return Counter(stage for stage, _ in wanted.wanted_jobs(Plan(tiny.experiment(**changes))))
+def planned(**changes) -> Counter[str]:
+    """Jobs by rule of the tiny experiment, as `turncredit plan`, `status` and `check` find them."""
+    return Counter(stage for stage, _ in every_job(Plan(tiny.experiment(**changes))))
 
 
 def test_a_method_with_its_own_sampling_has_first_rollouts_of_its_own(snakemake):
@@ -79,7 +81,7 @@ def test_the_target_runs_asks_for_all_runs_without_audits_and_report(snakemake):
     audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
     jobs = counts(snakemake("-n", "runs", *TINY, "--config", audit))
     whole = counts(snakemake("-n", *TINY, "--config", audit))
-    assert whole == wanted_jobs(audit={"rounds": [2], "methods": ["flat_grpo", "gigpo"]})
+    assert whole == planned(audit={"rounds": [2], "methods": ["flat_grpo", "gigpo"]})
     assert jobs["runs"] == 1
     assert {rule: jobs[rule] for rule in ("update", "invariants")} == {"update": 4, "invariants": 2}
     assert not {"branch", "fidelity", "gradients", "rollout_invariants", "pages", "report", "track"} & set(jobs)
@@ -188,6 +190,31 @@ def test_snakemake_itself_refuses_a_key_that_a_file_gives_twice(snakemake, workd
 def test_the_slurm_profile_works_as_typed(snakemake):
     run = snakemake("--profile", "slurm", "-n", *TINY)
     assert counts(run)["update"] == 4
+
+
+CONDA = """#!/bin/sh
+case "$1 $2" in
+  "info --json") echo '{"conda_prefix": "/none", "platform": "linux-64"}' ;;
+  "config --get") echo '{"get": {"channel_priority": "strict"}}' ;;
+  *) echo "conda 26.1.0" ;;
+esac
+"""
+
+
+def test_the_readmes_command_for_a_cluster_plans_the_experiment_as_typed(snakemake, workdir):
+    """With a stand-in for conda, which `--sdm conda` asks for its version: vLLM is in an environment of its own."""
+    typed = re.findall(r"^ +\.venv/bin/snakemake (--profile slurm .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(typed) == 1
+    (workdir / "bin").mkdir()
+    (workdir / "bin/conda").write_text(CONDA)
+    (workdir / "bin/conda").chmod(0o755)
+    path = f"{workdir / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    run = snakemake("-n", *typed[0].split(), PATH=path)
+    experiment = load([ROOT / "config.yaml", ROOT / "config/qwen2.5-1.5b.yaml"])
+    jobs = counts(run)
+    jobs["update"] += jobs.pop("update_last")  # the rounds whose policies are kept
+    assert jobs == Counter(stage for stage, _ in every_job(Plan(experiment)))
+    assert "gpu-rollout.yaml will be created" in run.stdout
 
 
 def test_a_dry_run_starts_no_process_and_needs_no_torch(snakemake, workdir):

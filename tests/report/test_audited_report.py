@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit.config import load
+from turncredit.config import POLICY_STAGES, load
 from turncredit.credit import METHODS
 from turncredit.layout import Layout
 from turncredit.report import diagnostics, figures, outcomes, predictors
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
         rounds=3,
         games=24,
         define={"mine": {"base": "turn_value"}},
-        resources={"update": {"gpu": 2}},
+        resources={**{stage: {"gpu": 0} for stage in POLICY_STAGES}, "update": {"gpu": 2}},
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)

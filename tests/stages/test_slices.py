@@ -54,7 +54,7 @@ CONFIG = tiny.mapping(
     judge={"kind": "llm"},
     audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(COMPARED)},
     tracking={"uri": "sqlite:///runs.db"},
-    resources={"update": {"mem_mb": 2000}},
+    resources={stage: {"mem_mb": 2000, "gpu": 1} for stage in ("demos", "sft", "rollout", "update", "eval")},
     granularity="round",
 )
 

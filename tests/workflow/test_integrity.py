@@ -17,7 +17,7 @@ from turncredit import tables
 from turncredit.cli.main import app
 from turncredit.layout import ARTIFACTS
 from turncredit.results import collect, sql
-from turncredit.stages import wanted
+from turncredit.stages import jobs, wanted
 from turncredit.stages.job import PROVENANCE_FILE, At
 from turncredit.stages.plan import Plan, load
 from turncredit.workflow import integrity, job, run
@@ -35,7 +35,7 @@ def perform(plan: Plan, stage: str, at: At) -> None:
     job.measured(stage, {**made.output, "metrics": plan.metrics(stage, at)}, lambda: load(stage).run(made))
 
 
-def steps() -> list[wanted.Step]:
+def steps() -> list[jobs.Step]:
     """The jobs after the first rollouts, in order."""
     plan = Plan(tiny.experiment(**CHANGES))
     rounds = [step for round in (1, 2) for step in steps_of_round(plan, "flat_grpo", 0, round)]
@@ -165,10 +165,10 @@ def test_rounds_that_have_not_run_yet_are_counted_and_no_problem(results):
         file = path(results, name)
         shutil.rmtree(file) if file.is_dir() else file.unlink()
         plan = wanted.plan_of(results)
-        stage, at = wanted.step_of(file.relative_to(results).as_posix())
+        stage, at = jobs.step_of(file.relative_to(results).as_posix())
         Path(plan.metrics(stage, at)).unlink(missing_ok=True)
     for stage, at in (("invariants", At(method="flat_grpo", seed=0)), ("report", At())):
-        integrity.remove(results, [one for one in wanted.made_paths(plan, (stage, at)) if os.path.exists(one)])
+        integrity.remove(results, [one for one in jobs.made_paths(plan, (stage, at)) if os.path.exists(one)])
     found = integrity.compare(plan)
     assert (found.problems, found.waiting) == ([], 5)
 
@@ -268,7 +268,7 @@ def test_every_kind_of_artifact_leads_back_to_its_job():
     }  # fmt: skip
     begin = len(f"{plan.layout.root}/")
     for name in ARTIFACTS:
-        stage, at = wanted.step_of(plan.layout.path(name, keys)[begin:])
+        stage, at = jobs.step_of(plan.layout.path(name, keys)[begin:])
         assert name in load(stage).OUTPUTS.values()
         assert plan.layout.path(name, plan.keys(at)) == plan.layout.path(name, keys)
 

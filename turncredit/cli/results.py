@@ -119,7 +119,8 @@ def clean(
     They are left by methods, rounds, seeds or settings that the configuration no longer has, or were asked for by path.
     """
     from turncredit.results.experiments import experiment_folders
-    from turncredit.stages.wanted import plan_of, wanted_jobs
+    from turncredit.stages.jobs import every_job
+    from turncredit.stages.wanted import plan_of
     from turncredit.workflow import integrity
 
     if not stale:
@@ -127,7 +128,7 @@ def clean(
     count = 0
     for folder in experiment_folders(results):
         plan = plan_of(folder)
-        paths = integrity.files_of(plan, integrity.foreign(plan, wanted_jobs(plan)))
+        paths = integrity.files_of(plan, integrity.foreign(plan, every_job(plan)))
         for path in paths:
             print(f"{'removed' if yes else 'would remove'} {path}")
         if yes:

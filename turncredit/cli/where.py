@@ -17,15 +17,13 @@ from turncredit.judges.config import judge_name
 from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
 from turncredit.results.experiments import experiment_of, read_config
 from turncredit.stages.job import At
+from turncredit.stages.jobs import MADE_BY
 from turncredit.stages.plan import STAGES, Plan
-from turncredit.stages.wanted import made_by
 from turncredit.starts import SFT, is_start
 from turncredit.workflow import rounds
 
 #: The configuration that Snakemake reads first.
 CONFIG = Path("config.yaml")
-#: stage by artifact
-MADE_BY = made_by()
 #: Keys with few values, which identify the key that a word is for.
 CHOICES = {
     key: [word for word in KEYS[key].split("|") if word.isalpha()]

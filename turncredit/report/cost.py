@@ -50,7 +50,7 @@ def time(results: Results, names: Sequence[str]) -> Grid:
 def spending(results: Results, names: Sequence[str]) -> Grid:
     """Time, CPU and GPU seconds, turns and tokens of training, and requests to a judge."""
     metrics = results.metrics[~results.metrics["stage"].isin(LEFT_OUT)]
-    gpus: dict[str, int] = {stage: ask.gpu for stage, ask in results.experiment.resources.items() if ask.gpu}
+    gpus = {stage: number for stage in METRICS if (number := results.experiment.gpus(stage))}
     # column -> heading, meaning, unit, rows, SQL condition, factor by stage
     asked: dict[str, tuple[str, str, str, pd.Series, str, dict[str, int]]] = {
         "wall": (

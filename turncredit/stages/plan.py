@@ -67,6 +67,7 @@ class Plan:
         self._measured: dict[tuple[str, str], bool] = {}
         self._models: dict[str, tuple[str, ModelSettings]] = {}
         self._agents: dict[str, AgentSlice] = {}
+        self._forks: dict[str, int | None] = {}
         self._slices: dict[tuple[str, At], Slice] = {}
 
     # Methods ------------------------------------------------------------------------------------------------------
@@ -167,7 +168,9 @@ class Plan:
 
     def forks_at(self, at: At, name: str) -> At | None:
         """The keys of the forks, of the rollouts of `at`, that the method `name` credits; None where it has none."""
-        per_task = forks_of(self.experiment, name)
+        if name not in self._forks:
+            self._forks[name] = forks_of(self.experiment, name)
+        per_task = self._forks[name]
         if per_task is None:
             return None
         return At(policy=at.policy, seed=at.seed, round=at.round, forked=forks_name(per_task))

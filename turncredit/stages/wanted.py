@@ -6,64 +6,13 @@ methods, more rounds, another judge), or somebody asked for them by path. They a
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS, Layout, keys_in
+from turncredit.layout import Layout
 from turncredit.results.experiments import read_config
-from turncredit.stages.job import At
-from turncredit.stages.plan import STAGES, Plan, load
-
-#: a stage, and the keys of one of its jobs
-Step = tuple[str, At]
-
-
-@cache
-def made_by() -> dict[str, str]:
-    """The stage that makes each kind of artifact."""
-    return {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
-
-
-def step_of(relative: str) -> Step | None:
-    """The job that makes the artifact at this path below the experiment's folder; None where no stage makes it."""
-    for name, kind in ARTIFACTS.items():
-        keys = keys_in(kind.pattern, relative)
-        if keys is not None:
-            return made_by()[name], At.of({key: str(value) for key, value in keys.items()})
-    return None
-
-
-def input_paths(plan: Plan, step: Step) -> list[str]:
-    """The files and folders that a job reads."""
-    values = plan.inputs(*step).values()
-    return [path for value in values for path in ([value] if isinstance(value, str) else value)]
-
-
-def wanted_jobs(plan: Plan) -> dict[Step, list[str]]:
-    """Every job that the configuration needs, with the paths that it reads; the last ones first."""
-    last: list[Step] = [("report", At())]
-    if plan.experiment.tracking.enabled:
-        last.append(("track", At()))
-    jobs: dict[Step, list[str]] = {}
-    known: dict[str, Step | None] = {}
-    begin = len(f"{plan.layout.root}/")
-    while last:
-        step = last.pop()
-        if step in jobs:
-            continue
-        jobs[step] = input_paths(plan, step)
-        for path in jobs[step]:
-            if path not in known:
-                known[path] = step_of(path[begin:]) if path.startswith(f"{plan.layout.root}/") else None
-                if known[path] is not None:
-                    last.append(known[path])  # type: ignore[arg-type]
-    return jobs
-
-
-def made_paths(plan: Plan, step: Step) -> list[str]:
-    """The artifacts of a job, and its metrics."""
-    return [*plan.outputs(*step).values(), plan.metrics(*step)]
+from turncredit.stages.jobs import every_job, made_paths
+from turncredit.stages.plan import Plan
 
 
 def plan_of(folder: str | Path) -> Plan:
@@ -84,7 +33,7 @@ def current(folder: str | Path) -> Layout:
     folder = Path(folder)
     try:
         plan = plan_of(folder)
-        paths = {path for step in wanted_jobs(plan) for path in made_paths(plan, step)}
+        paths = {path for step in every_job(plan) for path in made_paths(plan, step)}
     except UserError:
         return Layout(folder)
     begin = len(f"{plan.layout.root}/")

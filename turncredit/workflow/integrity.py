@@ -25,8 +25,8 @@ from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, LOGS, METRICS, Layout, Located, fill, keys_in
 from turncredit.results.views import read_metrics
 from turncredit.stages.job import Store
+from turncredit.stages.jobs import Step, every_job, jobs_and_inputs, made_paths, step_of
 from turncredit.stages.plan import Plan, load
-from turncredit.stages.wanted import Step, made_paths, step_of, wanted_jobs
 from turncredit.workflow import rounds
 
 #: Stages whose artifacts do not say which settings and inputs they were made with.
@@ -67,7 +67,7 @@ class Made(NamedTuple):
 
 def compare(plan: Plan) -> Compared:
     """Compare the artifacts on disk with the plan. Reads every file once, and changes nothing."""
-    jobs = {step: _made(plan, step) for step in wanted_jobs(plan)}
+    jobs = {step: _made(plan, step) for step in every_job(plan)}
     deleted = _deleted(plan)
     found = Compared(foreign=foreign(plan, jobs))
     store, broken = Store(), {}
@@ -91,7 +91,7 @@ def compare(plan: Plan) -> Compared:
 
 def missing_from(plan: Plan) -> list[Problem]:
     """Only what is missing: it takes no reading of files."""
-    jobs = {step: _made(plan, step) for step in wanted_jobs(plan)}
+    jobs = {step: _made(plan, step) for step in every_job(plan)}
     return sorted(_missing(plan, jobs, _deleted(plan)).values(), key=lambda one: one.path)
 
 
@@ -243,7 +243,7 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
     Snakemake does not make a file again that only finished jobs have read, so it must not find what they wrote. A job
     of several rounds looks itself which stages are up to date: only what tells Snakemake to start it is removed.
     """
-    jobs = wanted_jobs(plan)
+    jobs = jobs_and_inputs(plan)
     makers = {path: step for step in jobs for path in plan.outputs(*step).values()}
     readers: dict[Step, list[Step]] = {}
     for step, reads in jobs.items():
@@ -271,7 +271,7 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
 def files_of(plan: Plan, foreign_artifacts: Iterable[Located]) -> list[Path]:
     """Foreign artifacts, with the metrics, logs and descriptions of the jobs that made them."""
     root = plan.layout.root
-    kept = {path for step in wanted_jobs(plan) for path in made_paths(plan, step)}
+    kept = {path for step in every_job(plan) for path in made_paths(plan, step)}
     found = [artifact.path for artifact in foreign_artifacts]
     begin = len(f"{root}/")
     for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in found))):

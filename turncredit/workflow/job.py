@@ -27,7 +27,7 @@ from turncredit.errors import UserError
 from turncredit.files import write_json
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
-from turncredit.workflow import watch
+from turncredit.workflow import failures, preflight, watch
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,35 @@ def run(stage: str, snakemake: Any = None) -> None:
     on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
     warning is a line on stderr and in the log.
     """
-    described = _from_snakemake(stage, snakemake) if snakemake is not None else _from_file(sys.argv)
+    if snakemake is None:
+        described = _from_file(sys.argv)
+        if described.log:
+            Path(described.log).parent.mkdir(parents=True, exist_ok=True)
+        carry_out(described, lambda: load(stage).run(described.job()))
+        return
+    without_network()
+    described = _from_snakemake(stage, snakemake)
     if described.log:
         Path(described.log).parent.mkdir(parents=True, exist_ok=True)
-        if snakemake is not None:
-            write_json(_job_file(described.log), asdict(described))
-    carry_out(described, lambda: load(stage).run(described.job()))
+        write_json(_job_file(described.log), asdict(described))
+
+    def work() -> Mapping[str, float]:
+        preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
+        return load(stage).run(described.job())
+
+    with failures.recorded(described.rule, described.wildcards, experiment_folder(described.output)):
+        carry_out(described, work)
+
+
+def without_network() -> None:
+    """On a node of a cluster, read hub models from the cache alone: Snakemake fetched them before any job."""
+    if "SLURM_JOB_ID" in os.environ:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def experiment_folder(output: Mapping[str, str]) -> str:
+    """The experiment's folder, from the path of one of its outputs."""
+    return str(Path(*Path(next(iter(output.values()))).parts[:2]))
 
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
@@ -104,15 +127,15 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         try:
             metrics = measured(described.stage, described.output, work)
         except UserError as error:
-            line, status = f"{described.label}: {error}", 2
+            line, status = f"{described.label}: {error}", failures.USER_ERROR
         except Exception as error:
             traceback.print_exc()
             where = f"; the traceback is in {described.log}" if described.log else ""
-            line, status = f"{described.label}: {type(error).__name__}: {error}{where}", 1
+            line, status = f"{described.label}: {type(error).__name__}: {error}{where}", failures.OTHER_ERROR
         if status:
             tell(error=line)
             say(line)
-            sys.exit(status)
+            raise failures.JobFailed(status, line, described.log)
         warning = getattr(load(described.stage), "warning", lambda _: None)(metrics)
         if warning:
             line = f"{described.label}: warning: {warning}"

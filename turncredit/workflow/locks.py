@@ -7,6 +7,7 @@ processes but this one have ended, the lock is stale and is removed.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -41,6 +42,38 @@ def take_over(state: Path) -> bool:
         shutil.rmtree(state / "locks", ignore_errors=True)
         (state / "locks").mkdir(exist_ok=True)
     return locked
+
+
+def somebody_works(state: Path) -> bool:
+    """Whether a Snakemake that works in the folder of `state` is running; of one elsewhere, whether it holds a lock."""
+    for path in (state / "turncredit-processes").glob("*.json"):
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if record["host"] == socket.gethostname() and _identity(record["pid"]) == record:
+            return True
+        if record["host"] != socket.gethostname() and any((state / "locks").glob("*.lock")):
+            return True
+    return False
+
+
+def being_made(state: Path) -> dict[str, str | None]:
+    """The outputs that Snakemake has marked as being made, each with the id of the cluster's job that makes it, if any.
+
+    A mark is a file named after the path, in base64, in as many folders (`@...`) as it needs.
+    """
+    found = {}
+    folder = state / "incomplete"
+    for path in folder.rglob("*"):
+        if not path.is_file() or path.name == "migration_underway":
+            continue
+        try:
+            name = "".join(part.removeprefix("@") for part in path.relative_to(folder).parts)
+            found[base64.urlsafe_b64decode(name).decode()] = json.loads(path.read_text()).get("external_jobid")
+        except (OSError, ValueError):
+            continue  # it has just been removed, or is not a mark
+    return found
 
 
 def _identity(pid: int) -> dict | None:

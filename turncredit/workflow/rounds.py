@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from turncredit.config import from_mapping
+from turncredit.config import ResourceConfig, from_mapping
+from turncredit.errors import UserError
 from turncredit.files import write_json
 from turncredit.layout import LOGS, fill
+from turncredit.stages import needs
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
+from turncredit.workflow import failures, preflight
 from turncredit.workflow import job as jobs
 
 #: The stages that the rounds of a run may have.
@@ -85,6 +89,27 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
     return None
 
 
+def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
+    """What a block's job asks for: `resources.rounds`, or the most of any of its stages and the sum of their runtimes.
+
+    The memory is the most of any stage also where `resources.rounds` does not give it.
+    """
+    steps = steps_of_block(plan, method, seed, rounds)
+    asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
+    wanted = [asked[stage] for stage, _ in steps]
+    memory = max(one.mem_mb for one in wanted if one.mem_mb is not None)
+    if "rounds" in plan.experiment.resources:
+        given = plan.experiment.resource("rounds")
+        gpu = plan.experiment.gpus("rounds")
+        return given.model_copy(update={"gpu": gpu, "mem_mb": memory if given.mem_mb is None else given.mem_mb})
+    return ResourceConfig(
+        mem_mb=memory,
+        gpu=max(one.gpu or 0 for one in wanted),
+        threads=max(one.threads for one in wanted),
+        runtime=sum(one.runtime for one in wanted),
+    )
+
+
 def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
     """Every path that these stages make, including their metrics."""
     paths = {path for step in steps for path in plan.outputs(*step).values()}
@@ -145,9 +170,23 @@ def run(snakemake: Any) -> None:
     jobs.load_own_environment(experiment.env.name)
     plan = Plan(experiment, Path(str(snakemake.output[0])).parts[0])
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
-    run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
+    jobs.without_network()
+    wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
+    with failures.recorded(snakemake.rule, wildcards, str(plan.layout.root)):
+        _check_gpu(snakemake)
+        run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
     for path in map(str, snakemake.output):  # even of existing outputs, which are up to date with these inputs
         os.utime(path)
+
+
+def _check_gpu(snakemake: Any) -> None:
+    """As a job of one stage does before its work: end with one line if no GPU is seen."""
+    try:
+        preflight.check_gpu("rounds", int(snakemake.resources.get("gpu", 0)))
+    except UserError as error:
+        line = f"{snakemake.rule}: {error}"
+        print(line, file=sys.stderr, flush=True)
+        raise failures.JobFailed(failures.USER_ERROR, line, None) from None
 
 
 def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, threads: int = 1) -> None:

@@ -1,0 +1,161 @@
+"""What jobs take, from the model's shapes: memory, GPUs, disk, and the command that prints it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from turncredit.cli.plan import lines_of, submitted_jobs
+from turncredit.config import POLICY_STAGES, from_mapping, load, merge
+from turncredit.policy.shapes import PUBLISHED
+from turncredit.stages import needs
+from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan
+from turncredit.yaml_files import read_mapping
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESETS = sorted((ROOT / "config/paper").glob("*.yaml"))
+QWEN = {size: name for name in PUBLISHED if "Qwen2.5" in name for size in ("1.5B", "3B", "7B") if size in name}
+#: for a policy of any size, on the CPU's engine
+BIG = {"methods": ["flat_grpo"], "sft": {"epochs": 0}, "audit": {"rounds": []}}
+
+
+def plan_of(**changes):
+    return Plan(tiny.experiment(**changes))
+
+
+def trained(size, **types):
+    """The parts of an update's memory that do not depend on the batch, in GB."""
+    parts = needs.need(plan_of(policy={"source": QWEN[size], **types}, **BIG), "update").model
+    return sum(parts[name] for name in ("weights", "gradients", "moments")) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("types", "gigabytes"),
+    [
+        ({}, (25, 49, 122)),
+        ({"dtype": "bfloat16"}, (28, 56, 137)),
+        ({"dtype": "bfloat16", "moments_dtype": "bfloat16"}, (22, 43, 107)),
+        ({"dtype": "bfloat16", "train_dtype": "bfloat16", "moments_dtype": "bfloat16"}, (12, 25, 61)),
+    ],
+    ids=["float32", "masters", "moments", "stochastic"],
+)
+def test_an_update_takes_the_memory_that_the_table_in_the_docs_states(types, gigabytes):
+    """docs/update.md: weights, gradients and moments of Qwen2.5 1.5B, 3B and 7B, before activations."""
+    assert [round(trained(size, **types)) for size in QWEN] == list(gigabytes)
+    table = (ROOT / "docs/update.md").read_text()
+    assert f"| {', '.join(map(str, gigabytes))} |" in table
+
+
+def test_an_adapter_of_7b_trains_on_one_gpu_and_its_weights_in_float32_do_not():
+    seven = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}
+    update = {"gradient_checkpointing": True}
+    adapted = plan_of(policy={**seven, "lora": {"rank": 32}}, update=update, **BIG)
+    assert needs.fits(adapted, "update") is None
+    whole = needs.fits(plan_of(policy=seven, update=update, **BIG), "update")
+    assert whole.startswith("update takes about 1")
+    assert "\n" not in whole
+
+
+def test_a_pass_takes_less_memory_with_fewer_tokens_or_with_checkpointing():
+    def activations(**update):
+        parts = needs.need(
+            plan_of(policy={"source": QWEN["1.5B"], "dtype": "bfloat16"}, update=update, **BIG), "update"
+        )
+        return parts.model["activations"]
+
+    many, few = activations(tokens_per_pass=16384, minibatch=8), activations(tokens_per_pass=4096, minibatch=8)
+    assert few < many
+    assert activations(tokens_per_pass=16384, minibatch=8, gradient_checkpointing=True) < many / 3
+
+
+def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where_policies_need_one():
+    """Whatever the graph of a large audit reads: a policy's folder is read by a stage that asks for it."""
+    audit = {"rounds": [1, 2], "methods": ["flat_grpo", "turn_value", "istar", "vineppo", "hcapo"]}
+    methods = ["flat_grpo", "turn_value", "istar", "vineppo", "carl"]
+    agent = {"name": "window", "max_response_tokens": 16}
+    plan = Plan(tiny.experiment(methods=methods, agent=agent, audit=audit))
+    folders = ("base", "sft_policy", "policy", "implicit")
+    reading = set()
+    for stage, at in every_job(plan):
+        files = [
+            path for value in plan.inputs(stage, at).values() for path in ([value] if isinstance(value, str) else value)
+        ]
+        located = filter(None, map(plan.layout.locate, files))
+        reading |= {stage for found in located if found.artifact in folders}
+    assert reading == set(POLICY_STAGES)
+    big = Plan(plan.experiment.model_copy(update={"policy": big_policy()}))
+    for stage in reading:
+        asked = needs.resource(big, stage)
+        assert asked.gpu == 1, stage
+        assert asked.mem_mb >= 20_000, stage
+    assert (needs.resource(big, "credit").gpu, needs.resource(big, "credit").mem_mb) == (0, 2000)
+
+
+def big_policy():
+    return tiny.experiment(policy={"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}).policy
+
+
+def test_what_the_configuration_asks_for_is_asked_for():
+    plan = plan_of(resources={"update": {"mem_mb": 123, "gpu": 0}, "eval": {"gpu": 2}}, policy={"engine": "vllm"})
+    assert (needs.resource(plan, "update").mem_mb, needs.resource(plan, "update").gpu) == (123, 0)
+    assert needs.resource(plan, "eval").gpu == 2
+    assert needs.resource(plan, "rollout").gpu == 1
+
+
+def test_without_a_gpu_in_sight_no_job_asks_for_one():
+    plan = plan_of()
+    assert {needs.resource(plan, stage).gpu for stage in POLICY_STAGES} == {0}
+    assert {needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES} == {2000}
+
+
+def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_keeping_all_is_150_times_as_much():
+    """46 GB a policy in bfloat16 with its moments: 2.2 TB against 165 TB."""
+    policy = {"source": QWEN["7B"], "dtype": "bfloat16", "train_dtype": "bfloat16", "moments_dtype": "bfloat16"}
+    methods = ["flat_grpo", "rloo", "gigpo", "scpo", "ppo", "hgpo", "empg", "turn_value"]
+    changes = {**BIG, "methods": methods, "seeds": [0, 1, 2], "rounds": 150, "tasks": {"eval": 600}}
+    sizes = {}
+    for keep in ("last", "all"):
+        plan = plan_of(policy=policy, keep_policies=keep, **changes)
+        sizes[keep] = next(size for what, size in needs.disk(plan).items() if what.startswith("policies"))
+    assert sizes["last"] == pytest.approx(24 * 2 * 46e9, rel=0.01)
+    assert sizes["all"] == pytest.approx(24 * 150 * 46e9, rel=0.01)
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_papers_preset_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
+    experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))
+    lines = lines_of(Plan(experiment))
+    assert not [line for line in lines if "warning" in line or "not known" in line]
+    hours = next(line for line in lines if line.startswith("GPU hours: about "))
+    assert float(hours.split()[3].rstrip(",").replace(",", "")) >= 1
+    assert any(line.startswith("disk: ") for line in lines)
+
+
+def test_with_rounds_in_one_job_fewer_jobs_are_submitted_for_the_same_stages():
+    plain, fused = (plan_of(granularity=granularity) for granularity in ("stage", "round"))
+    jobs = every_job(plain)
+    assert every_job(fused) == jobs
+    assert submitted_jobs(plain, jobs) == len(jobs)
+    inside = {"rollout": 1, "measures": 1, "credit": 4, "update": 4, "eval": 4, "invariants": 2}
+    count = Counter(stage for stage, _ in jobs)
+    # Two runs of two rounds each; what the SFT policy sampled in round 1 is shared, and has jobs of its own.
+    inside |= {"rollout": count["rollout"] - 1, "measures": count["measures"] - 1}
+    assert submitted_jobs(fused, jobs) == len(jobs) - sum(inside.values()) + 4
+
+
+def test_a_model_of_unknown_size_asks_for_much_and_says_so(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    plan = plan_of(policy={"source": str(tmp_path), "engine": "transformers"}, **BIG)
+    assert needs.resource(plan, "update").mem_mb == needs.UNKNOWN_MB
+    assert [line for line in lines_of(plan) if "are not known here, so memory is a guess" in line]
+
+
+def test_the_default_experiment_fits_a_small_machine():
+    plan = Plan(load([ROOT / "config.yaml"]))
+    assert max(needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES) <= 4000

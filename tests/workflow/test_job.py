@@ -1,0 +1,64 @@
+"""The entry point of a job's script: what it checks before its work, and what it leaves when it fails."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from tests import tiny
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan
+from turncredit.workflow import failures, job
+
+
+def snakemake(**changes):
+    """Snakemake's object for the job of the stage `config`, which reads nothing and needs no GPU."""
+    plan = Plan(tiny.experiment())
+    output = {**plan.outputs("config", At()), "metrics": plan.metrics("config", At())}
+    given = {
+        "rule": "config",
+        "params": {"config": plan.slice("config", At()).model_dump(mode="json")},
+        "config": tiny.mapping(),
+        "input": {},
+        "output": output,
+        "wildcards": {},
+        "log": ["results/tiny/logs/config.log"],
+        "threads": 1,
+        "resources": {"gpu": 0},
+    }
+    return SimpleNamespace(**{**given, **changes})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return tmp_path
+
+
+def test_a_job_that_asked_for_a_gpu_and_sees_none_fails_before_its_work_and_is_not_tried_again(folder, capfd):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(SystemExit, match="2"):
+        job.run("config", snakemake(resources={"gpu": 1}))
+    lines = set(capfd.readouterr().err.splitlines())  # on the terminal and in the log
+    assert len(lines) == 1
+    assert lines.pop().startswith("config: asks for 1 GPU on ")
+    assert not (folder / "results/tiny/config.json").exists()
+    assert [(one.rule, one.status) for one in failures.failures_in("results/tiny")] == [("config", failures.USER_ERROR)]
+    job.run("config", snakemake())
+    assert (folder / "results/tiny/config.json").exists()
+    assert failures.failures_in("results/tiny") == []
+
+
+@pytest.mark.parametrize(("variable", "offline"), [("SLURM_JOB_ID", "1"), ("NOT_ON_A_CLUSTER", None)])
+def test_on_a_node_of_slurm_hub_models_are_read_from_the_cache_alone(monkeypatch, variable, offline):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv(variable, "17")
+    job.without_network()
+    found = os.environ.get("HF_HUB_OFFLINE")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert found == offline

@@ -1,0 +1,198 @@
+"""What would stop jobs is said in one line before the first of them."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import tiny
+from turncredit.cli import doctor
+from turncredit.config import from_mapping, merge
+from turncredit.errors import UserError
+from turncredit.stages import checks, needs
+from turncredit.stages.plan import Plan
+from turncredit.workflow import preflight
+from turncredit.workflow.preflight import Where, refuse
+from turncredit.yaml_files import read_mapping
+
+ROOT = Path(__file__).resolve().parents[2]
+#: one of each paper and kind
+PRESETS = (
+    "config/qwen2.5-1.5b.yaml", "config/webshop.yaml", "config/own_agent.yaml", "config/continuations.yaml",
+    "config/prompting.yaml", "config/audit.yaml", "config/paper/has_table2.yaml", "config/paper/hipif_table1_7b.yaml",
+    "config/paper/triage_table3.yaml", "config/paper/mgr_table1.yaml", "config/paper/scpo_table1_1p5b.yaml",
+)  # fmt: skip
+STAGES = ("base", "sft", "rollout", "credit", "update", "eval", "invariants")
+VLLM = {"policy": {"engine": "vllm"}}
+
+
+def plan_of(**changes):
+    return Plan(tiny.experiment(**changes))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Which packages can be imported, and the version of torch."""
+    packages, versions = {"peft"}, {"torch": "2.13.0+cu130"}
+    real = importlib.util.find_spec
+    spec = importlib.machinery.ModuleSpec("x", None)
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: (spec if name in packages else None) if name in ("vllm", "peft") else real(name),
+    )
+    monkeypatch.setattr(importlib.metadata, "version", versions.__getitem__)
+    return packages, versions
+
+
+def test_a_plain_experiment_is_not_refused():
+    assert refuse(plan_of(), STAGES, Where()) == []
+
+
+def test_vllm_that_is_not_there_is_refused_before_the_warm_start(installed):
+    with pytest.raises(UserError, match=r"^policy.engine: vllm: the package vllm is not installed in .*--sdm conda"):
+        refuse(plan_of(**VLLM), STAGES, Where(executor="other"))
+    assert refuse(plan_of(**VLLM), ("sft", "update"), Where(executor="other")) == []
+    assert refuse(plan_of(**VLLM), STAGES, Where(conda=True, executor="other")) == []
+    installed[0].add("vllm")
+    assert refuse(plan_of(**VLLM), STAGES, Where(executor="other")) == []
+
+
+def test_a_build_of_torch_for_cpus_is_refused_where_jobs_ask_for_gpus(installed):
+    asking = plan_of(resources={"update": {"gpu": 1}})
+    installed[1]["torch"] = "2.13.0+cpu"
+    with pytest.raises(
+        UserError, match=r"^(sft|rollout|update|eval|invariants) asks for a GPU, but torch 2\.13\.0\+cpu"
+    ):
+        refuse(asking, STAGES, Where(executor="other"))
+    assert refuse(asking, STAGES, Where(conda=True, executor="other")) == []
+    assert refuse(plan_of(), STAGES, Where()) == []
+
+
+def test_a_model_that_lockstep_does_not_read_is_refused_before_any_job(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
+    wrong = plan_of(policy={"source": str(tmp_path)})
+    with pytest.raises(UserError, match=r"^policy.engine: the lockstep engine does not read .*'gemma3_text'"):
+        refuse(wrong, STAGES, Where())
+    assert refuse(plan_of(policy={"source": str(tmp_path), "engine": "transformers"}), STAGES, Where()) == []
+
+
+def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeypatch):
+    asked = []
+
+    def snapshot(name, *, local_files_only=False, **_):
+        asked.append((name, local_files_only))
+        if local_files_only:
+            raise LocalEntryNotFoundError("not in the cache")
+        raise OSError("Network is unreachable")
+
+    import huggingface_hub
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    hub = plan_of(policy={"source": "Qwen/Qwen2.5-1.5B-Instruct"})
+    with pytest.raises(UserError, match=r"^policy.source 'Qwen/.*cannot be fetched \(Network is unreachable\)$"):
+        refuse(hub, STAGES, Where())
+    assert [local for _, local in asked] == [True, False]  # the network only for what the cache lacks
+    asked.clear()
+    refuse(hub, ("update", "eval"), Where())  # the base model is there
+    assert asked == []
+
+
+def test_every_model_that_a_stage_reads_from_a_hub_is_fetched_first():
+    judged = tiny.experiment(
+        judge={"kind": "llm", "serve": {"python": "python"}, "model": "org/judge"},
+        define={"near": {"base": "scpo", "params": {"scorer": "cross-encoder:org/ranker"}}},
+        policy={"source": "org/policy"},
+    )
+    found = list(preflight.hub_models(judged, (*STAGES, "label")))
+    assert {name for _, name, _ in found} == {"org/policy", "org/judge", "org/ranker"}
+    assert list(preflight.hub_models(judged, ("update",))) == []
+
+
+def test_too_little_disk_or_memory_is_a_warning_that_names_both_numbers(monkeypatch, tmp_path):
+    seven = {"source": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "engine": "transformers"}
+    plan = Plan(tiny.experiment(policy=seven, resources={"update": {"gpu": 1}}), tmp_path)
+    monkeypatch.setattr(preflight, "weights", lambda *_: iter(()))
+    lines = [one.line for one in preflight.memory(plan, STAGES, Where(executor="other")) if one.fine is None]
+    assert any(line.startswith("memory: update takes about ") for line in lines)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**9))
+    disk = next(preflight.disk(plan, STAGES, Where()))
+    assert disk.fine is None
+    assert "GB more, and" in disk.line
+    assert "has 1 GB; keep_policies: last takes less" in disk.line
+
+
+def slurm_says(monkeypatch, sinfo, accounts=()):
+    """Stand-ins for Slurm's commands."""
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(preflight, "_lines", lambda *command: list(sinfo if command[0] == "sinfo" else accounts))
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        (
+            Where(executor="slurm", partitions=("gpuu",)),
+            "slurm_partition is 'gpuu', which Slurm does not have; there are cpu, gpu",
+        ),
+        (
+            Where(executor="slurm", partitions=("cpu",)),
+            "update asks for a GPU, and no node of the partition cpu has one",
+        ),
+        (Where(executor="slurm", accounts=("nobody",)), "slurm_account is 'nobody', and .* may use lab"),
+    ],
+)
+def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch, where, said):
+    slurm_says(monkeypatch, ["cpu|(null)", "gpu|gpu:a100:4"], ["lab"])
+    plan = plan_of(resources={"update": {"gpu": 1}})
+    found = [one for one in preflight.slurm(plan, ("update",), where) if one.fine is False]
+    assert len(found) == 1
+    assert __import__("re").match(said, found[0].line)
+    right = Where(executor="slurm", partitions=("gpu",), accounts=("lab",))
+    assert all(one.fine for one in preflight.slurm(plan, ("update",), right))
+
+
+def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
+    preflight.check_gpu("update", 0)
+    preflight.check_gpu("label", 1)
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(UserError, match=r"^asks for 1 GPU on .* sees none .*resources\.update\.gpu to 0$"):
+        preflight.check_gpu("update", 1)
+
+
+def test_the_doctor_knows_a_profile_by_its_folder():
+    asked = doctor.setting(str(ROOT / "slurm"), None)
+    assert (asked.executor, asked.conda) == ("slurm", False)
+    assert doctor.setting(None, "conda").conda
+    with pytest.raises(UserError, match=r"^--profile nowhere: there is no nowhere/config\.yaml$"):
+        doctor.setting("nowhere", None)
+
+
+def test_default_resources_of_a_profile_are_read_in_both_forms(tmp_path):
+    for written in ("{slurm_partition: \"'gpu'\", slurm_account: lab}", "[slurm_partition=gpu, slurm_account=lab]"):
+        (tmp_path / "config.yaml").write_text(f"executor: slurm\nsdm: conda\ndefault-resources: {written}\n")
+        assert doctor.setting(str(tmp_path), None) == Where(True, "slurm", ("gpu",), ("lab",))
+
+
+@pytest.mark.parametrize("path", PRESETS)
+def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    whole = merge(read_mapping("config.yaml"), read_mapping(path))
+    experiment = from_mapping(whole)
+    small = from_mapping(merge(whole, doctor.miniature(experiment)))
+    checks.check(small)
+    assert small.methods == experiment.methods
+    assert small.policy.engine == experiment.policy.engine
+    assert needs.shapes(small).parameters < 1e6
+    assert {stage: small.gpus(stage) for stage in STAGES} == {stage: experiment.gpus(stage) for stage in STAGES}
+    assert {small.section_for(name, "rollout").tasks for name in small.methods} == {2}

@@ -1,0 +1,162 @@
+"""Slurm jobs of earlier runs, with a stand-in for squeue and scancel on the PATH: found, cancelled, waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from turncredit.errors import UserError
+from turncredit.workflow import failures, retries, slurm
+
+#: Lists the jobs in the file `jobs`; a job that is being cancelled is listed once more, as the real one does.
+SQUEUE = """#!/bin/sh
+[ -f "$0.broken" ] && {{ echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1; }}
+echo "$@" >> {folder}/asked
+cat {folder}/jobs
+grep -v COMPLETING {folder}/jobs > {folder}/next; mv {folder}/next {folder}/jobs
+exit 0
+"""
+SCANCEL = """#!/bin/sh
+echo "$@" >> {folder}/cancelled
+[ -f {folder}/stubborn ] || sed -i 's/|RUNNING|/|COMPLETING|/; /|PENDING|/d' {folder}/jobs
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A folder whose file `jobs` is what squeue lists; the working folder is beside it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in {"squeue": SQUEUE, "scancel": SCANCEL}.items():
+        (folder / name).write_text(text.format(folder=folder))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    (folder / "jobs").write_text("")
+    return folder
+
+
+STATE = Path(".snakemake")
+TWO = "35|RUNNING|run-a|rule_update_wildcards_gigpo_0_02\n36|PENDING|run-a|rule_eval_wildcards_gigpo_0_01\n"
+
+
+def read(path):
+    return path.read_text().split() if path.exists() else []
+
+
+def test_jobs_that_an_earlier_run_left_are_cancelled_and_said_in_one_line(cluster):
+    slurm.remember(STATE, "results/mine", "run-a")
+    (cluster / "jobs").write_text(TWO)
+    line = slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None)
+    assert line == ("2 Slurm jobs of an earlier run (35, 36; 1 running) were cancelled, and run again if still needed")
+    assert read(cluster / "cancelled") == ["35", "36"]
+    assert (cluster / "jobs").read_text() == ""  # waited for the one that was ending
+    assert slurm.cancel_leftovers(STATE, "results/mine") is None  # that run is forgotten
+
+
+def test_only_jobs_of_the_same_experiment_are_asked_for(cluster):
+    slurm.remember(STATE, "results/other", "run-b")
+    (cluster / "jobs").write_text(TWO)
+    assert slurm.cancel_leftovers(STATE, "results/mine") is None
+    assert not (cluster / "asked").exists()
+    slurm.remember(STATE, "results/mine", "run-a")
+    slurm.remember(STATE, "results/mine", "run-c")
+    slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None)
+    assert "--name=run-a,run-c" in read(cluster / "asked")
+    assert slurm.runs_of(STATE, "results/other") == ["run-b"]
+
+
+def test_jobs_that_do_not_end_stop_the_start(cluster, monkeypatch):
+    monkeypatch.setattr(slurm, "GONE_WITHIN", 4.0)
+    slurm.remember(STATE, "results/mine", "run-a")
+    (cluster / "jobs").write_text(TWO)
+    (cluster / "stubborn").touch()
+    with pytest.raises(UserError, match=r"^Slurm jobs of an earlier run do not end although .* \(35, 36\)"):
+        slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None)
+    assert slurm.runs_of(STATE, "results/mine") == ["run-a"]
+
+
+def test_a_controller_that_does_not_answer_is_one_line_and_nothing_is_forgotten(cluster):
+    slurm.remember(STATE, "results/mine", "run-a")
+    (cluster / "squeue.broken").touch()
+    with pytest.raises(UserError, match=r"^squeue does not answer \(slurm_load_jobs error") as refused:
+        slurm.cancel_leftovers(STATE, "results/mine")
+    assert "\n" not in str(refused.value)
+    assert slurm.runs_of(STATE, "results/mine") == ["run-a"]
+
+
+def test_without_squeue_one_line_says_that_jobs_may_be_running(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    slurm.remember(STATE, "results/mine", "run-a")
+    assert "may still be running" in slurm.cancel_leftovers(STATE, "results/mine")
+    assert slurm.cancel_leftovers(STATE, "results/another") is None
+
+
+def test_a_jobs_rule_is_in_its_comment():
+    assert slurm.SlurmJob("1", "RUNNING", "a", "rule_credit_model_wildcards_sft_turn_value_0_01").rule == "credit_model"
+    assert slurm.SlurmJob("1", "RUNNING", "a", "rule_demos").rule == "demos"
+    assert slurm.SlurmJob("1", "RUNNING", "a", "group_x").rule == ""
+
+
+# ---------------------------------------------------------------- trying again
+
+KEYS = {"method": "gigpo", "seed": "0", "round": "02"}
+
+
+def fails(status, wildcards=KEYS, rule="update"):
+    """Let a job fail."""
+    with pytest.raises(SystemExit), failures.recorded(rule, wildcards, "results/mine"):
+        raise failures.JobFailed(status, "update gigpo: no", "logs/update.log")
+
+
+def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(cluster):
+    ended = (
+        "35|OUT_OF_MEMORY|run-a|rule_update_wildcards_gigpo_0_02\n36|NODE_FAIL|run-a|rule_update_wildcards_rloo_0_02\n"
+    )
+    (cluster / "jobs").write_text(ended)
+    rloo = {**KEYS, "method": "rloo"}
+    assert retries.memory_factor("update", KEYS, 1, "run-a") == 1
+    assert retries.memory_factor("update", KEYS, 2, "run-a") == 2
+    assert retries.memory_factor("update", rloo, 2, "run-a") == 1
+    (cluster / "jobs").write_text(ended + ended.replace("35|", "41|"))
+    assert retries.memory_factor("update", KEYS, 3, "run-a") == 4
+    (cluster / "jobs").write_text("9|OUT_OF_MEMORY|run-a|rule_update_last_wildcards_gigpo_0_02\n")
+    assert retries.memory_factor("update", KEYS, 2, "run-a") == 2
+
+
+def test_where_nobody_tells_a_job_that_could_not_say_why_it_failed_gets_more_memory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    assert retries.memory_factor("update", KEYS, 2, None) == 2
+    assert retries.memory_factor("update", KEYS, 3, "run-a") == 4
+    fails(failures.OTHER_ERROR)
+    assert retries.memory_factor("update", KEYS, 2, None) == 1
+
+
+def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(failures.USER_ERROR)
+    assert retries.is_users_mistake("update", KEYS)
+    assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"})
+    fails(failures.OTHER_ERROR)
+    assert not retries.is_users_mistake("update", KEYS)
+
+
+def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(failures.USER_ERROR)
+    fails(failures.OTHER_ERROR, {**KEYS, "seed": "1"})
+    found = failures.failures_in("results/mine")
+    assert [(one.wildcards["seed"], one.status, one.line) for one in found] == [
+        ("0", 2, "update gigpo: no"),
+        ("1", 1, "update gigpo: no"),
+    ]
+    assert failures.failures_in("results/other") == []
+    with failures.recorded("update", KEYS, "results/mine"):
+        pass
+    assert [one.wildcards["seed"] for one in failures.failures_in("results/mine")] == ["1"]
+    assert json.loads(next(failures.FOLDER.glob("*.json")).read_text())["log"] == "logs/update.log"

@@ -1,0 +1,136 @@
+"""`turncredit status`, on the files that Snakemake and the stages leave: nothing is run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from turncredit.cli import status
+from turncredit.stages.job import At
+from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan
+from turncredit.workflow import failures, locks, slurm
+
+SQUEUE = """#!/bin/sh
+echo '17|RUNNING|run-a|rule_update_wildcards_flat_grpo_0_02'
+echo '18|PENDING|run-a|rule_eval_wildcards_flat_grpo_0_01'
+echo '19_[3-8]|PENDING|run-a|rule_credit_wildcards_flat_grpo_has_progressive_0_02'
+"""
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """The tiny experiment on GPUs, in a folder where nothing has run yet."""
+    monkeypatch.chdir(tmp_path)
+    return Plan(tiny.experiment(resources={"update": {"gpu": 1}, "eval": {"gpu": 2}}))
+
+
+def ended(plan, stage, started=1000.0, wall_s=60.0, metrics=None, **keys):
+    """Let a job have ended."""
+    path = Path(plan.metrics(stage, At(**keys)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = {"stage": stage, "started": started, "wall_s": wall_s, "peak_mb": 1.0, "metrics": metrics or {}}
+    path.write_text(json.dumps(record))
+
+
+def being_made(path, job=None):
+    """Let Snakemake have marked an output; it does so in folders of names that are not too long, here of 40."""
+    name = base64.urlsafe_b64encode(path.encode()).decode()
+    parts = [name[at : at + 40] for at in range(0, len(name), 40)]
+    mark = Path(".snakemake/incomplete", *(f"@{part}" for part in parts[:-1]), parts[-1])
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text(json.dumps({"external_jobid": job}))
+
+
+def cluster(tmp_path, monkeypatch):
+    """Put a squeue on the PATH that lists three jobs of this experiment."""
+    command = tmp_path / "bin" / "squeue"
+    command.parent.mkdir()
+    command.write_text(SQUEUE)
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
+    slurm.remember(Path(".snakemake"), "results/tiny", "run-a")
+
+
+def test_before_anything_has_run_all_is_left_and_no_time_is_promised(plan):
+    lines = status.lines_of(plan)
+    total = len(every_job(plan))
+    assert lines[0] == f"tiny: 0 of {total} stages done, 0 running, 0 queued, 0 failed"
+    assert "nothing has ended yet, so the time that is left is not known" in lines
+    assert "flat_grpo       seed 0    0 of 2 rounds" in lines
+
+
+def test_a_run_shows_its_rounds_its_last_success_and_what_it_does_on_the_cluster(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    ended(plan, "update", method="flat_grpo", seed=0, round=1)
+    ended(plan, "eval", metrics={"success_sampled": 0.25}, method="flat_grpo", seed=0, round=1)
+    run = {"method": "flat_grpo", "seed": 0}
+    being_made(plan.layout.path("policy", **run, round=2), "17")
+    being_made(plan.layout.path("credits", policy="flat_grpo", seed=0, round=2, method="has_progressive"), "19_4")
+    being_made(plan.layout.path("evals", method="has_progressive", seed=0, round=1), "12")
+    lines = status.lines_of(plan)
+    assert lines[0].endswith("stages done, 1 running, 1 queued, 0 failed, 1 interrupted")
+    flat = next(line for line in lines if line.startswith("flat_grpo"))
+    assert "1 of 2 rounds  success 0.250 (round 1)" in flat
+    assert flat.endswith("update of round 2 running")
+    other = next(line for line in lines if line.startswith("has_progressive"))
+    assert "credit of round 2 queued" in other
+    assert "eval of round 1 interrupted" in other
+
+
+def test_on_this_machine_a_marked_output_is_being_made_while_a_snakemake_lives(plan):
+    being_made(plan.layout.path("sft_policy", start="sft"))
+    assert [line for line in status.lines_of(plan) if line == "shared by runs: sft interrupted"]
+    records = Path(".snakemake/turncredit-processes")
+    records.mkdir()
+    (records / "me.json").write_text(json.dumps(locks._identity(os.getpid())))
+    assert [line for line in status.lines_of(plan) if line == "shared by runs: sft running"]
+
+
+def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path):
+    (tmp_path / "turncredit-processes").mkdir()
+    away = {**locks._identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
+    (tmp_path / "turncredit-processes" / "x.json").write_text(json.dumps(away))
+    assert not locks.somebody_works(tmp_path)
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "0.input.lock").touch()
+    assert locks.somebody_works(tmp_path)
+
+
+def test_a_failure_is_shown_with_the_last_lines_of_its_log(plan):
+    log = Path("results/tiny/logs/update.log")
+    log.parent.mkdir(parents=True)
+    log.write_text("\n".join(f"line {number}" for number in range(20)))
+    with pytest.raises(SystemExit, match="2"), failures.recorded("update", {"seed": "0"}, "results/tiny"):
+        raise failures.JobFailed(2, "update flat_grpo seed0 round02: no memory", str(log))
+    lines = status.lines_of(plan)
+    at = lines.index("failed: update flat_grpo seed0 round02: no memory")
+    assert lines[at + 1 : at + 3] == [f"    {log}:", "    line 15"]
+    assert lines[at + 6] == "    line 19"
+
+
+def test_the_rest_takes_the_measured_times_at_the_measured_pace_and_gpu_hours_count_their_gpus(plan):
+    """Two jobs of a minute each, side by side; a day's pause before them does not slow the pace."""
+    ended(plan, "config", started=1000.0 - 86400, wall_s=1.0)
+    for method in ("flat_grpo", "has_progressive"):
+        ended(plan, "update", started=1000.0, wall_s=60.0, method=method, seed=0, round=1)
+        ended(plan, "eval", started=1060.0, wall_s=30.0, method=method, seed=0, round=1)
+    lines = status.lines_of(plan)
+    assert any(line.startswith("about ") and "2.0 jobs at a time" in line for line in lines)
+    spent = (2 * 60 * 1 + 2 * 30 * 2) / 3600
+    hours = next(line for line in lines if line.startswith("GPU hours: "))
+    assert hours.startswith(f"GPU hours: {spent:.1f} spent in stages, about ")
+
+
+def test_when_all_is_done_nothing_is_left(plan):
+    for stage, at in every_job(plan):
+        ended(plan, stage, **at.keys)
+    lines = status.lines_of(plan)
+    assert "nothing is left to do" in lines
+    assert "flat_grpo       seed 0    2 of 2 rounds" in lines

@@ -1,0 +1,167 @@
+"""`turncredit doctor`: whether an experiment's jobs can run, here and on the cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from turncredit.config import Experiment
+from turncredit.config import load as load_config
+from turncredit.errors import UserError
+from turncredit.layout import Layout
+from turncredit.stages.checks import check
+from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan
+from turncredit.workflow import failures, preflight
+from turncredit.yaml_files import read_mapping
+
+#: The configuration that Snakemake reads first.
+CONFIG = Path("config.yaml")
+VERDICTS = {True: "ok", None: "?", False: "FAIL"}
+
+
+def doctor(
+    configfile: Annotated[
+        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="Snakemake's profile: slurm, or a folder.")] = None,
+    sdm: Annotated[str | None, typer.Option(help="As in snakemake: conda.")] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Run tiny jobs of every kind, through the profile, and report.")
+    ] = False,
+    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+) -> None:
+    """Check that an experiment's jobs can run: engines, torch, weights, memory, disk, Slurm. Exit code 1 if not.
+
+    Example: turncredit doctor --cluster --profile slurm --configfile config/qwen2.5-1.5b.yaml
+    """
+    if sdm not in (None, "conda"):
+        raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for conda")
+    files = [CONFIG, *(configfile or [])]
+    experiment = load_config(files)
+    check(experiment)
+    plan = Plan(experiment, results)
+    stages = {stage for stage, _ in every_job(plan)}
+    failed = False
+    for finding in preflight.findings(plan, stages, setting(profile, sdm)):
+        print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
+        failed |= finding.fine is False
+    if cluster and not failed:
+        failed = try_jobs(experiment, files, results, profile, sdm)
+    if failed:
+        raise typer.Exit(1)
+
+
+def setting(profile: str | None, sdm: str | None) -> preflight.Where:
+    """How jobs of a Snakemake with this profile run. Raises UserError for a profile that is not there."""
+    conda = sdm == "conda"
+    if profile is None:
+        return preflight.Where(conda=conda)
+    folder = Path(profile)
+    file = next((found for name in ("config.v8+.yaml", "config.yaml") if (found := folder / name).is_file()), None)
+    if file is None:
+        raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
+    said = read_mapping(file)
+    conda |= "conda" in str(said.get("software-deployment-method", said.get("sdm", "")))
+    asked = _default_resources(said.get("default-resources") or {})
+    chosen = {key: tuple(value for name, value in asked if name == f"slurm_{key}") for key in ("partition", "account")}
+    executor = str(said.get("executor", "local"))
+    return preflight.Where(conda, executor, chosen["partition"], chosen["account"])
+
+
+def _default_resources(said: Any) -> list[tuple[str, str]]:
+    """Resources as a profile gives them: a mapping, or a list of `name=value`."""
+    pairs = said.items() if isinstance(said, dict) else (str(entry).split("=", 1) for entry in said)
+    return [(str(name), str(value).strip("'\"")) for name, value in pairs]
+
+
+def try_jobs(experiment: Experiment, files: list[Path], results: Path, profile: str | None, sdm: str | None) -> bool:
+    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
+    if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
+        raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
+    with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
+        small = Path(scratch) / "doctor.yaml"
+        small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False))
+        command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
+        command += ["--sdm", sdm] if sdm else []
+        command += ["--configfile", *(str(file) for file in files[1:]), str(small)]
+        root = results / f"{experiment.experiment}_doctor"
+        shutil.rmtree(root, ignore_errors=True)
+        print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = report_of(root)
+    print("\n".join(lines))
+    own = [line for line in done.stderr.splitlines() if line.startswith("turncredit: ")]
+    if done.returncode and not any(line.startswith("FAIL") for line in lines):
+        print("\n".join(f"FAIL  {line}" for line in own or done.stderr.splitlines()[-5:]))
+    if done.returncode == 0:
+        shutil.rmtree(root, ignore_errors=True)
+    return done.returncode != 0
+
+
+def report_of(root: Path) -> list[str]:
+    """What each kind of job did: seconds and memory of the slowest one, or its error."""
+    slowest: dict[str, dict[str, Any]] = {}
+    count: dict[str, int] = {}
+    for stage, _, path in Layout(root).find_metrics():
+        measured = json.loads(path.read_text())
+        count[stage] = count.get(stage, 0) + 1
+        if measured["wall_s"] >= slowest.get(stage, measured)["wall_s"]:
+            slowest[stage] = measured
+    lines = [
+        f"ok    {stage:<15} {count[stage]:>2} jobs, the slowest {slowest[stage]['wall_s']:.1f} s, "
+        f"{slowest[stage]['peak_mb']:,.0f} MB"
+        for stage in slowest
+    ]
+    return [*lines, *(f"FAIL  {failure.line}" for failure in failures.failures_in(str(root)))]
+
+
+def miniature(experiment: Experiment) -> dict[str, Any]:
+    """Keys to be laid over an experiment's files so that it takes minutes: a tiny model, two rounds, few games.
+
+    Methods, agents, environment, engine, types and what jobs ask for stay, but for the time: half an hour for each.
+    """
+    policy = experiment.policy
+    minutes = {stage: {"runtime": 30} for stage in experiment.resources}
+    # vLLM's attention takes heads of at least 32 numbers.
+    scratch = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "mlp": 96, "vocab": 1024, "max_positions": 16384}
+    small: dict[str, Any] = {
+        "experiment": f"{experiment.experiment}_doctor",
+        "seeds": [0],
+        "rounds": 2,
+        "tasks": {"train": 8, "eval": 8},
+        "policy": {"source": "scratch", "revision": None, "scratch": scratch},
+        "agent": {"max_response_tokens": 32},
+        "agents": {name: {"max_response_tokens": 32} for name in experiment.agents},
+        "demos": {"count": 8},
+        "sft": {"epochs": min(experiment.sft.epochs, 1), "batch": 4},
+        "rollout": {"tasks": 2, "group_size": 2, "slots": 4},
+        "update": {"minibatch": 2},
+        "eval": {"games": 2, "every": 1},
+        "audit": {
+            "rounds": [2] if experiment.audit.rounds else [],
+            "seeds": None,
+            "pages": min(experiment.audit.pages, 1),
+            "branch": {"turns": 4, "min_continuations": 2, "max_continuations": 2, "budget_turns": 50},
+        },
+        "tracking": {"enabled": False},
+        "keep_policies": "all",
+        "resources": minutes,
+    }
+    if policy.lora:
+        small["policy"]["lora"] = {"rank": 8, "alpha": 16}
+    own = {"rollout": small["rollout"], "update": small["update"]}
+    small["define"] = {
+        name: {section: own[section] for section in own if getattr(entry, section)}
+        for name, entry in experiment.define.items()
+    }
+    return small

@@ -1,0 +1,104 @@
+"""`turncredit plan`: what an experiment takes, before anything runs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit.config import load as load_config
+from turncredit.stages import needs
+from turncredit.stages.checks import check
+from turncredit.stages.jobs import Step, every_job
+from turncredit.stages.plan import STAGES, Plan
+from turncredit.workflow.rounds import steps_of_block
+
+#: The configuration that Snakemake reads first.
+CONFIG = Path("config.yaml")
+#: Which units of bytes are printed.
+UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
+
+
+def plan(
+    configfile: Annotated[
+        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+) -> None:
+    """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
+
+    Example: turncredit plan --configfile config/paper/has_table2.yaml
+    """
+    experiment = load_config([CONFIG, *(configfile or [])])
+    check(experiment)
+    print("\n".join(lines_of(Plan(experiment, results))))
+
+
+def lines_of(plan: Plan) -> list[str]:
+    """What `turncredit plan` prints."""
+    experiment, jobs = plan.experiment, every_job(plan)
+    count = Counter(stage for stage, _ in jobs)
+    hours: defaultdict[str, float] = defaultdict(float)
+    for stage, at in jobs:
+        hours[stage] += needs.gpu_seconds(plan, stage, at) / 3600 * experiment.gpus(stage)
+    submitted = submitted_jobs(plan, jobs)
+    runs = f"{len(experiment.trained())} methods x {len(experiment.seeds)} seeds x {experiment.rounds} rounds"
+    lines = [
+        f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {submitted:,} jobs "
+        f"(granularity: {experiment.granularity})",
+        "",
+        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  where the policy is",
+    ]
+    for stage in (stage for stage in STAGES if count[stage]):
+        asked = needs.resource(plan, stage)
+        parts = {name: size for name, size in needs.need(plan, stage).model.items() if size >= 1e6}
+        there = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
+        time = f"{hours[stage]:,.1f}" if hours[stage] else ""
+        lines.append(
+            f"{stage:<19}{count[stage]:>7,}{asked.gpu or '':>6}{size_of(1e6 * (asked.mem_mb or 0)):>14}{time:>11}  "
+            + (there if parts else "")
+        )
+    lines += ["", *disk_lines(plan)]
+    if any(experiment.gpus(stage) for stage in count):
+        lines.append(f"GPU hours: about {sum(hours.values()):,.0f}, of one A100-80GB")
+    if needs.shapes(experiment) is None:
+        lines.append(
+            f"The sizes of policy.source '{experiment.policy.source}' are not known here, so memory is a guess; "
+            "download its config.json, or give mem_mb in resources"
+        )
+    lines += [f"warning: {line}" for stage in STAGES if count[stage] and (line := needs.fits(plan, stage))]
+    return [*lines, needs.ASSUMED]
+
+
+def submitted_jobs(plan: Plan, jobs: list[Step]) -> int:
+    """How many jobs Snakemake runs for these stages: with granularity `round` or `run` one runs many of them."""
+    if plan.experiment.granularity == "stage":
+        return len(jobs)
+    blocks, inside = 0, set()
+    for method, seed in plan.experiment.runs():
+        for block in plan.experiment.blocks():
+            blocks += 1
+            inside.update(steps_of_block(plan, method, seed, block))
+    return blocks + sum(job not in inside for job in jobs)
+
+
+def disk_lines(plan: Plan) -> list[str]:
+    """How much disk the results take, by what they are."""
+    sizes = needs.disk(plan)
+    if not sizes:
+        return []
+    parts = ", ".join(f"{what} {size_of(size)}" for what, size in sizes.items() if size >= 1e6)
+    lines = [f"disk: {size_of(sum(sizes.values()))} at the most: {parts}"]
+    if plan.experiment.keep_policies == "all":
+        last = Plan(plan.experiment.model_copy(update={"keep_policies": "last"}), plan.results)
+        lines[0] += f"; with keep_policies: last {size_of(sum(needs.disk(last).values()))}"
+    return lines
+
+
+def size_of(size: float) -> str:
+    """A number of bytes in a unit in which it can be read."""
+    unit, of = next(((unit, of) for unit, of in UNITS if size >= of), UNITS[-1])
+    number = size / of
+    return f"{number:,.0f} {unit}" if number >= 10 or unit == "MB" else f"{number:.1f} {unit}"

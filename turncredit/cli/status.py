@@ -1,0 +1,194 @@
+"""`turncredit status`: what of an experiment is done, running, queued or failed, and how long the rest takes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from turncredit.config import load as load_config
+from turncredit.errors import UserError
+from turncredit.stages import needs
+from turncredit.stages.checks import check
+from turncredit.stages.jobs import Step, every_job, maker
+from turncredit.stages.plan import Plan
+from turncredit.workflow import failures, locks, slurm
+
+#: The configuration that Snakemake reads first, and the folder of its own state.
+CONFIG, STATE = Path("config.yaml"), Path(".snakemake")
+#: Lines of a failed job's log that are shown.
+LAST_LINES = 5
+#: Seconds without any job after which nobody was running the experiment.
+PAUSE = 600.0
+
+
+def status(
+    configfile: Annotated[
+        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
+    ] = None,
+    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+) -> None:
+    """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
+
+    Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
+    config/rails.yaml
+    """
+    experiment = load_config([CONFIG, *(configfile or [])])
+    check(experiment)
+    print("\n".join(lines_of(Plan(experiment, results))))
+
+
+class Measured(NamedTuple):
+    """What the jobs that have ended took: seconds by stage, and how many of them ran at a time."""
+
+    seconds: Mapping[str, list[float]]
+    at_a_time: float
+
+    def mean(self, stage: str) -> float:
+        """Mean seconds of a stage; of all stages, if none of its jobs has ended."""
+        known = self.seconds.get(stage) or [one for several in self.seconds.values() for one in several]
+        return sum(known) / len(known) if known else 0.0
+
+
+def lines_of(plan: Plan) -> list[str]:
+    """What `turncredit status` prints."""
+    jobs = every_job(plan)
+    records = {job: record for job in jobs if (record := _record(plan, job)) is not None}
+    now = {job: state for job, state in current(plan).items() if job not in records}
+    failed = failures.failures_in(str(plan.layout.root))
+    count = Counter(now.values())
+    lines = [
+        f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
+        f"{count['queued']} queued, {len(failed)} failed"
+        + (f", {count['interrupted']} interrupted" if count["interrupted"] else ""),
+        "",
+        *run_lines(plan, records, now),
+    ]
+    for failure in failed:
+        lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _tail(failure.log))]
+    return [*lines, "", *rest_lines(plan, jobs, records)]
+
+
+def run_lines(plan: Plan, records: Mapping[Step, Any], now: Mapping[Step, str]) -> list[str]:
+    """A line for each run: its rounds that are done, its latest success, and what it does now."""
+    doing: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for (stage, at), state in now.items():
+        named = f"{stage} of round {at.round}" if at.round > 0 else stage
+        doing[at.method or at.policy, at.seed].append(f"{named} {state}")
+    done: Counter[tuple[str, int]] = Counter()
+    latest: dict[tuple[str, int], tuple[int, str]] = {}
+    for (stage, at), record in records.items():
+        run = at.method, at.seed
+        done[run] += stage == "update"
+        if stage == "eval":
+            primary = record["metrics"].get(f"success_{plan.experiment.eval.primary}")
+            if primary is not None:
+                latest[run] = max(latest.get(run, (0, "")), (at.round, f"{primary:.3f}"))
+    width = max((len(method) for method, _ in plan.experiment.runs()), default=0)
+    lines = []
+    for method, seed in plan.experiment.runs():
+        run = method, seed
+        success = f"success {latest[run][1]} (round {latest[run][0]})" if run in latest else ""
+        rounds = f"{done[run]:>3} of {plan.experiment.rounds} rounds"
+        lines.append(f"{method:<{width}} seed {seed}  {rounds}  {success:<25} {', '.join(doing.pop(run, []))}".rstrip())
+    shared = [what for several in doing.values() for what in several]
+    return [*lines, *([f"shared by runs: {', '.join(shared)}"] if shared else [])]
+
+
+def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> list[str]:
+    """How long the rest takes at the pace so far, and GPU hours."""
+    left = [job for job in jobs if job not in records]
+    measured = measured_in(records)
+    if not left:
+        lines = ["nothing is left to do"]
+    elif not records:
+        lines = ["nothing has ended yet, so the time that is left is not known"]
+    else:
+        seconds = sum(measured.mean(stage) for stage, _ in left) / max(measured.at_a_time, 1e-9)
+        lines = [
+            f"about {_time(seconds)} left, at the pace so far: {measured.at_a_time:.1f} jobs at a time, each stage in "
+            "its mean time"
+        ]
+    gpus = plan.experiment.gpus
+    if any(gpus(stage) for stage, _ in jobs):
+        spent = sum(gpus(stage) * record["wall_s"] for (stage, _), record in records.items())
+        coming = sum(
+            gpus(stage) * (measured.mean(stage) if stage in measured.seconds else needs.gpu_seconds(plan, stage, at))
+            for stage, at in left
+            if gpus(stage)
+        )
+        lines.append(f"GPU hours: {spent / 3600:.1f} spent in stages, about {coming / 3600:.1f} to come")
+    return lines
+
+
+def measured_in(records: Mapping[Step, Any]) -> Measured:
+    """What jobs took, from their metrics."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for (stage, _), record in records.items():
+        seconds[stage].append(record["wall_s"])
+    if not records:
+        return Measured(seconds, 1.0)
+    busy, until = 0.0, -math.inf
+    for start, length in sorted((record["started"], record["wall_s"]) for record in records.values()):
+        busy += start - until if 0 < start - until < PAUSE else 0.0
+        busy += max(0.0, start + length - max(start, until))
+        until = max(until, start + length)
+    return Measured(seconds, sum(map(sum, seconds.values())) / max(busy, 1e-9))
+
+
+def current(plan: Plan) -> dict[Step, str]:
+    """Jobs that Snakemake has started or submitted and that have not ended: running, queued, or interrupted.
+
+    Snakemake keeps a file for each output that is being made, with the Slurm job that makes it. One whose job is gone,
+    or on this machine one whose Snakemake has ended, was interrupted.
+    """
+    try:
+        listed = {job.id: job.state for job in slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)))}
+    except UserError:
+        listed = {}
+    # Tasks of an array that wait are listed together, as 17_[3-8].
+    waiting = {job.partition("_")[0] for job, state in listed.items() if state == "PENDING"}
+    alive = locks.somebody_works(STATE)
+    found = {}
+    for path, job in locks.being_made(STATE).items():
+        try:
+            step = maker(plan, path)
+        except UserError:
+            continue  # of another version
+        if step is None:
+            continue
+        if job is None:
+            found[step] = "running" if alive else "interrupted"
+        elif job in listed and listed[job] != "PENDING":
+            found[step] = "running"
+        else:
+            found[step] = "queued" if job.partition("_")[0] in waiting else "interrupted"
+    return found
+
+
+def _record(plan: Plan, job: Step) -> Any:
+    """The metrics file of a job that has ended well; None if there is none."""
+    try:
+        record = json.loads(Path(plan.metrics(*job)).read_text())
+    except (OSError, ValueError):
+        return None
+    return record if {"wall_s", "started", "metrics"} <= record.keys() else None
+
+
+def _tail(log: str | None) -> list[str]:
+    """The last lines of a log, if it is there."""
+    if log is None or not Path(log).exists():
+        return []
+    lines = Path(log).read_text(errors="replace").splitlines()
+    return [f"{log}:", *lines[-LAST_LINES:]] if lines else []
+
+
+def _time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

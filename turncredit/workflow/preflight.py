@@ -1,0 +1,270 @@
+"""What would stop an experiment's jobs, found before the first of them: engines, torch, weights, memory, disk, Slurm.
+
+Snakemake's main process checks the stages that it is about to run, and `turncredit doctor` those of a whole experiment.
+What cannot be known here (whether a node sees its GPU) is checked by the job itself, before its work.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from turncredit.config import POLICY_STAGES, Experiment
+from turncredit.errors import UserError
+from turncredit.policy.shapes import lockstep_reads
+from turncredit.stages import needs
+from turncredit.stages.plan import Plan
+
+#: Stages in which a policy plays with the configured engine.
+PLAYING = ("rollout", "eval", "continuations", "forks", "branch")
+#: The share of free disk that an experiment may be estimated to fill.
+FILLED = 0.95
+
+
+@dataclass(frozen=True)
+class Where:
+    """How jobs will run: in conda environments or in this one; by which executor; in which partitions and accounts."""
+
+    conda: bool = False
+    executor: str = "local"
+    partitions: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, whether jobs can run (None: perhaps not), and a line about it."""
+
+    what: str
+    fine: bool | None
+    line: str
+
+
+#: plan, stages that will run, and how, to findings
+Check = Callable[[Plan, Collection[str], Where], Iterator[Finding]]
+
+
+def findings(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Everything that was checked for jobs of these stages."""
+    for check in CHECKS:
+        yield from check(plan, stages, where)
+
+
+def refuse(plan: Plan, stages: Collection[str], where: Where) -> list[str]:
+    """Raise UserError for the first thing that would stop jobs of these stages; returns lines about what may."""
+    warnings = []
+    for finding in findings(plan, stages, where):
+        if finding.fine is False:
+            raise UserError(finding.line)
+        if finding.fine is None:
+            warnings.append(finding.line)
+    return warnings
+
+
+def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The sampling engine, and the judge's server, can be imported where the rules that need them run."""
+    experiment = plan.experiment
+    engine, playing = experiment.policy.engine, [stage for stage in PLAYING if stage in stages]
+    if playing and engine == "vllm":
+        yield _installed(
+            "policy.engine: vllm", "vllm", playing[0], where, "set policy.engine to lockstep or transformers"
+        )
+    if playing and engine == "lockstep":
+        refused = lockstep_reads(needs.config_of(experiment.policy.source, experiment.policy.revision))
+        if refused:
+            line = f"policy.engine: the lockstep engine does not read {refused}; set it to transformers or vllm"
+            yield Finding("engine", False, line)
+        else:
+            yield Finding("engine", True, "the lockstep engine needs no further package")
+    serve = experiment.judge.serve
+    if "label" in stages and serve is not None:
+        if shutil.which(serve.python) is None and not where.conda:
+            line = f"judge.serve.python is '{serve.python}', which is not here; name the interpreter of an environment "
+            yield Finding("judge", False, line + "with vLLM, or run with --sdm conda")
+        elif not os.path.isabs(serve.python) and not where.conda:
+            yield _installed(
+                "judge.serve", "vllm", "label", where, "name an interpreter with vLLM in judge.serve.python"
+            )
+        else:
+            yield Finding("judge", True, f"{serve.python} serves the judge")
+    if experiment.policy.lora and set(stages) & set(POLICY_STAGES) and not where.conda:
+        yield _installed("policy.lora", "peft", "sft", where, "install it")
+
+
+def _installed(key: str, package: str, stage: str, where: Where, instead: str) -> Finding:
+    if where.conda:
+        return Finding("engine", True, f"{package} comes with the conda environment of {stage}")
+    if importlib.util.find_spec(package) is not None:
+        return Finding("engine", True, f"{package} is installed")
+    line = f"{key}: the package {package} is not installed in {sys.prefix}, where {stage} runs; add --sdm conda, or "
+    return Finding("engine", False, line + instead)
+
+
+def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """torch can use GPUs, if jobs ask for them."""
+    asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
+    if not asking or where.conda:
+        return
+    version = importlib.metadata.version("torch")
+    if version.endswith("+cpu"):
+        yield Finding(
+            "GPU",
+            False,
+            f"{asking[0]} asks for a GPU, but torch {version} in {sys.prefix} is the build for CPUs; make the "
+            "environment again with TORCH_INDEX=https://download.pytorch.org/whl/cu130 make setup, add --sdm conda, or "
+            f"set resources.{asking[0]}.gpu to 0",
+        )
+    elif where.executor == "local" and not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
+        line = f"{asking[0]} asks for a GPU, and this machine has no NVIDIA driver; set resources.{asking[0]}.gpu to 0"
+        yield Finding("GPU", False, line)
+    else:
+        yield Finding("GPU", True, f"torch {version}")
+
+
+def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """Hub models are in the cache, or can be fetched into it: nodes need no network."""
+    for key, name, revision in hub_models(plan.experiment, stages):
+        try:
+            size = fetched(name, revision)
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            line = f"{key} '{name}' is neither a local folder nor in the hub's cache, and cannot be fetched ({reason})"
+            yield Finding("weights", False, line)
+        else:
+            yield Finding("weights", True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
+
+
+def hub_models(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None]]:
+    """(key, name, revision) of the models that these stages read from a hub."""
+    policy = experiment.policy
+    if "base" in stages and policy.source != "scratch" and not Path(policy.source).exists():
+        yield "policy.source", policy.source, policy.revision
+    if "label" in stages and experiment.judge.serve is not None and not Path(experiment.judge.model).exists():
+        yield "judge.model", experiment.judge.model, None
+    if "credit" in stages:
+        for name, entry in experiment.define.items():
+            kind, _, model = str(entry.params.get("scorer", "")).partition(":")
+            if kind in ("bi-encoder", "cross-encoder") and model and not Path(model).exists():
+                yield f"define.{name}.params.scorer", model, None
+
+
+def fetched(name: str, revision: str | None) -> int:
+    """Fetch a model into the hub's cache unless it is there; returns its bytes."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+    try:
+        folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
+        whole = any(Path(folder).glob("*.safetensors"))
+    except LocalEntryNotFoundError:
+        whole = False
+    if not whole:
+        folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
+    return sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
+
+
+def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Jobs fit an 80 GB GPU; on this machine's CPU, its memory."""
+    lines = [line for stage in needs.ordered(stages) if (line := needs.fits(plan, stage))]
+    if where.executor == "local":
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        asked = {stage: 1e6 * (needs.resource(plan, stage).mem_mb or 0) for stage in needs.ordered(stages)}
+        lines += [
+            f"{stage} takes about {size / 1e9:.0f} GB of memory, and this machine has {there / 1e9:.0f} GB"
+            for stage, size in asked.items()
+            if size > there and not plan.experiment.gpus(stage) and needs.shapes(plan.experiment) is not None
+        ]
+    yield from (Finding("memory", None, f"memory: {line}") for line in lines)
+    if not lines:
+        yield Finding("memory", True, "every stage fits the memory of its GPU or machine, as estimated")
+
+
+def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """The results fit the disk, as estimated."""
+    wanted = sum(needs.disk(plan).values())
+    folder = plan.layout.root
+    while not folder.exists():
+        folder = folder.parent
+    there = sum(file.stat().st_size for file in plan.layout.root.rglob("*") if file.is_file())
+    free = shutil.disk_usage(folder).free
+    left = max(0.0, wanted - there)
+    if left > FILLED * free:
+        keep = "; keep_policies: last takes less" if plan.experiment.keep_policies == "all" else ""
+        line = (
+            f"disk: the results take about {left / 1e9:,.0f} GB more, and {folder.resolve()} has {free / 1e9:,.0f} GB"
+        )
+        yield Finding("disk", None, line + keep)
+    else:
+        yield Finding("disk", True, f"{left / 1e9:.1f} GB more are needed, {free / 1e9:,.0f} GB are free")
+
+
+def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Slurm's commands are here, and it knows the partitions and accounts that jobs name."""
+    if where.executor != "slurm":
+        return
+    missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
+    if missing:
+        line = (
+            f"the slurm profile needs {missing[0]}, which is not here; start Snakemake on a login node of the cluster"
+        )
+        yield Finding("slurm", False, line)
+        return
+    partitions = dict(line.split("|", 1) for line in _lines("sinfo", "--noheader", "--format=%R|%G") if "|" in line)
+    unknown = [name for name in where.partitions if partitions and name not in partitions]
+    if unknown:
+        line = (
+            f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {', '.join(sorted(partitions))}"
+        )
+        yield Finding("slurm", False, line)
+        return
+    chosen = {name: gres for name, gres in partitions.items() if not where.partitions or name in where.partitions}
+    asking = [stage for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
+    if asking and chosen and not any("gpu" in gres for gres in chosen.values()):
+        line = f"{asking[0]} asks for a GPU, and no node of the partition {', '.join(sorted(chosen))} has one (sinfo); "
+        yield Finding("slurm", False, line + "name another with --default-resources slurm_partition=...")
+        return
+    user = os.environ.get("USER", "")
+    accounts = _lines("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account")
+    unknown = [name for name in where.accounts if accounts and name not in accounts]
+    if unknown:
+        line = f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
+        yield Finding("slurm", False, line)
+        return
+    yield Finding("slurm", True, f"partitions: {', '.join(sorted(partitions)) or 'unknown'}")
+
+
+def _lines(*command: str) -> list[str]:
+    """The lines that a command prints; none if it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+
+
+CHECKS: tuple[Check, ...] = (engines, torch_build, slurm, weights, memory, disk)
+
+
+def check_gpu(stage: str, asked: int) -> None:
+    """Raise UserError if a job that asked for GPUs sees none: torch would compute on the CPU without a word."""
+    if not asked or stage == "label":  # labels are computed by a server of their own
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+    raise UserError(
+        f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
+        f"({build}; CUDA_VISIBLE_DEVICES: {visible}); mend the environment or the node, or set "
+        f"resources.{stage}.gpu to 0"
+    )

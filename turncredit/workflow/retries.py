@@ -1,0 +1,38 @@
+"""When Snakemake tries a failed job again (`retries`), and with how much memory.
+
+A user's mistake is not tried again: the same job would end in the same way. Memory is doubled only for a job that ran
+out of it, not after a node failure or an `scancel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from turncredit.workflow import failures, slurm
+
+#: Rules that run the same stage under another name.
+OTHER_NAMES = {"base": ("base_of_agents",), "sft": ("sft_of_agents",), "update": ("update_last", "update_audited")}
+
+
+def is_users_mistake(rule: str, wildcards: Mapping[str, str]) -> bool:
+    """Whether the last attempt of a job ended with a UserError."""
+    failure = failures.failure_of(rule, wildcards)
+    return failure is not None and failure.status == failures.USER_ERROR
+
+
+def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: str | None) -> int:
+    """By how much the memory of a job's attempt exceeds that of its first: 2 for each time that it ran out of it.
+
+    As Slurm says it of the jobs of `run`. Where nobody says it, a job that was killed, and so could not say why it
+    failed, counts as one that ran out of memory.
+    """
+    if attempt == 1:
+        return 1
+    rules = (stage, *OTHER_NAMES.get(stage, ()))
+    if run is not None:
+        known = [slurm.out_of_memory(run, rule, list(wildcards.values())) for rule in rules]
+        told = [number for number in known if number is not None]
+        if told:
+            return int(2 ** sum(told))
+    failed = any(failures.failure_of(rule, wildcards) for rule in rules)
+    return 1 if failed else 2 ** (attempt - 1)
