@@ -320,7 +320,7 @@ class Scripted:
     def __init__(self, encoder, *texts):
         self.tokenizer, self.texts = encoder, texts
 
-    def sampler(self, slots):
+    def sampler(self, slots, **_):
         asked = [0] * slots
 
         class Engine:

@@ -90,32 +90,73 @@ def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapt
         np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=2e-3)
 
 
-def test_vllm_gets_whole_contexts_and_caches_prefixes_and_a_changed_policy_a_new_engine(world, monkeypatch):
-    """So that its prefix cache serves what contexts share, and never another policy's keys and values."""
+@pytest.fixture
+def engines(monkeypatch):
+    """A stand-in for the package vllm; the engines that were made, with what they were asked for."""
     made = []
 
     class LLM:
         def __init__(self, _folder, **settings):
-            self.settings, self.prompts = settings, []
+            self.settings, self.prompts, self.sampling, self.adapters = settings, [], [], []
             made.append(self)
 
-        def generate(self, prompts, _settings, **_):
+        def generate(self, prompts, sampling, *, lora_request, **_):
+            self.sampling += sampling
+            self.adapters.append(lora_request)
             self.prompts += [list(prompt["prompt_token_ids"]) for prompt in prompts]
             step = {7: SimpleNamespace(logprob=-0.5)}
             return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=[7], logprobs=[step])]) for _ in prompts]
 
     package, lora = ModuleType("vllm"), ModuleType("vllm.lora.request")
-    package.LLM, package.SamplingParams, lora.LoRARequest = LLM, SimpleNamespace, SimpleNamespace
+    package.LLM, package.SamplingParams = LLM, lambda **settings: settings
+    lora.LoRARequest = lambda name, number, path: (name, number, path)
     for name, module in {"vllm": package, "vllm.lora": ModuleType("vllm.lora"), "vllm.lora.request": lora}.items():
         monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def test_vllm_gets_whole_contexts_and_caches_prefixes_and_a_changed_policy_a_new_engine(world, engines):
+    """So that its prefix cache serves what contexts share, and never another policy's keys and values."""
     policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm")
     engine = policy.sampler(2)
     for ids, reset in (([1, 2, 3], True), ([4], False), ([1, 2, 5], True)):
         engine.sample([Request(0, ids, reset, np.zeros(1))], 1.0, 1)
-    assert made[0].settings["enable_prefix_caching"] is True
-    assert made[0].prompts == [[1, 2, 3], [1, 2, 3, 7, 4], [1, 2, 5]]
+    assert engines[0].settings["enable_prefix_caching"] is True
+    assert engines[0].prompts == [[1, 2, 3], [1, 2, 3, 7, 4], [1, 2, 5]]
     policy.trained_into(world.path("base")).sampler(2)
-    assert len(made) == 2
+    assert len(engines) == 2
+
+
+def test_vllm_stops_where_the_other_engines_stop(world, engines):
+    """A model's generation_config.json may name further tokens to stop at, which vLLM would take by itself."""
+    engine = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm").sampler(1)
+    engine.sample([Request(0, [1, 2], True, np.zeros(1))], 1.0, 1)
+    assert engines[0].sampling[0]["stop_token_ids"] == [engine.eos_id]
+    assert engines[0].sampling[0]["ignore_eos"] is True
+
+
+def test_vllm_reserves_memory_for_the_longest_context_of_the_agent_and_no_more(world, engines):
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm")
+    positions = json.loads((world.path("sft_policy") / "config.json").read_text())["max_position_embeddings"]
+    for longest in (None, 100, positions + 1):
+        policy.sampler(1, longest=longest)
+    assert [engine.settings["max_model_len"] for engine in engines] == [positions, 100, positions]
+
+
+def test_the_adapter_of_every_run_and_round_has_a_name_and_a_number_of_its_own(world, tmp_path, engines):
+    """vLLM's prefix cache tells adapters apart by them."""
+    base = world.path("sft_policy")
+    model = models.add_lora(models.load_model(base, dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
+    folders = [tmp_path / run / f"seed{seed}" / "round02" / "policy" for run in ("gigpo", "rloo") for seed in (0, 1)]
+    for folder in folders:
+        models.save_model(model, folder, base=base, final=folder)
+        OpenPolicy(folder, dtype="float32", engine="vllm").sampler(1).sample(
+            [Request(0, [1, 2], True, np.zeros(1))], 1.0, 1
+        )
+    adapters = [engine.adapters[0] for engine in engines]
+    assert [path for _, _, path in adapters] == [str(folder) for folder in folders]
+    assert len({name for name, _, _ in adapters}) == len({number for _, number, _ in adapters}) == 4
+    assert min(number for _, number, _ in adapters) > 0
 
 
 def test_without_vllm_the_error_says_what_to_do(world):

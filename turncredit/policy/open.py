@@ -59,13 +59,18 @@ class OpenPolicy:
         """Whether the folder holds an adapter instead of whole weights."""
         return (self.folder / "adapter_config.json").exists()
 
-    def sampler(self, slots: int) -> Sampler:
-        """A new engine for `slots` rollouts at a time: its samples do not depend on earlier calls."""
+    def sampler(self, slots: int, *, longest: int | None = None) -> Sampler:
+        """A new engine for `slots` rollouts at a time: its samples do not depend on earlier calls.
+
+        `longest` is the largest number of tokens of a context with its response, if the agent limits it.
+        """
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
             model = None  # it keeps the adapter beside the weights, as the folder does
-        return sampler(self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model)
+        return sampler(
+            self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model, longest=longest
+        )
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:
         """This policy's model, whose weights an update has changed, as the policy that was saved in `folder`.

@@ -185,7 +185,9 @@ class Player:
         self._tokenizer = policy.tokenizer
         self.new_agent = agents.agent_factory(self.agent, self._tokenizer, agent.settings, games.env.words)
         self.max_new = agent.max_response_tokens
-        self._sampler = policy.sampler(slots) if processes == 1 else None
+        prompt = getattr(self.agent.Settings.model_validate(agent.settings), "max_prompt_tokens", None)
+        self._longest = None if prompt is None else prompt + self.max_new
+        self._sampler = policy.sampler(slots, longest=self._longest) if processes == 1 else None
 
     def play(
         self,
@@ -220,7 +222,8 @@ class Player:
 
         def work(part: int) -> Iterator[tuple[int, list[Turn]]]:
             chosen = [(number, starts[number]) for number in parts[part]]
-            for number, rollout in self._lockstep(self._policy.sampler(min(slots, len(chosen))), chosen, temperature):
+            engine = self._policy.sampler(min(slots, len(chosen)), longest=self._longest)
+            for number, rollout in self._lockstep(engine, chosen, temperature):
                 yield number, rollout.played.turns
 
         for number, turns in gathered(work, len(parts)):

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     import torch
 
 
-def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None) -> Sampler:
+def sampler(
+    engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None, longest: int | None = None
+) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
-    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 architecture); `transformers` reads the whole
-    context every turn and supports any causal language model; `vllm` needs the vllm package and a GPU.
+    `lockstep` keeps each rollout's key-value cache across turns (Qwen2 and Llama); `transformers` reads
+    the whole context every turn and supports any causal language model; `vllm` needs the vllm package and a GPU.
 
     `model` is the policy's model, adapters merged, if it is in memory already: an engine that reads a model's weights
-    then takes them from there instead of the folder.
+    then takes them from there instead of the folder. `longest` is the largest number of tokens that a context with its
+    response can have, where the agent limits it: vLLM then sets aside memory for no more.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep
@@ -32,7 +35,7 @@ def sampler(engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, mo
     if engine == "vllm":
         from turncredit.policy.engines.vllm import Vllm
 
-        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id)
+        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id, longest=longest)
     raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
 
 

@@ -40,7 +40,7 @@ class _Turn:
 
 
 class Lockstep:
-    """A model with Qwen2's architecture that samples `slots` rollouts at a time.
+    """A model of Qwen2's or Llama's architecture that samples `slots` rollouts at a time.
 
     `tokens_read` and `passes` count what the model did: tokens read, sampled ones and wrong guesses included.
     """

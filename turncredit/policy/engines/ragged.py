@@ -1,4 +1,4 @@
-"""A Qwen2-architecture model over many key-value caches of unequal length.
+"""A model of Qwen2's or Llama's architecture over many key-value caches of unequal length.
 
 Every pass reads new tokens for some of the rows, a different number for each. Operations on single tokens (norms,
 projections, the vocabulary) see the tokens of all rows concatenated, without padding; only attention pads, and it reads
@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from turncredit.errors import UserError
 from turncredit.policy.sampling import device
 from turncredit.policy.weights import base_folder, read_adapter, read_config, read_weights
 
-SUPPORTED = ("qwen2",)
+#: Llama is Qwen2 without biases in its projections.
+SUPPORTED = ("qwen2", "llama")
 
 #: the projections that are joined because they read the same input
 JOINED = {
@@ -63,7 +65,7 @@ class Layer:
     norm_attention: torch.Tensor
     norm_mlp: torch.Tensor
     qkv: torch.Tensor
-    qkv_bias: torch.Tensor
+    qkv_bias: torch.Tensor | None
     out: torch.Tensor
     gate_up: torch.Tensor
     down: torch.Tensor
@@ -89,12 +91,11 @@ class Ragged:
             )
         self.device, self._dtype = device(), getattr(torch, dtype)
         self._heads, self._kv = config["num_attention_heads"], config["num_key_value_heads"]
+        _check_plain(config, folder)
         self._dim = config.get("head_dim") or config["hidden_size"] // self._heads
         self._eps, self._limit = config["rms_norm_eps"], config["max_position_embeddings"]
         self._rows, self._capacity = rows, 0
-        theta = (config.get("rope_parameters") or config).get("rope_theta", 10000.0)
-        frequency = 1.0 / theta ** (torch.arange(0, self._dim, 2).float() / self._dim)
-        angle = torch.arange(self._limit).float()[:, None] * frequency
+        angle = torch.arange(self._limit).float()[:, None] * frequencies(config, self._dim, folder)
         self.turn = torch.polar(torch.ones_like(angle), angle)[:, None].to(self.device)  # (limit, 1, dim / 2)
         # Row limit - 1 - p of this overlapping view is 0 up to position p, then -inf: a slice of one line of numbers.
         steps = torch.zeros(2 * self._limit, device=self.device, dtype=self._dtype)
@@ -127,8 +128,11 @@ class Ragged:
                         take(f"{attention}.v_proj.{kind}"),
                     ]
                 )
+                if f"{attention}.q_proj.{kind}" in weights
+                else None
                 for kind in ("weight", "bias")
             )
+            assert qkv is not None
             gate_up = torch.cat([take(f"{mlp}.{name}_proj.weight") for name in ("gate", "up")])
             keys = torch.zeros(self._rows, self._kv, self._dim, 0, dtype=self._dtype, device=self.device)
             self.layers.append(
@@ -217,10 +221,10 @@ class Ragged:
         self, layer: Layer, hidden: torch.Tensor, turn: torch.Tensor, asking: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """`project`, the queries of the tokens `asking` (Q,) alone."""
-        cut = self._heads * self._dim
+        cut, bias = self._heads * self._dim, layer.qkv_bias
         x = F.rms_norm(hidden, (hidden.shape[-1],), layer.norm_attention, self._eps)
-        query = F.linear(x[asking], layer.qkv[:cut], layer.qkv_bias[:cut])
-        kv = F.linear(x, layer.qkv[cut:], layer.qkv_bias[cut:])
+        query = F.linear(x[asking], layer.qkv[:cut], None if bias is None else bias[:cut])
+        kv = F.linear(x, layer.qkv[cut:], None if bias is None else bias[cut:])
         if "qkv" in layer.added:
             query = layer.added["qkv"].rows(slice(cut)).add(query, x[asking])
             kv = layer.added["qkv"].rows(slice(cut, None)).add(kv, x)
@@ -252,6 +256,48 @@ class Ragged:
     def hide(self, position: np.ndarray, first: int, stop: int) -> torch.Tensor:
         """For the positions from `first` up to `stop`: 0 up to each of `position`, -inf after it."""
         return self._visible[:, first:stop].index_select(0, self.put(self._limit - 1 - position))
+
+
+def _check_plain(config: Mapping[str, Any], folder: str) -> None:
+    """Raise UserError for a model that has what this one does not compute: it would sample from another model."""
+    llama = config["model_type"] == "llama"
+    odd = {
+        "biases of its own (attention_bias)": llama and config.get("attention_bias"),
+        "biases in its feed-forward blocks (mlp_bias)": config.get("mlp_bias"),
+        "sliding windows (use_sliding_window)": config.get("use_sliding_window"),
+        f"the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
+    }
+    for what, there in odd.items():
+        if there:
+            raise UserError(
+                f"{folder}: the lockstep engine does not read models with {what}; set policy.engine to 'transformers' "
+                "or 'vllm'"
+            )
+
+
+def frequencies(config: Mapping[str, Any], dim: int, folder: str) -> torch.Tensor:
+    """Radians per position of each of the dim / 2 pairs of a head (Su et al. 2021), as the model's `config.json` says.
+
+    `llama3` is Llama 3.1's scaling to longer contexts: frequencies with a wavelength above the original context divided
+    by `low_freq_factor` are divided by `factor`, those below it divided by `high_freq_factor` are kept, and those
+    between are interpolated. Raises UserError for any other scaling.
+    """
+    # Older folders have the base at the top, and the scaling, if there is one, in a block of its own.
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    plain = 1.0 / theta ** (torch.arange(0, dim, 2).float() / dim)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "default":
+        return plain
+    if kind != "llama3":
+        raise UserError(
+            f"{folder}: the lockstep engine does not know the rotary scaling '{kind}'; set policy.engine to "
+            "'transformers' or 'vllm'"
+        )
+    turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)  # within the original context
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return kept * plain + (1 - kept) * plain / rope["factor"]
 
 
 class Block:

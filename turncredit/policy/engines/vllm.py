@@ -7,6 +7,7 @@ tokens.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from turncredit.policy.weights import base_folder, read_config
 class Vllm:
     """One vLLM engine in this process; an adapter is served as an adapter, without merging it into its base."""
 
-    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int):
+    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int, longest: int | None = None):
         try:
             from vllm import LLM
             from vllm.lora.request import LoRARequest
@@ -30,13 +31,15 @@ class Vllm:
         self.slots, self.eos_id = slots, eos_id
         base = base_folder(folder)
         adapted = base != Path(folder)
-        self._lora = LoRARequest("policy", 1, str(Path(folder).resolve())) if adapted else None
+        # vLLM keeps weights and prefixes by name and id: each adapter (run, seed, round) has its own.
+        self._lora = LoRARequest(*adapter_name(folder), str(Path(folder).resolve())) if adapted else None
+        positions = read_config(folder)["max_position_embeddings"]
         self._contexts: list[list[int]] = [[] for _ in range(slots)]
         self._llm = LLM(
             str(base),
             dtype=dtype,
             max_num_seqs=slots,
-            max_model_len=read_config(folder)["max_position_embeddings"],
+            max_model_len=min(positions, longest or positions),
             enable_prefix_caching=True,
             enable_lora=adapted,
             max_lora_rank=_rank(folder) if adapted else 16,
@@ -57,7 +60,9 @@ class Vllm:
             SamplingParams(
                 temperature=temperature,
                 max_tokens=max_new,
+                # The end of the turn alone, as in the other engines: a model's generation_config.json may name more.
                 stop_token_ids=[self.eos_id],
+                ignore_eos=True,
                 logprobs=0,
                 seed=int(request.uniforms[0] * 2**53) if temperature > 0 else None,
                 detokenize=False,
@@ -74,6 +79,12 @@ class Vllm:
             chosen = [step[token].logprob for token, step in zip(ids, made.logprobs, strict=True)]
             responses.append(Response(ids, chosen))
         return responses
+
+
+def adapter_name(folder: str | Path) -> tuple[str, int]:
+    """A name and a positive id for the adapter in `folder`: of its path, so that every run and round has its own."""
+    path = str(Path(folder).resolve())
+    return "/".join(Path(path).parts[-4:]), zlib.crc32(path.encode()) % (2**31 - 1) + 1
 
 
 def _rank(folder: str) -> int:
