@@ -201,6 +201,12 @@ class PolicyConfig(Closed):
     moments_dtype: Dtype = Field(
         "float32", description="type of the optimiser's moments between steps; bfloat16: with stochastic rounding"
     )
+    train_gpus: int = Field(
+        1,
+        ge=1,
+        description="GPUs that SFT and updates spread the model over (FSDP2), each with one shard of every minibatch; "
+        "their jobs ask for as many",
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
 
     @model_validator(mode="after")
@@ -589,8 +595,11 @@ class Experiment(Closed):
         return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
 
     def resource(self, stage: str) -> ResourceConfig:
-        """The resources of a job of `stage`."""
-        return self.resources.get(cast(Stage, stage), ResourceConfig())
+        """The resources of a job of `stage`; one that trains asks for as many GPUs as the model is spread over."""
+        asked = self.resources.get(cast(Stage, stage), ResourceConfig())
+        if stage not in ("sft", "update") or self.policy.train_gpus <= max(1, asked.gpu):
+            return asked
+        return asked.model_copy(update={"gpu": self.policy.train_gpus})
 
     def trained(self) -> list[str]:
         """The methods that are trained; `sft` among `methods` means its evaluation, and no run."""
