@@ -1,5 +1,6 @@
 # make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
 # make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (hours on two cores)
+#               make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
 # make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
@@ -24,7 +25,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails real test test-fast test-long test-real test-slurm fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -62,7 +63,9 @@ demo: setup
 rails: setup
 	$(BIN)/turncredit run --cores $(CORES) --configfile config/rails.yaml
 
-real: $(REAL)/config.json
+weights: $(REAL)/config.json
+
+real: weights
 	$(BIN)/turncredit run --cores $(CORES) --configfile config/real.yaml
 
 # Dequantised once, with packages that nothing else needs.
