@@ -81,7 +81,7 @@ def assert_moved_alike(before, one, two, dtype):
 @pytest.mark.parametrize("policy", [{}, {"dtype": "bfloat16", "lora": LORA}], ids=["whole", "lora"])
 def test_a_warm_start_from_two_processes_is_that_of_one(world, hub_model, tmp_path, policy):
     base = hub_model if policy else world.path("base")
-    sft = {"epochs": 0.2, "optimizer": "adamw", "lr": 1e-3, "batch": 16}
+    sft = {"epochs": 0.1, "optimizer": "adamw", "lr": 1e-3, "batch": 8}
     changes = {"sft": sft, "update": {"tokens_per_pass": 400}}
     inputs = {gpus: {"base": base} for gpus in (1, 2)}
     one, two = from_one_and_from_two(world, tmp_path, "sft", At(), changes, policy, inputs)

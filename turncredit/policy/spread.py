@@ -63,8 +63,10 @@ class Spread(torch.nn.Module):
         self.model = model
 
     def forward(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """`function(model, ...)` while the parts outside of the layers are together."""
-        return function(self.model, *arguments, **options)
+        """The tensors (or None) that `function(model, ...)` returns, with the parts outside of the layers together."""
+        found = function(self.model, *arguments, **options)
+        # FSDP2 hooks the gradient of what is returned, which it advises against for views.
+        return tuple(None if part is None else part.clone() for part in found)
 
 
 def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> Spread:

@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 
 from turncredit.policy.masters import Masters
+from turncredit.policy.spread import SpreadMasters
 
 
 class Optimizers:
@@ -32,7 +33,7 @@ class Optimizers:
         self,
         parts: Sequence[torch.optim.Optimizer],
         *,
-        masters: Masters | None = None,
+        masters: Masters | SpreadMasters | None = None,
         moments: torch.dtype = torch.float32,
         seed: int | None = None,
     ):
@@ -157,7 +158,7 @@ def make_optimizer(
     muon_lr: float,
     betas: tuple[float, float],
     weight_decay: float,
-    masters: Masters | None = None,
+    masters: Masters | SpreadMasters | None = None,
     moments_dtype: str = "float32",
     rounding_seed: int = 0,
 ) -> Optimizers:
