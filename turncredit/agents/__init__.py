@@ -110,6 +110,8 @@ class AgentSpec:
                       read turns in hindsight; None: its prompts cannot show it
     shows_admissible  whether its prompts may list the admissible actions; only then is it given them, if the
                       environment can list them, and are they stored with the turns
+    append_only       whether its context only grows within a trial, so that a rollout is one sequence and not one a
+                      turn; only estimates of costs read it, the stages look at `context_reset`
     trials            settings to the number of trials that a rollout has at most, for an agent that learns from a
                       failed trial and starts again (`turncredit.envs.trials`); it writes the column `trial`, from 1
                       on. None: a rollout is one trial
@@ -124,6 +126,7 @@ class AgentSpec:
     vocabulary: tuple[str, ...] = ()
     hindsight: Callable[[str, str], str] | None = None
     shows_admissible: bool = False
+    append_only: bool = False
     trials: Callable[[Any], int] | None = None
 
     def trials_of(self, settings: Mapping[str, Any]) -> int:

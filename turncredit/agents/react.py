@@ -80,4 +80,5 @@ AGENT = AgentSpec(
     optional_columns=(DEMONSTRATED,),
     vocabulary=(THOUGHT, ACTION),
     hindsight=outcome_after_goal,
+    append_only=True,
 )

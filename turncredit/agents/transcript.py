@@ -93,4 +93,4 @@ def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str]
     return first, later
 
 
-AGENT = AgentSpec("transcript", make, hindsight=outcome_after_goal)
+AGENT = AgentSpec("transcript", make, hindsight=outcome_after_goal, append_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
+from turncredit.policy.spread import SpreadMasters
 
 
 class OpenPolicy:
@@ -49,6 +51,15 @@ class OpenPolicy:
         masters = Masters(models.load_model(self.folder, dtype=train_dtype).to(device()), self.dtype)
         self._models[False] = masters.model
         return masters
+
+    def spread(self, train_dtype: str, prepare: Callable[[Any], None] | None = None) -> SpreadMasters:
+        """The model to train, spread over this process and others (`turncredit.training.ranks`)."""
+        dtype = self.dtype if self.adapted else train_dtype
+
+        def load() -> Any:
+            return models.load_model(self.folder, dtype=dtype, trainable=self.adapted)
+
+        return SpreadMasters(load, self.dtype, prepare)
 
     def release(self) -> None:
         """Free the model; it is read from the folder again on its next use."""

@@ -99,12 +99,16 @@ class Shapes:
         }
 
     @property
-    def parameters(self) -> int:
-        """The number of parameters."""
+    def layer_parameters(self) -> int:
+        """The number of parameters of a layer."""
         query, key = self.heads * self.dim, self.kv * self.dim
         layer = sum(inputs * outputs for inputs, outputs in self.projections.values()) + 2 * self.hidden
-        layer += (query + 2 * key) * self.bias + 2 * self.dim * self.head_norm
-        return self.layers * layer + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
+        return layer + (query + 2 * key) * self.bias + 2 * self.dim * self.head_norm
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return self.layers * self.layer_parameters + self.hidden + self.vocab * self.hidden * (1 if self.tied else 2)
 
     @property
     def largest_matrix(self) -> int:

@@ -38,6 +38,8 @@ def check(experiment: Experiment) -> None:
         continuations_of(experiment, name)
         forks_of(experiment, name)
     check_capabilities(experiment, environment)
+    if experiment.policy.train_gpus > 1:
+        _check_spread(experiment)
     for name in experiment.trained():
         _check_rollouts(experiment, name)
     for name in credited(experiment):
@@ -94,6 +96,26 @@ def _check_rollouts(experiment: Experiment, name: str) -> None:
         raise UserError(
             f"config: {key('rollout', 'group_size')} is 1, and '{name}' compares a rollout with the others of its "
             "group: every advantage would be 0; set it to 2 or more"
+        )
+
+
+def _check_spread(experiment: Experiment) -> None:
+    """Raise UserError for training that is not spread over GPUs: only AdamW in float32 is."""
+    policy, warm = experiment.policy, experiment.sft.epochs > 0
+    updates = {name: experiment.section_for(name, "update") for name in experiment.trained()}
+    wrong = {
+        f"policy.train_dtype: {policy.train_dtype}": policy.train_dtype != "float32",
+        f"policy.moments_dtype: {policy.moments_dtype}": policy.moments_dtype != "float32",
+        "sft.optimizer: muon": warm and experiment.sft.optimizer == "muon",
+        f"sft.shards: {experiment.sft.shards}": warm and experiment.sft.shards > 1,
+        "update.optimizer: muon": any(update.optimizer == "muon" for update in updates.values()),
+        "update.shards above 1": any(update.shards > 1 for update in updates.values()),
+    }
+    found = [name for name, there in wrong.items() if there]
+    if found:
+        raise UserError(
+            f"config: policy.train_gpus is {policy.train_gpus}, which goes with AdamW in float32 and one shard a GPU, "
+            f"but there is {found[0]}; change it, or set train_gpus to 1"
         )
 
 

@@ -144,7 +144,7 @@ def _responses(experiment: Experiment) -> int:
 
 def _rebuilt(experiment: Experiment) -> bool:
     """Whether the agent makes each turn's context anew, so that a rollout is one sequence a turn."""
-    return experiment.agent.name != "transcript"
+    return not agents.load(experiment.agent.name).append_only
 
 
 # Memory ---------------------------------------------------------------------------------------------------------------
@@ -226,6 +226,8 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
         "activations": float(model.activations(tokens, policy.dtype, recomputed=recomputed)),
         "logits": _logits(model, tokens),
     }
+    if (gpus := policy.train_gpus) > 1 and stage != "implicit_model":
+        parts = _spread(model, parts, gpus, trained, BYTES[policy.dtype], frozen=copies if policy.lora else 0)
     rounded = "bfloat16" in (policy.train_dtype, policy.moments_dtype) and not policy.lora
     step = {"a step": float(ROUNDED_STEP * model.largest_matrix if rounded else 0)}
     # Activations are gone when the weights are stepped.
@@ -233,6 +235,24 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     kept = saved(experiment, model, moments=stage != "sft")
     read = BYTES[policy.dtype] * model.parameters if policy.lora else stepped * trained
     return Need(parts, max(read, kept))
+
+
+def _spread(
+    model: Shapes, parts: Mapping[str, float], gpus: int, trained: int, item: int, *, frozen: float
+) -> dict[str, float]:
+    """What each GPU takes of a model that is spread over several: its share, and what a pass gathers for a while.
+
+    The parts outside of the layers, two layers, and the gradients of the first and of one layer
+    (`turncredit.policy.spread.bytes_on_each`, which counts them from the model itself).
+    """
+    layer = model.layer_parameters
+    outside = model.parameters - model.layers * layer
+    gathered = item * (outside + 2 * layer) + ((item + 4) * (outside + layer) if not frozen else 0)
+    return {
+        "weights": (frozen + 4 * trained) / gpus + gathered,
+        "gradients": 4 * trained / gpus,
+        "moments": parts["moments"] / gpus,
+    }
 
 
 def _sampling(experiment: Experiment, model: Shapes) -> Need:
@@ -372,7 +392,8 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
         elif stage == "update":
             passes = update.epochs * (passes + update.gradient_checkpointing)
             passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
-        return START + passes * forward / (PEAK * REACHED)
+        spread = experiment.policy.train_gpus if stage != "implicit_model" else 1
+        return START + passes * forward / (PEAK * REACHED * spread)
     if stage in ("rollout", "eval", "continuations", "forks", "branch"):
         played = rollouts
         if stage == "eval":
@@ -404,7 +425,8 @@ def fits(plan: Plan, stage: str) -> str | None:
     wanted = need(plan, stage)
     cache = wanted.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
     total = wanted.total - cache
-    if total <= USABLE * GPU_BYTES * experiment.gpus(stage):
+    spread = experiment.policy.train_gpus > 1 and stage in ("sft", "update")  # then they are what each GPU takes
+    if total <= USABLE * GPU_BYTES * (1 if spread else experiment.gpus(stage)):
         return None
     largest = max(wanted.model, key=lambda part: wanted.model[part])
     return (

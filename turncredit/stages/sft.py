@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -10,6 +12,7 @@ from turncredit.config import AgentSlice, LoraConfig, SftConfig
 from turncredit.errors import UserError
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.stages.spread import on_gpus
 
 
 class Config(Slice):
@@ -25,6 +28,7 @@ class Config(Slice):
     dtype: str
     train_dtype: str
     moments_dtype: str
+    train_gpus: int
     tokens_per_pass: int
 
 
@@ -39,6 +43,7 @@ def config(plan: Plan, at: At) -> Config:
         dtype=whole.policy.dtype,
         train_dtype=whole.policy.train_dtype,
         moments_dtype=whole.policy.moments_dtype,
+        train_gpus=whole.policy.train_gpus,
         tokens_per_pass=whole.update.tokens_per_pass,
     )
 
@@ -54,9 +59,14 @@ OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
 
 def run(job: Job) -> dict[str, float]:
     """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
+    return on_gpus(job, _run) if job.config.sft.epochs else _run(job, None)
+
+
+def _run(job: Job, ranks: Any) -> dict[str, float]:
     from turncredit import envs
     from turncredit.policy import models
     from turncredit.policy.masters import Masters
+    from turncredit.policy.spread import SpreadMasters
     from turncredit.seeding import derive_seed
     from turncredit.training import sft
 
@@ -70,9 +80,17 @@ def run(job: Job) -> dict[str, float]:
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
         raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
-    if config.lora:
-        adapted = models.add_lora(base.model(), config.lora, derive_seed(settings.seed, "lora"))
-        masters = Masters(adapted, config.dtype)
+    adapter = derive_seed(settings.seed, "lora")
+    masters: Any
+    if ranks is not None:
+
+        def load() -> Any:
+            whole = models.load_model(base.folder, dtype=config.dtype if config.lora else config.train_dtype)
+            return models.add_lora(whole, config.lora, adapter) if config.lora else whole
+
+        masters = SpreadMasters(load, config.dtype)
+    elif config.lora:
+        masters = Masters(models.add_lora(base.model(), config.lora, adapter), config.dtype)
     else:
         masters = base.masters(config.train_dtype)
     rows = sft.train(
@@ -82,7 +100,11 @@ def run(job: Job) -> dict[str, float]:
         tokens_per_pass=config.tokens_per_pass,
         processes=job.threads,
         moments_dtype=config.moments_dtype,
+        ranks=ranks,
     )
+    if ranks is not None and not ranks.leads:
+        with masters.in_model():  # hands over this process's share
+            return {}
     with job.folder("policy") as folder, masters.in_model() as model:
         models.save_model(model, folder, base=base.folder, final=job.output["policy"])
     job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from turncredit.config import UpdateConfig
 from turncredit.layout import round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan
+from turncredit.stages.spread import on_gpus
 from turncredit.turns import with_forks
 
 
@@ -22,6 +24,7 @@ class Config(Slice):
     dtype: str
     train_dtype: str
     moments_dtype: str
+    train_gpus: int
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -35,6 +38,7 @@ def config(plan: Plan, at: At) -> Config:
         dtype=whole.policy.dtype,
         train_dtype=whole.policy.train_dtype,
         moments_dtype=whole.policy.moments_dtype,
+        train_gpus=whole.policy.train_gpus,
     )
 
 
@@ -64,6 +68,10 @@ def warning(metrics: Mapping[str, float]) -> str | None:
 
 def run(job: Job) -> dict[str, float]:
     """Write the new policy and one log row per step; returns means over the steps."""
+    return on_gpus(job, _run)
+
+
+def _run(job: Job, ranks: Any) -> dict[str, float]:
     from turncredit.training.update import COLUMNS, round_rate, training_set, update
 
     config, at = job.config, job.at
@@ -84,8 +92,12 @@ def run(job: Job) -> dict[str, float]:
         processes=job.threads,
         train_dtype=config.train_dtype,
         moments_dtype=config.moments_dtype,
+        ranks=ranks,
     )
     after = Path(job.output["policy"])
+    if ranks is not None and not ranks.leads:
+        with made.masters.in_model():  # hands over this process's share
+            return {}
     with job.folder("policy") as folder:
         made.save(folder, base=policy.folder, final=after)
     job.store.put_policy(job.output["policy"], policy.trained_into(after))

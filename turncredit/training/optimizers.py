@@ -17,6 +17,7 @@ from typing import Literal
 import torch
 
 from turncredit.policy.masters import Masters
+from turncredit.policy.spread import SpreadMasters
 
 
 class Optimizers:
@@ -32,7 +33,7 @@ class Optimizers:
         self,
         parts: Sequence[torch.optim.Optimizer],
         *,
-        masters: Masters | None = None,
+        masters: Masters | SpreadMasters | None = None,
         moments: torch.dtype = torch.float32,
         seed: int | None = None,
     ):
@@ -61,7 +62,7 @@ class Optimizers:
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, max_grad_norm))
+        norm = float(_whole(torch.nn.utils.clip_grad_norm_(self.parameters, max_grad_norm)))
         for part in self._parts:
             if self._random is None:
                 part.step()
@@ -91,13 +92,18 @@ class Optimizers:
             for key, value in part.state[parameter].items()
         }
 
-    def state(self) -> dict[str, torch.Tensor]:
-        """The moments as flat named tensors, for safetensors. Empty before the first step."""
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
+        """The moments as flat named tensors, for safetensors. Empty before the first step.
+
+        Moments that are spread over processes are brought together in all of them, and kept where `keep` says so.
+        """
         kept = {}
         for number, parameter in enumerate(self.parameters):
             for part in self._parts:
                 for key, value in part.state.get(parameter, {}).items():
-                    kept[f"{number}.{key}"] = value.detach().cpu().contiguous()
+                    whole = _whole(value.detach())
+                    if keep:
+                        kept[f"{number}.{key}"] = whole.cpu().contiguous()
         return kept
 
     def load_state(self, kept: Mapping[str, torch.Tensor]) -> None:
@@ -108,9 +114,28 @@ class Optimizers:
             found = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
             if found:
                 part.state[parameter] = {
-                    key: value.clone() if key == "step" else value.to(parameter.device, self._moments)
+                    key: value.clone() if key == "step" else _like(value.to(parameter.device, self._moments), parameter)
                     for key, value in found.items()
                 }
+
+
+def _whole(value: torch.Tensor) -> torch.Tensor:
+    """A tensor that may be spread over processes, all of it."""
+    return value.full_tensor() if _is_spread(value) else value  # type: ignore[attr-defined]
+
+
+def _like(whole: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Of a whole tensor, which every process has, the share of this one if the parameter is spread."""
+    if not _is_spread(parameter):
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def _is_spread(value: torch.Tensor) -> bool:
+    """Whether it is a DTensor (turncredit.policy.spread), whose class takes half a second to import."""
+    return hasattr(value, "full_tensor")
 
 
 def rounded(exact: torch.Tensor, dtype: torch.dtype, random: torch.Generator) -> torch.Tensor:
@@ -133,7 +158,7 @@ def make_optimizer(
     muon_lr: float,
     betas: tuple[float, float],
     weight_decay: float,
-    masters: Masters | None = None,
+    masters: Masters | SpreadMasters | None = None,
     moments_dtype: str = "float32",
     rounding_seed: int = 0,
 ) -> Optimizers:

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from turncredit import tables
 from turncredit.agents import Prompt
 from turncredit.errors import UserError
+from turncredit.policy.spread import Spread
 from turncredit.policy.states import states_at
 
 #: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
@@ -156,6 +157,8 @@ def token_distributions(
     The vocabulary's logits are computed only there: most tokens of a transcript are observations. Not more than
     `at_once` of them are alive at a time; beyond that they are computed again for the gradient, a part at a time.
     """
+    if isinstance(model, Spread):
+        return model(token_distributions, ids, learned, temperature, entropy=entropy, at_once=at_once)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = inner.get_output_embeddings()
     predicts = F.pad(learned[:, 1:], (0, 1))  # the state before a token predicts it

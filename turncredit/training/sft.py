@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -17,9 +18,11 @@ from turncredit.heartbeat import progress
 from turncredit.policy import tokenizer
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
+from turncredit.policy.spread import SpreadMasters
 from turncredit.seeding import derive_seed, generator
 from turncredit.training.finite import check_step
 from turncredit.training.optimizers import make_optimizer
+from turncredit.training.ranks import Ranks, pass_idly, passes
 from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.training.shards import cut_into_shards, together
 from turncredit.words import Words
@@ -29,18 +32,19 @@ DIVERGED = "lower sft.lr (or sft.muon_lr), or warm it up for longer (sft.warmup_
 
 
 def train(
-    masters: Masters,
+    masters: Masters | SpreadMasters,
     sequences: Sequence[TokenSequence],
     settings: SftConfig,
     *,
     tokens_per_pass: int,
     processes: int = 1,
     moments_dtype: str = "float32",
+    ranks: Ranks | None = None,
 ) -> list[dict[str, float]]:
     """Imitate the demonstrations in place; returns one log row a step (schema `sft_log`).
 
-    `processes` compute the shards of a minibatch side by side; how many does not change the result. With no epochs
-    nothing is imitated.
+    `processes` compute the shards of a minibatch side by side; how many does not change the result. With `ranks`, over
+    which the model is spread, each computes one shard; only the first has log rows. With no epochs nothing is imitated.
     """
     order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
     if not order:
@@ -58,17 +62,22 @@ def train(
         rounding_seed=derive_seed(settings.seed, "sft rounding"),
     )
     rows: list[dict[str, float]] = []
-    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+    alone = together(shards=settings.shards, processes=processes, parameters=optimizer.parameters)
+    with alone if ranks is None else nullcontext(ranks) as team:
         for step, batch in enumerate(order):
             share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
             optimizer.set_rate(share)
             learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
-            shards = cut_into_shards([len(sequence.ids) for sequence in batch], settings.shards)
+            shards = [
+                [batch[i] for i in part] for part in cut_into_shards([len(one.ids) for one in batch], team.shards)
+            ]
 
-            def imitate(shard: int, step=step, batch=batch, learnt=learnt, shards=shards) -> dict[str, float]:
+            def imitate(shard: int, step=step, learnt=learnt, shards=shards) -> dict[str, float]:
                 torch.manual_seed(derive_seed(settings.seed, "sft dropout", step, shard))
-                part = [batch[i] for i in shards[shard]]
-                return {"loss": _imitate(model, part, learnt, tokens_per_pass)}
+                loss = _imitate(model, shards[shard], learnt, tokens_per_pass)
+                if ranks is not None:
+                    pass_idly(model, ranks.idle([passes(part, tokens_per_pass) for part in shards]))
+                return {"loss": loss}
 
             loss = sum(said["loss"] for said in team.gradient(imitate))
             norm = optimizer.step(settings.max_grad_norm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +23,12 @@ from turncredit.policy import models
 from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
+from turncredit.policy.spread import SpreadMasters
 from turncredit.seeding import derive_seed, generator
 from turncredit.training.finite import check_step
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.training.optimizers import Optimizers, make_optimizer
+from turncredit.training.ranks import Ranks, pass_idly, passes
 from turncredit.training.sequences import (
     TokenSequence,
     batches,
@@ -58,6 +61,7 @@ def update(
     processes: int = 1,
     train_dtype: str = "float32",
     moments_dtype: str = "float32",
+    ranks: Ranks | None = None,
 ) -> Updated:
     """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
@@ -65,27 +69,35 @@ def update(
     rate          the share of the learning rate in this round (`round_rate`)
     processes     compute the shards of a minibatch side by side; how many does not change the result
     train_dtype   the type in which whole weights are stepped; `moments_dtype` that of the optimiser's moments
+    ranks         the processes that the model is spread over, of which this is one: each computes one shard of a
+                  minibatch. Rows and moments are the first one's; the masters are put together by all
     """
     state = TrainerState.load(policy.folder, settings)
     # First, and freed: the reference may be this very policy, and need not be in memory beside the one that trains.
     reference_logprobs = None
     if settings.kl != "none":
-        reference_logprobs = _logprobs_of(reference.model(), data.sequences, settings, data.temperature)
+        reference_logprobs = _logprobs_of(reference.model(), data.sequences, settings, data.temperature, ranks)
     reference.release()
-    masters = policy.masters(train_dtype)
+    masters: Masters | SpreadMasters
+    if ranks is None:
+        masters = policy.masters(train_dtype)
+    else:
+        masters = policy.spread(train_dtype, lambda whole: _checkpoint_gradients(whole, settings))
     model = masters.model
     advantages = torch.from_numpy(data.advantage_N).float().to(device())
     objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, data.temperature)
     if settings.old_logprobs == "recomputed":
         computed = [sequence for sequence in data.sequences if objective.has_gradient(sequence)]
-        objective = replace(objective, old=_logprobs_of(model, computed, settings, data.temperature))
-    _checkpoint_gradients(model, settings)
+        objective = replace(objective, old=_logprobs_of(model, computed, settings, data.temperature, ranks))
+    if ranks is None:
+        _checkpoint_gradients(model, settings)
     model.train()
     rounding = derive_seed(seed, "update rounding", round)
     optimizer = _optimizer(masters, settings, policy.folder, moments_dtype, rounding)
     steps = list(_minibatches(data.sequences, settings, generator(seed, "update order", round)))
     rows = []
-    with together(shards=settings.shards, processes=processes, parameters=optimizer.parameters) as team:
+    alone = together(shards=settings.shards, processes=processes, parameters=optimizer.parameters)
+    with alone if ranks is None else nullcontext(ranks) as team:
         for number, (epoch, batch) in enumerate(steps):
             share = rate * min(1.0, (state.steps + 1) / max(1, settings.warmup_steps))
             optimizer.set_rate(share)
@@ -100,7 +112,7 @@ def update(
     if settings.kl_target and rows:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
-    moments = optimizer.state() if settings.keep_optimizer else {}
+    moments = optimizer.state(keep=ranks is None or ranks.leads) if settings.keep_optimizer else {}
     return Updated(masters, rows, state, moments, metrics)
 
 
@@ -122,7 +134,7 @@ class TrainingSet(NamedTuple):
 class Updated(NamedTuple):
     """What a round's update made: the model, a log row for each step, what is carried to the next round, metrics."""
 
-    masters: Masters
+    masters: Masters | SpreadMasters
     rows: list[dict]
     state: TrainerState
     moments: dict[str, torch.Tensor]
@@ -281,7 +293,7 @@ class Objective:
 def minibatch_step(
     model: torch.nn.Module,
     optimizer: Optimizers,
-    team: Team,
+    team: Team | Ranks,
     objective: Objective,
     batch: Sequence[TokenSequence],
     dropout_seed: int,
@@ -297,12 +309,16 @@ def minibatch_step(
     weights = token_weights(numbers, objective.settings.loss_aggregation).split(sizes.tolist())
     weight_of = {id(sequence): part for sequence, part in zip(batch, weights, strict=True)}
     computed = [sequence for sequence in batch if objective.has_gradient(sequence)]
-    shards = cut_into_shards([len(sequence.ids) for sequence in computed], team.shards)
+    cut = cut_into_shards([len(sequence.ids) for sequence in computed], team.shards)
+    shards = [[computed[i] for i in part] for part in cut]
     total = sum(int((sequence.turn >= 0).sum()) for sequence in computed)
 
     def compute(shard: int) -> dict[str, float]:
         torch.manual_seed(derive_seed(dropout_seed, shard))
-        return objective.add_gradient(model, [computed[i] for i in shards[shard]], weight_of, total)
+        said = objective.add_gradient(model, shards[shard], weight_of, total)
+        if isinstance(team, Ranks):
+            pass_idly(model, team.idle([passes(part, objective.settings.tokens_per_pass) for part in shards]))
+        return said
 
     said = team.gradient(compute)
     row: dict[str, float | None] = {name: sum(one[name] for one in said) for name in said[0]}
@@ -323,17 +339,30 @@ def _of(logprobs: dict[int, torch.Tensor], part: Sequence[TokenSequence], where:
 
 @torch.no_grad()
 def _logprobs_of(
-    model: torch.nn.Module, sequences: Sequence[TokenSequence], settings: UpdateConfig, temperature: float
+    model: torch.nn.Module,
+    sequences: Sequence[TokenSequence],
+    settings: UpdateConfig,
+    temperature: float,
+    ranks: Ranks | None = None,
 ) -> dict[int, torch.Tensor]:
-    """A model's log-probabilities of each sequence's learned tokens, once for the round."""
+    """A model's log-probabilities of each sequence's learned tokens, once for the round; `ranks` share the work."""
     model.eval()
-    out = {}
-    for part in batches(sequences, settings.tokens_per_pass):
+    lengths = [len(sequence.ids) for sequence in sequences]
+    shards = cut_into_shards(lengths, ranks.shards) if ranks else [list(range(len(sequences)))]
+    place = {id(sequences[i]): i for i in shards[ranks.rank if ranks else 0]}
+    found: dict[int, torch.Tensor] = {}
+    for part in batches([sequences[i] for i in place.values()], settings.tokens_per_pass):
         ids, turn, _ = stack(part, device())
         logprobs = token_logprobs(model, ids, turn >= 0, temperature)
         sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
-        out.update({id(sequence): piece for sequence, piece in zip(part, logprobs.split(sizes), strict=True)})
-    return out
+        found |= {place[id(one)]: piece for one, piece in zip(part, logprobs.split(sizes), strict=True)}
+    if ranks:
+        needed = [passes([sequences[i] for i in shard], settings.tokens_per_pass) for shard in shards]
+        pass_idly(model, ranks.idle(needed))
+        found = {
+            i: piece for part in ranks.all_of({i: one.cpu() for i, one in found.items()}) for i, piece in part.items()
+        }
+    return {id(sequences[i]): piece for i, piece in found.items()}
 
 
 class TrainerState:
@@ -361,7 +390,7 @@ def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> Non
 
 
 def _optimizer(
-    masters: Masters, settings: UpdateConfig, policy: str | Path, moments_dtype: str, rounding_seed: int
+    masters: Masters | SpreadMasters, settings: UpdateConfig, policy: str | Path, moments_dtype: str, rounding_seed: int
 ) -> Optimizers:
     """The optimiser, its moments taken over from the policy's folder where they were kept."""
     optimizer = make_optimizer(
