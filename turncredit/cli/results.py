@@ -32,6 +32,10 @@ def sql(
         Format, typer.Option(help="table prints the first 40 rows; csv and json print all.")
     ] = Format.table,
     out: Annotated[Path | None, typer.Option(help="Write the answer to this .parquet or .csv file instead.")] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(help="Query this Parquet file, as a view of its name, instead of results; repeatable."),
+    ] = None,
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
@@ -42,7 +46,7 @@ def sql(
     """
     from turncredit.results import sql
 
-    sql.run(query, results=results, format=format.value, out=out)
+    sql.run(query, results=results, format=format.value, out=out, files=file or [])
 
 
 def show(

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -59,27 +59,36 @@ METRICS_SCHEMA = pa.schema(
 )
 
 
-def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    results: str | Path, query: str, *, files: Sequence[Path] = (), alike: bool = False
+) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results.
+
+    `files`: Parquet files to query instead of results, each as a view of its own name without the ending.
 
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
-    folders = [folder.resolve() for folder in experiment_folders(results)]
+    folders = [] if files else [folder.resolve() for folder in experiment_folders(results)]
     # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
     spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
     connection = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": spill})
     # It would appear on stdout, between the lines of a CSV, if a query takes longer than two seconds.
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
+    for name, path in _named(files).items():
+        connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet({_quote(str(path))})')
     for view, names in TABLES.items():
-        if view in words:
+        if view in words and not files:
             found = [(folder, name, list(Layout(folder).find(name))) for folder in folders for name in names]
             text = _union(found, alike=alike)
             if view == "turns" and (words & {*tables.MEASURED} or asks_for_all_columns(query)):
                 beside = [(folder, "measures", list(Layout(folder).find("measures"))) for folder in folders]
                 text = _with_measures(text, _union(beside, alike=alike))
             connection.execute(f"CREATE VIEW {view} AS {text}")
+    if files:
+        _close(connection, [], _named(files).values())
+        return connection
     if RUN_CREDITS in words:
         own = [(folder, "credits", own_credits(folder)) for folder in folders]
         connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
@@ -92,10 +101,22 @@ def connect(results: str | Path, query: str, *, alike: bool = False) -> duckdb.D
     return connection
 
 
-def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path]) -> None:
-    """Leave a query nothing to read but these folders, no extension and no network."""
+def _named(files: Sequence[Path]) -> dict[str, Path]:
+    """Each file by its name without the ending. Raises UserError for two of a name and for what is no Parquet file."""
+    path_of: dict[str, Path] = {}
+    for path in files:
+        if path.stem in path_of:
+            raise UserError(f"{path}: '{path.stem}' was given twice, first as {path_of[path.stem]}; rename one of them")
+        tables.metadata(path)
+        path_of[path.stem] = path.resolve()
+    return path_of
+
+
+def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
+    """Leave a query nothing to read but these folders and files, no extension and no network."""
     readable = ", ".join(_quote(f"{folder}/") for folder in folders)
     connection.execute(f"SET allowed_directories = [{readable}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(_quote(str(file)) for file in files)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
