@@ -44,7 +44,7 @@ KINDS = {
     "pandas": lambda table: table.to_pandas(),
     "polars": as_polars,
     "string views": WithStringViews,
-    "duckdb": lambda table: duckdb.from_arrow(table),
+    "duckdb": duckdb.from_arrow,
     "dict of lists": lambda table: table.to_pydict(),
 }
 
@@ -81,7 +81,7 @@ def test_it_is_what_the_command_writes(name: str, made: Any, tmp_path: Any, monk
     assert not stop.value.code
     written = tables.read(tmp_path / "out.parquet")
     ours = credit(turns, name, preset="trl", **needed)
-    assert ours.column_names == written.column_names
+    assert sorted(ours.column_names) == sorted(written.column_names)
     assert ours["advantage"].equals(written["advantage"])
 
 

@@ -352,7 +352,7 @@ def test_files_are_queried_by_their_names_and_nothing_else_is(tmp_path: Path) ->
     files = [tmp_path / "mine.parquet", tmp_path / "other.parquet"]
     joined = sql.answer("SELECT mine + other AS both FROM mine JOIN other USING (turn)", tmp_path, files)
     assert joined["both"].to_pylist() == [2.0, 4.0]
-    with pytest.raises(UserError, match="there is no view 'turns'.*the views are mine, other"):
+    with pytest.raises(UserError, match=r"there is no view 'turns'.*the views are mine, other"):
         sql.answer("SELECT * FROM turns", tmp_path, files)
     with pytest.raises(UserError, match="sql: "):
         sql.answer(f"SELECT * FROM '{tmp_path}/secret.parquet'", tmp_path, files)

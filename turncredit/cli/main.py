@@ -16,6 +16,7 @@ from turncredit.errors import UserError
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("turncredit.cli.run:app", "Run the pipeline (snakemake) with live progress."),
     "init": ("turncredit.cli.init:init", "Create a folder in which to run experiments with the installed package."),
+    "import": ("turncredit.cli.importing:import_", "Import rollouts of verl, TRL, verifiers, ART, rLLM, OpenEnv."),
     "credit": ("turncredit.cli.credit:credit", "Compute a method's credit for any Parquet table of turns."),
     "methods": ("turncredit.cli.credit:methods", "List the methods, their parameters and what they read."),
     "show": ("turncredit.cli.results:show", "Show a rollout in the terminal, turn by turn, with its credit."),

@@ -26,7 +26,10 @@ QUERIES = ("SELECT", "EXPLAIN", "MULTI")
 
 
 def answer(query: str, results: Path, files: Sequence[Path] = ()) -> pa.Table:
-    """The query's result, over results or over `files`, as an Arrow table. Raises UserError with DuckDB's own message on one line."""
+    """The query's result over `results`, or over `files`, as an Arrow table.
+
+    Raises UserError with DuckDB's own message on one line.
+    """
     # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not views.asks_for_all_columns(query):
         with suppress(duckdb.Error):
