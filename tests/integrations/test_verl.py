@@ -1,4 +1,4 @@
-"""The estimator `turncredit` on real `DataProto`s, by verl's own `compute_advantage`: its GRPO, and verl-agent's GiGPO."""
+"""The estimator `turncredit` on real `DataProto`s, called by verl: its GRPO and RLOO, and verl-agent's GiGPO."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def settings(method: str, **params: object):
     )
 
 
-def data(masks: list[list[int]], rewards: list[list[float]], uids: list[str], **columns: list[object]) -> DataProto:
-    tensors = {"response_mask": torch.tensor(masks), "token_level_rewards": torch.tensor(rewards, dtype=torch.float32)}
+def data(
+    masks: list[list[int]], token_rewards: list[list[float]], uids: list[str], **columns: list[object]
+) -> DataProto:
+    tensors = {"response_mask": torch.tensor(masks), "token_level_rewards": torch.tensor(token_rewards)}
     known = {"uid": uids, **columns}
     return DataProto.from_dict(tensors, non_tensors={name: np.array(it, dtype=object) for name, it in known.items()})
 
@@ -125,7 +127,7 @@ def test_settings_and_keys_of_another_form_are_refused() -> None:
     config = OmegaConf.create({"turncredit": {"methd": "rloo"}})
     with pytest.raises(UserError, match=r"algorithm.turncredit.methd: no such setting \(did you mean 'method'\?\)"):
         compute_advantage(outcome_batch(), "turncredit", config=config)
-    with pytest.raises(UserError, match="the key 'a' is not {uid}_{session}_{index}"), rows(keys=["a"]):
+    with pytest.raises(UserError, match=r"the key 'a' is not {uid}_{session}_{index}"), rows(keys=["a"]):
         pass
 
 
