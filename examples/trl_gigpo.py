@@ -36,7 +36,7 @@ def play(prompts, trainer):  # six turns a rollout; the model's answer is one di
 small = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
 CreditGRPOTrainer(
     Qwen2ForCausalLM(Qwen2Config(vocab_size=len(TOKENS), num_key_value_heads=1, **small)),
-    lambda completions, progress, **_: progress,
+    lambda progress, **_: progress,
     args=GRPOConfig("results/trl", use_cpu=True, bf16=False, report_to=[], max_steps=2, num_generations=4),
     train_dataset=Dataset.from_dict({"prompt": list(GAMES) * 4}),
     processing_class=TOKENS,

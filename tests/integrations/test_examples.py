@@ -38,10 +38,9 @@ def test_verls_configuration_names_a_method_that_its_estimator_can_run() -> None
     assert method_of(settings["method"], settings["params"], "verl", "example", []).params()["gamma"] == 0.95
 
 
-@pytest.mark.slow
-@pytest.mark.reference
+@pytest.mark.integrations
 def test_gigpo_credits_a_tiny_model_in_trls_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("trl", reason="the reference package trl is not installed (requirements-reference.lock)")
+    pytest.importorskip("trl", reason="make test-integrations has an environment with trl")
     import torch
 
     from turncredit.integrations.trl import CreditGRPOTrainer

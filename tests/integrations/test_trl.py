@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("trl", reason="the reference package trl is not installed (requirements-reference.lock)")
+pytest.importorskip("trl", reason="trl has an environment of its own here: make test-integrations")
 
 import torch
 from datasets import Dataset
@@ -21,7 +21,7 @@ from turncredit import credit
 from turncredit.errors import UserError
 from turncredit.integrations.trl import CreditGRPOTrainer
 
-pytestmark = [pytest.mark.reference, pytest.mark.slow]
+pytestmark = pytest.mark.integrations
 
 VOCAB, ROLLOUTS, GENERATIONS = 40, 8, 4
 #: own tokens and the environment's, by turns: rollouts of one to three turns

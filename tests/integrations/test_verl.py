@@ -18,6 +18,8 @@ from turncredit import credit
 from turncredit.errors import UserError
 from turncredit.integrations.verl import rows
 
+pytestmark = pytest.mark.integrations
+
 
 def settings(method: str, **params: object):
     """`algorithm` as the trainer hands it over."""

@@ -25,34 +25,40 @@ KEYS = ("group_id", "rollout_id", "reward", "messages", "turn", *TEXTS, *IDS, *T
 def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
     """The rollouts of a file, or, where lines are turns, their parts."""
 
-    def field(row: Any, key: str) -> Any:
-        for name in mapping.get(key, key).split("."):
-            row = row.get(name) if isinstance(row, dict) else None
-        return row
+    plain = {key: mapping.get(key, key) for key in KEYS if "." not in mapping.get(key, key)}
+    nested = {key: mapping[key].split(".") for key in KEYS if key not in plain}
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
-        group, rollout = (_id(field(row, key), mapping.get(key, key)) for key in ("group_id", "rollout_id"))
-        reward = finite(field(row, "reward"))
-        columns: dict[str, Any] = {key: str(field(row, key)) for key in IDS if field(row, key) is not None}
-        success, done = (_truth(field(row, key), key) for key in TRUTHS)
+        found = {key: row.get(name) for key, name in plain.items()}
+        found.update({key: _inside(row, path) for key, path in nested.items()})
+        group, rollout = (_id(found[key], mapping.get(key, key)) for key in ("group_id", "rollout_id"))
+        reward = finite(found["reward"])
+        columns: dict[str, Any] = {key: str(found[key]) for key in IDS if found[key] is not None}
+        success, done = (_truth(found[key], key) for key in TRUTHS)
         if success is not None:
             columns["success"] = success
-        messages = field(row, "messages")
+        messages = found["messages"]
         if messages is not None:
             turns = turns_of(messages)
             outcome(turns, reward)
             yield Rollout(group, rollout, turns, where, done, columns)
             return
-        number = field(row, "turn")
+        number = found["turn"]
         if number is None:
             raise Skip(f"neither '{mapping.get('messages', 'messages')}' nor '{mapping.get('turn', 'turn')}' in a line")
         turn: Turn = {"turn": number, "reward": reward}
-        turn.update({key: text_of(field(row, key)) for key in TEXTS if field(row, key) is not None})
+        turn.update({key: text_of(found[key]) for key in TEXTS if found[key] is not None})
         if done is not None:
             turn["done"] = done
         yield Rollout(group, rollout, [turn], where, None, columns, part=True)
 
     yield from each(json_lines(source.path, report), report, line)
+
+
+def _inside(row: Any, path: list[str]) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, dict) else None
+    return row
 
 
 def _id(value: Any, name: str) -> str:

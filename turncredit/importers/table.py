@@ -40,7 +40,8 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
     with new_file(out) as part, TemporaryDirectory(dir=part.parent, prefix=f".{out.name}.") as folder:
         first = Path(folder) / "rows.parquet"
         empty = set(COLUMNS)
-        with pq.ParquetWriter(first, SCHEMA, compression="zstd", compression_level=1) as writer:
+        quick = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
+        with pq.ParquetWriter(first, SCHEMA, **quick) as writer:
             for batch in _batches(known.checked(rollouts)):
                 table = _table(batch, report, known)
                 writer.write_table(table)
@@ -127,7 +128,7 @@ def _batches(rollouts: Iterable[Rollout]) -> Iterator[list[Rollout]]:
 
 
 def _size(turn: Turn) -> int:
-    return sum(len(value) for value in turn.values() if isinstance(value, str | list))
+    return sum([len(value) for value in turn.values() if value.__class__ in (str, list)])
 
 
 def _table(batch: Sequence[Rollout], report: Report, known: Known) -> pa.Table:
@@ -142,21 +143,25 @@ def _table(batch: Sequence[Rollout], report: Report, known: Known) -> pa.Table:
 
 
 def _columns(batch: Sequence[Rollout]) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    turns: list[Turn] = []
     for rollout in batch:
-        count = len(rollout.turns)
-        columns["group_id"] += [rollout.group_id] * count
-        columns["rollout_id"] += [rollout.rollout_id] * count
-        columns["source"] += [rollout.where] * count
-        columns["done"] += [turn.get("done") for turn in rollout.turns]
+        same = {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "source": rollout.where}
+        for turn in rollout.turns:
+            turn.update(same)
+            turn.update(rollout.columns)
         if not rollout.part and rollout.ended is not None:
-            columns["done"][-count:] = [False] * (count - 1) + [rollout.ended]
-        for name in ("turn", "reward"):
-            columns[name] += [turn[name] for turn in rollout.turns]
-        for name in COLUMNS:
-            same = rollout.columns.get(name)
-            columns[name] += [turn.get(name, same) for turn in rollout.turns]
-    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+            for turn in rollout.turns:
+                turn["done"] = False
+            rollout.turns[-1]["done"] = rollout.ended
+        turns += rollout.turns
+    there = set().union(*turns)
+    columns = [
+        pa.array([turn.get(field.name) for turn in turns], field.type)
+        if field.name in there
+        else pa.nulls(len(turns), field.type)
+        for field in SCHEMA
+    ]
+    return pa.table(columns, schema=SCHEMA)
 
 
 def _has_values(column: pa.ChunkedArray) -> bool:

@@ -24,37 +24,38 @@ VERSION = 1
 def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
     """The rollouts of a file: each trainable agent's trace of each episode."""
     del mapping
+    yield from each(json_lines(source.path, report), report, lambda where, row: rollouts(where, row, report))
 
-    def episode(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
-        if "traces" not in row:
-            raise Skip("not an episode of verifiers v1: no 'traces'", ", ".join(list(row)[:6]))
-        if not row["traces"]:
-            raise Skip("an episode without traces")
-        task = row.get("task") or {}
-        name = str(task.get("key") or task.get("hash") or (task.get("data") or {}).get("idx") or "")
-        group = (row.get("group") or {}).get("id")
-        if group is None and not name:
-            raise Skip("neither a group nor a task's key, hash or index")
-        agents = {_agent(trace)[0] for trace in row["traces"]}
-        for trace in row["traces"]:
-            agent, trainable = _agent(trace)
-            if not trainable:
-                report.note(f"the agent '{agent}' is not trained, and was left out")
-                continue
-            try:
-                rollout = _rollout(trace, where)
-            except Skip as skip:
-                report.skip(where, str(skip), skip.detail)
-                continue
-            if group is None:
-                report.note("no group in the file: rollouts of the same task are a group")
-            if rollout.turns[0].pop("branched", False):
-                report.note("the context starts over within the rollout")
-            rollout.group_id = f"{name if group is None else group}{f'/{agent}' if len(agents) > 1 else ''}"
-            rollout.columns = {"task_id": name or str(group)}
-            yield rollout
 
-    yield from each(json_lines(source.path, report), report, episode)
+def rollouts(where: str, row: Mapping[str, Any], report: Report) -> Iterator[Rollout]:
+    """The rollouts of an episode. Raises Skip for what is none; a bad trace of it is a skip of the report."""
+    if "traces" not in row:
+        raise Skip("not an episode of verifiers v1: no 'traces'", ", ".join(list(row)[:6]))
+    if not row["traces"]:
+        raise Skip("an episode without traces")
+    task = row.get("task") or {}
+    name = str(task.get("key") or task.get("hash") or (task.get("data") or {}).get("idx", ""))
+    group = (row.get("group") or {}).get("id")
+    if group is None and not name:
+        raise Skip("neither a group nor a task's key, hash or index")
+    agents = {_agent(trace)[0] for trace in row["traces"]}
+    for trace in row["traces"]:
+        agent, trainable = _agent(trace)
+        if not trainable:
+            report.note(f"the agent '{agent}' is not trained, and was left out")
+            continue
+        try:
+            rollout = _rollout(trace, where)
+        except Skip as skip:
+            report.skip(where, str(skip), skip.detail)
+            continue
+        if group is None:
+            report.note("no group in the file: rollouts of the same task are a group")
+        if rollout.turns[0].pop("branched", False):
+            report.note("the context starts over within the rollout")
+        rollout.group_id = f"{name if group is None else group}{f'/{agent}' if len(agents) > 1 else ''}"
+        rollout.columns = {"task_id": name or str(group)}
+        yield rollout
 
 
 def _agent(trace: dict[str, Any]) -> tuple[str, bool]:
