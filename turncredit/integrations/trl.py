@@ -81,10 +81,9 @@ class CreditGRPOTrainer(GRPOTrainer):
             rollout = first + row
             keys = {"group_id": rollout // generations, "rollout_id": rollout, "turn": number}
             rows.append({**keys, "reward": 0.0 if math.isfinite(reward_B[row]) else math.nan})
-        if set(self.credit_method.reads) & set(TEXTS):
-            for name, texts in self._texts(output, own).items():
-                for turn, text in zip(rows, texts, strict=True):
-                    turn[name] = text
+        for name, texts in self._texts(output, own).items():
+            for turn, text in zip(rows, texts, strict=True):
+                turn[name] = text
         if "response_logprobs" in self.credit_method.reads:
             logprobs = output.get("sampling_per_token_logps", output.get("old_per_token_logps"))
             for turn, row, start, end in zip(rows, own.row_N, own.start_N, own.end_N, strict=True):
@@ -99,7 +98,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         return rows
 
     def _texts(self, output: Mapping[str, Any], own: Spans) -> dict[str, list[str]]:
-        """`observation`, `action` and `next_observation` of each turn, by the tokenizer."""
+        """Those of `observation`, `action` and `next_observation` that the method reads, by the tokenizer."""
+        if not set(self.credit_method.reads) & set(TEXTS):
+            return {}
         ids_BT, length_B = output["completion_ids"].tolist(), _lengths(output)
         prompts = [
             ids[there].tolist() for ids, there in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
@@ -116,6 +117,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         return {
             name: [text.strip() for text in decode(ids, skip_special_tokens=True)]
             for name, ids in zip(TEXTS, (before, mine, after), strict=True)
+            if name in self.credit_method.reads
         }
 
     def _advantages(self, rows: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
