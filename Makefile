@@ -13,6 +13,7 @@
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
 #                 environments, 1 GB)
+# make test-integrations  the integrations with real TRL, verl and verifiers on the CPU (separate environment, 2 GB)
 # make rails    the experiment that checks whether comparisons are meaningful
 # make bench    the measurements in benchmarks/; make report: rebuild the report of the newest results
 # make mlflow   the MLflow UI with all runs; make lock: the lock files; make clean: remove environment and results
@@ -28,7 +29,7 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz test-vllm test-adapters \
-    test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+    test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -104,10 +105,10 @@ $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
 
 test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/pipeline/test_launch.py  # alone: it observes processes and signals
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not long and not slurm and not real"
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not slurm and not reference" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference and not slurm and not real and not integrations" --hypothesis-profile fast
 
 test-real: $(LINT_READY)
 	$(REAL_PACKAGES)
@@ -121,7 +122,7 @@ test-long: $(TEST_READY)
 
 test-slurm: $(LINT_READY)
 	.ci/need-packages slurm-wlm
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/slurm
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py
@@ -148,6 +149,21 @@ test-adapters: $(READY) .venv-adapters/.ready .venv-appworld/.ready
 	[ -x .venv-adapters/bin/python ] || "$(PYTHON)" -m venv .venv-adapters
 	.venv-adapters/bin/pip --disable-pip-version-check install --quiet --no-deps --ignore-requires-python \
 	    -r requirements-adapters.lock
+	touch $@
+
+test-integrations: .venv-integrations/.ready
+	OMP_NUM_THREADS=1 .venv-integrations/bin/python -m pytest -m "" tests/integrations
+
+# verl and verifiers ask for older versions of transformers and openai than turncredit does. Their parts that are tested run
+# with ours and theirs, in this order, so nothing is resolved.
+.venv-integrations/.ready: requirements.lock requirements-test.lock requirements-integrations.lock pyproject.toml
+	[ -x .venv-integrations/bin/python ] || "$(PYTHON)" -m venv .venv-integrations
+	echo "Installing TRL, verl and verifiers into .venv-integrations (2 GB, takes minutes) ..."
+	for lock in requirements requirements-test requirements-integrations; do
+	    .venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-deps -r $$lock.lock
+	done
+	.ci/install-torch .venv-integrations/bin/python $(TORCH)
+	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation -e .
 	touch $@
 
 lint: $(LINT_READY)
@@ -212,4 +228,4 @@ lock:
 	    <(echo "appworld==0.1.3.post1") -o requirements-appworld.lock
 
 clean:
-	rm -rf .venv .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-*/ .snakemake site results/*/ .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis

@@ -83,6 +83,23 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # turn, which leaves the state before turn `parent_turn` of `parent_rollout_id` (a rollout of the turns, or a fork).
     # Its first prompt is the whole context there; rewards, score and returns are those from there on.
     "forks": (1, pa.schema([*_turn_fields, *_fields(parent_rollout_id=_s, parent_turn=_i32)]), True),
+    # One row per turn of another framework's rollouts (turncredit.importers): what its files say, and no more.
+    # `source`: file and line. Columns that none of the turns has a value for are left out.
+    "imported": (
+        1,
+        pa.schema(
+            [
+                *_key_fields,
+                *_fields(reward=_f64),
+                *_optional(done=_b),
+                *_fields(source=_s),
+                *_optional(task_id=_s, goal=_s, observation=_s, response_text=_s, action=_s, next_observation=_s),
+                *_optional(success=_b, context_reset=_b, prompt_ids=pa.list_(_i32), response_ids=pa.list_(_i32)),
+                *_optional(response_logprobs=pa.list_(_f32)),
+            ]
+        ),
+        True,
+    ),
     # One row per turn: a method's advantage for it. Components are further float columns.
     "credits": (1, pa.schema([*_key_fields, *_fields(method=_s, advantage=_f64)]), True),
     # One row per turn: what the policy came to when it went on from the state before it, several times; sums over them.
@@ -361,6 +378,12 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
+def stamp(name: str, made_by: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """The metadata of a `name` table; `made_by` is from `provenance`."""
+    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
+    return {META: json.dumps(meta, sort_keys=True).encode()}
+
+
 def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, Any]) -> pa.Table:
     """Write `table` as a `name` artifact: temporary name, validated, renamed. Returns the table as written.
 
@@ -368,8 +391,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
     """
     path = Path(path)
     table = conform(table, name, str(path))
-    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
-    table = table.replace_schema_metadata({META: json.dumps(meta, sort_keys=True).encode()})
+    table = table.replace_schema_metadata(stamp(name, made_by))
     with new_file(path) as part:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
         written = pq.read_metadata(part)

@@ -69,15 +69,25 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
 
 
 def as_table(table: Any, where: str) -> pa.Table:
-    """An Arrow table from an Arrow table, a pandas frame or a mapping of columns."""
+    """An Arrow table from an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns."""
     if isinstance(table, pa.Table):
         return table
     try:
         if hasattr(table, "iloc"):
             return pa.Table.from_pandas(table, preserve_index=False)
+        if hasattr(table, "__arrow_c_stream__"):
+            return _without_views(pa.table(table))
         return pa.table(dict(table))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise UserError(f"{where}: cannot be read as a table of columns: {error}") from None
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The table with text as `string`: polars hands over string views, which few of Arrow's kernels know."""
+    for place, field in enumerate(table.schema):
+        if field.type == pa.string_view():
+            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    return table
 
 
 class Turns:

@@ -370,3 +370,17 @@ def test_success_has_one_row_for_each_policy_and_mode(finished):
     summed = evals.groupby(["method", "round", "seed", "mode"])["success"].sum()
     assert [row["successes"] for row in found] == summed.tolist()
     assert rows("SELECT count(*) AS n FROM evals WHERE success", finished) == [{"n": int(summed.sum())}]
+
+
+def test_files_are_queried_by_their_names_and_nothing_else_is(tmp_path: Path) -> None:
+    for name in ("mine", "other", "secret"):
+        pq.write_table(pa.table({"turn": [0, 1], name: [1.0, 2.0]}), tmp_path / f"{name}.parquet")
+    files = [tmp_path / "mine.parquet", tmp_path / "other.parquet"]
+    joined = sql.answer("SELECT mine + other AS both FROM mine JOIN other USING (turn)", tmp_path, files=files)
+    assert joined["both"].to_pylist() == [2.0, 4.0]
+    with pytest.raises(UserError, match=r"there is no view 'turns'.*the views are mine, other"):
+        sql.answer("SELECT * FROM turns", tmp_path, files=files)
+    with pytest.raises(UserError, match="sql: "):
+        sql.answer(f"SELECT * FROM '{tmp_path}/secret.parquet'", tmp_path, files=files)
+    with pytest.raises(UserError, match="'mine' was given twice"):
+        sql.answer("SELECT * FROM mine", tmp_path, files=[files[0], files[0]])

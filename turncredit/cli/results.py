@@ -35,6 +35,10 @@ def sql(
     everything: Annotated[
         bool, typer.Option("--all", help="Also artifacts that an experiment's configuration would not make.")
     ] = False,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(help="Query this Parquet file, as a view of its name, instead of results; repeatable."),
+    ] = None,
 ) -> None:
     """Query all artifacts in SQL (DuckDB).
 
@@ -49,7 +53,7 @@ def sql(
     from turncredit.stages import wanted
 
     layout = Layout if everything else wanted.current
-    sql.run(query, results=results, format=format.value, out=out, layout=layout)
+    sql.run(query, results=results, format=format.value, out=out, layout=layout, files=file or [])
 
 
 def show(

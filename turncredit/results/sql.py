@@ -6,7 +6,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -26,23 +26,28 @@ SHOWN_ROWS = 40
 QUERIES = ("SELECT", "EXPLAIN", "MULTI")
 
 
-def answer(query: str, results: Path, layout: Callable[[Path], Layout] = Layout) -> pa.Table:
-    """The query's result as an Arrow table. Raises UserError with DuckDB's own message on one line.
+def answer(
+    query: str, results: Path, layout: Callable[[Path], Layout] = Layout, files: Sequence[Path] = ()
+) -> pa.Table:
+    """The query's result over `results`, or over `files`, as an Arrow table.
 
-    `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
+    `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen. Raises UserError
+    with DuckDB's own message on one line.
     """
     # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not views.asks_for_all_columns(query):
         with suppress(duckdb.Error):
-            return _answer(query, results, layout, alike=True)
+            return _answer(query, results, layout, files, alike=True)
     try:
-        return _answer(query, results, layout, alike=False)
+        return _answer(query, results, layout, files, alike=False)
     except duckdb.Error as error:
-        raise UserError(f"sql: {_one_line(str(error))}") from None
+        raise UserError(f"sql: {_one_line(str(error), [path.stem for path in files] or views.VIEWS)}") from None
 
 
-def _answer(query: str, results: Path, layout: Callable[[Path], Layout], *, alike: bool) -> pa.Table:
-    with views.connect(results, query, alike=alike, layout=layout) as connection:
+def _answer(
+    query: str, results: Path, layout: Callable[[Path], Layout], files: Sequence[Path], *, alike: bool
+) -> pa.Table:
+    with views.connect(results, query, files=files, alike=alike, layout=layout) as connection:
         for statement in connection.extract_statements(query):
             if statement.type.name not in QUERIES:
                 raise UserError(
@@ -53,25 +58,34 @@ def _answer(query: str, results: Path, layout: Callable[[Path], Layout], *, alik
         return pa.table({}) if relation is None else relation.to_arrow_table()
 
 
-def _one_line(message: str) -> str:
-    """DuckDB's message without the copy of the query at its end; for a missing table, the nearest view."""
+def _one_line(message: str, names: Sequence[str]) -> str:
+    """DuckDB's message without the copy of the query at its end; for a missing table, the nearest of the views."""
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
     if found := re.search(r"Table with name (\w+) does not exist!", text):
-        return f"there is no view '{found[1]}'{nearest(found[1], views.VIEWS)}; the views are {', '.join(views.VIEWS)}"
+        return f"there is no view '{found[1]}'{nearest(found[1], names)}; the views are {', '.join(names)}"
     if found := re.search(r"'(\w+)\(BOOLEAN\)'", text):
         return f"{found[1]} needs numbers, not booleans: write {found[1]}(success::INT), say, for a rate of success"
     return text
 
 
-def run(query: str, *, results: Path, format: str, out: Path | None, layout: Callable[[Path], Layout] = Layout) -> None:
-    """Run `query` and print the result in `format`, or write it to `out` (.parquet or .csv).
+def run(
+    query: str,
+    *,
+    results: Path,
+    format: str,
+    out: Path | None,
+    layout: Callable[[Path], Layout] = Layout,
+    files: Sequence[Path] = (),
+) -> None:
+    """Run `query` over results or `files` and print the result in `format`, or write it to `out` (.parquet or .csv).
 
     A line on stderr says how many artifacts `layout` leaves out.
     """
     if out is not None:
-        output_file(out, (".parquet", ".csv"), reads=views.experiment_folders(results))
-    layouts = {folder.resolve(): layout(folder.resolve()) for folder in views.experiment_folders(results)}
-    table = answer(query, results, layouts.__getitem__)
+        output_file(out, (".parquet", ".csv"), reads=files or views.experiment_folders(results))
+    folders = [] if files else [folder.resolve() for folder in views.experiment_folders(results)]
+    layouts = {folder: layout(folder) for folder in folders}
+    table = answer(query, results, layouts.__getitem__, files)
     for one in layouts.values():
         if left_out := len(one.foreign()):
             print(

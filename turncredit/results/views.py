@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import duckdb
@@ -89,15 +89,22 @@ PROVENANCE_SCHEMA = pa.schema(
 
 
 def connect(
-    results: str | Path, query: str, *, alike: bool = False, layout: Callable[[Path], Layout] = Layout
+    results: str | Path,
+    query: str,
+    *,
+    files: Sequence[Path] = (),
+    alike: bool = False,
+    layout: Callable[[Path], Layout] = Layout,
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names. UserError for a folder without results.
+
+    `files`: Parquet files to query instead of results, each as a view of its own name without the ending.
 
     `layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
-    layouts = [layout(folder.resolve()) for folder in experiment_folders(results)]
+    layouts = [] if files else [layout(folder.resolve()) for folder in experiment_folders(results)]
     folders = [one.root for one in layouts]
     # A folder of its own, which DuckDB makes when it spills, and removes: a query may read what is in it.
     spill = f"{tempfile.gettempdir()}/turncredit-sql-{secrets.token_hex(8)}"
@@ -106,6 +113,11 @@ def connect(
     connection.execute("SET enable_progress_bar = false")
     words = set(re.findall(r"[a-z_]+", query.lower()))
     connection.execute(WILSON)
+    for name, path in _named(files).items():
+        connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet({_quote(str(path))})')
+    if files:
+        _close(connection, [], _named(files).values())
+        return connection
     # The name is also that of a column.
     of_success = re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower())
     words |= {"evals"} if of_success else set()
@@ -131,10 +143,22 @@ def connect(
     return connection
 
 
-def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path]) -> None:
-    """Leave a query nothing to read but these folders, no extension and no network."""
+def _named(files: Sequence[Path]) -> dict[str, Path]:
+    """Each file by its name without the ending. Raises UserError for two of a name and for what is no Parquet file."""
+    path_of: dict[str, Path] = {}
+    for path in files:
+        if path.stem in path_of:
+            raise UserError(f"{path}: '{path.stem}' was given twice, first as {path_of[path.stem]}; rename one of them")
+        tables.metadata(path)
+        path_of[path.stem] = path.resolve()
+    return path_of
+
+
+def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
+    """Leave a query nothing to read but these folders and files, no extension and no network."""
     readable = ", ".join(_quote(f"{folder}/") for folder in folders)
     connection.execute(f"SET allowed_directories = [{readable}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(_quote(str(file)) for file in files)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 

@@ -1,0 +1,138 @@
+"""Speed and memory of `turncredit import`: python -m benchmarks.integrations.run [MB ...]
+
+Each format's file is generated, imported in a process of its own, and deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+WORDS = ["go to", "shelf 1", "take", "mug 2", "from", "table", "open", "drawer", "you see", "nothing happens", "heat"]
+
+
+def words(rng: random.Random, count: int) -> str:
+    return " ".join(rng.choices(WORDS, k=count))
+
+
+def verifiers(rng: random.Random, number: int) -> dict:
+    """An episode of 20 turns with token ids, masks and log-probabilities."""
+    nodes = []
+    for place in range(40):
+        sampled, count = bool(place % 2), 30 if place % 2 else 60
+        message = {"role": "assistant" if sampled else "user", "content": words(rng, count)}
+        node = {"parent": place - 1 if place else None, "message": message, "sampled": sampled}
+        node |= {"token_ids": rng.choices(range(150_000), k=count), "mask": [sampled] * count, "timestamp": 1.7e9}
+        nodes.append(node | {"logprobs": [round(-rng.random(), 4) for _ in range(count * sampled)]})
+    trace = {"version": 1, "id": f"t{number}", "nodes": nodes, "rewards": {"r": {"score": 1.0, "weight": 1.0}}}
+    trace |= {"is_completed": True, "agent": {"name": "agent", "trainable": True}}
+    return {
+        "id": f"e{number}",
+        "task": {"key": f"k{number // 8}"},
+        "group": {"id": str(number // 8)},
+        "traces": [trace],
+    }
+
+
+def chat(rng: random.Random, number: int) -> dict:
+    """A line of OpenEnv: 20 turns of text."""
+    messages = [{"role": "assistant" if place % 2 else "user", "content": words(rng, 50)} for place in range(40)]
+    return {"episode_id": f"e{number}", "messages": messages, "reward": 1.0, "done": True, "tool_trace": []} | {
+        "task": number // 8
+    }
+
+
+def turn(rng: random.Random, number: int) -> dict:
+    """A line for each turn, 20 to a rollout."""
+    ids = {"group_id": number // 160, "rollout_id": number // 20, "turn": number % 20, "reward": 0.0}
+    return ids | {"observation": words(rng, 60), "action": words(rng, 6)}
+
+
+KINDS: dict[str, tuple[str, Callable[[random.Random, int], dict]]] = {
+    "verifiers": ("verifiers", verifiers),
+    "openenv": ("openenv", chat),
+    "jsonl, a line a turn": ("jsonl", turn),
+}
+
+
+def lines(make: Callable[[random.Random, int], dict]) -> Iterator[bytes]:
+    """Lines without end: 2000 different ones again and again, under new ids."""
+    rng = random.Random(0)
+    known = [make(rng, number) for number in range(2000)]
+    number = 0
+    while True:
+        row = known[number % 2000]
+        fresh = make(random.Random(0), number) if make is turn else None
+        for key in ("id", "episode_id"):
+            if key in row:
+                row[key] = f"e{number}"
+        if "traces" in row:
+            row["traces"][0]["id"] = f"t{number}"
+            row["group"]["id"] = str(number // 8)
+        if "episode_id" in row:
+            row["task"] = number // 8
+        if fresh is not None:
+            row |= {key: fresh[key] for key in ("group_id", "rollout_id", "turn")}
+        yield json.dumps(row).encode() + b"\n"
+        number += 1
+
+
+def generate(path: Path, megabytes: int, make: Callable[[random.Random, int], dict], *, long_line: bool) -> None:
+    size = 0
+    with path.open("wb") as handle:
+        for line in lines(make):
+            if size >= megabytes * 10**6 and (make is not turn or json.loads(line)["turn"] == 0):
+                break
+            size += handle.write(line)
+        if long_line:
+            handle.write(b'{"traces": "')
+            for _ in range(100):
+                handle.write(b"x" * 10**6)
+            handle.write(b'"}\n')
+
+
+def imported(path: Path, name: str) -> tuple[float, float, float, str]:
+    """Wall and CPU seconds, peak memory in MB, and what the command printed first."""
+    out = path.with_suffix(".parquet")
+    start = time.perf_counter()
+    said = path.with_suffix(".txt")
+    code = "from turncredit.cli.main import main; main()"
+    arguments = [sys.executable, "-c", code, "import", str(path), "--from", name, "--out", str(out)]
+    handle = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    process = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, handle, 1)])
+    _, status, used = os.wait4(process, 0)
+    assert status == 0
+    assert pq.read_metadata(out).num_rows > 0
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, said.read_text()
+
+
+def main() -> None:
+    sizes = [int(argument) for argument in sys.argv[1:]] or [60, 300]
+    print("| format | file, MB | wall, s | CPU, s | MB per CPU second | peak memory, MB |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for label, (name, make) in KINDS.items():
+        for megabytes in sizes:
+            for long_line in (False, True) if name == "verifiers" and megabytes == sizes[0] else (False,):
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / "made.jsonl"
+                    generate(path, megabytes, make, long_line=long_line)
+                    size = path.stat().st_size / 1e6
+                    wall, cpu, memory, said = imported(path, name)
+                extra = " and a line of 100 MB, skipped" if long_line else ""
+                assert long_line == ("skipped 1: a line longer than" in said)
+                print(
+                    f"| {label}{extra} | {size:.0f} | {wall:.1f} | {cpu:.1f} | {size / cpu:.0f} | {memory:.0f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Each format's files become the same turns; `credit`, `show`, `sql` and `page` then work on them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.importers import files
+from tests.test_imports import HEAVY
+from turncredit import credit, importers, tables
+from turncredit.cli.main import main
+from turncredit.errors import UserError
+from turncredit.importers.base import Report
+from turncredit.turns import Turns
+
+FORMATS = sorted(files.WRITERS)
+
+
+def imported(name: str | None, path: Path, *, strict: bool = True, **mapping: str) -> tuple[pa.Table, Report]:
+    out = path.parent / "turns.parquet"
+    if name == "jsonl" and not mapping:
+        mapping = files.JSONL
+    _, report = importers.run([path], out, name, mapping, strict=strict)
+    return tables.read(out), report
+
+
+def test_there_is_a_file_for_each_format() -> None:
+    assert set(files.WRITERS) == set(importers.FORMATS)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_groups_rollouts_turns_texts_and_rewards_are_the_files(name: str, tmp_path: Path) -> None:
+    table, report = imported(name, files.WRITERS[name](tmp_path))
+    assert (report.rollouts, report.turns, report.skipped) == (4, 8, {})
+    turns = Turns(table)  # which checks ids and turn numbers
+    assert turns.size_G.tolist() == [2, 2]
+    assert turns.return_R.tolist() == list(files.REWARDS)
+    rows = sorted(table.to_pylist(), key=lambda row: (row["group_id"], row["rollout_id"], row["turn"]))
+    for number in range(4):
+        first, second = rows[2 * number : 2 * number + 2]
+        said = files.texts(number)
+        assert (first["action"], second["action"]) == (said[1], said[3])
+        assert said[0] in first["observation"]
+        assert said[2] in second["observation"]
+        assert first["reward"] == 0
+        assert second["reward"] == files.REWARDS[number]
+    assert len(set(table["source"].to_pylist())) >= 4
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in {"jsonl", "verl-agent"}])
+def test_the_next_observation_is_what_the_environment_answered(name: str, tmp_path: Path) -> None:
+    table, _ = imported(name, files.WRITERS[name](tmp_path))
+    rows = [row for row in table.to_pylist() if row["turn"] == 0]
+    assert len(rows) == 4
+    assert all("you see a key" in row["next_observation"] for row in rows)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "jsonl"])
+def test_a_format_is_told_by_its_files(name: str, tmp_path: Path) -> None:
+    assert importers.detect(importers.expand([files.WRITERS[name](tmp_path)], None)[0].path).name == name
+
+
+def test_lines_that_could_be_verls_or_verl_agents_are_not_guessed(tmp_path: Path) -> None:
+    path = files.lines(tmp_path / "3.jsonl", files.verl_rows(session=False))
+    with pytest.raises(UserError, match="is a line a rollout, give --from verl; is it a turn, --from verl-agent"):
+        importers.detect(path)
+
+
+def test_verls_outputs_without_ids_are_grouped_by_input_and_cut_at_roles_and_it_says_so(tmp_path: Path) -> None:
+    rows = files.verl_rows(session=False)
+    bare, report = imported("verl", files.lines(tmp_path / "3.jsonl", rows))
+    assert sorted(report.notes) == [
+        "no uid in the file: lines of a step with equal input are a group",
+        "turns within an output told by the markers left of the chat template: lines that are a role",
+    ]
+    marked = [
+        {**row, "output": row["output"].replace("\ntool\n", "<|im_end|>\n<|im_start|>tool\n").replace(
+            "\nassistant\n", "<|im_end|>\n<|im_start|>assistant\n") + "<|im_end|>"}
+        for row in rows
+    ]  # fmt: skip
+    same, report = imported("verl", files.lines(tmp_path / "3.jsonl", marked))
+    assert "turns within an output told by the markers of the chat template" in report.notes
+    assert same.drop_columns("source").equals(bare.drop_columns("source"))
+
+
+def test_a_dump_of_verl_agent_without_ids_is_refused_with_the_lines_to_add(tmp_path: Path) -> None:
+    rows = [{"input": "a", "output": "b", "score": 1.0, "step": 1}]
+    with pytest.raises(UserError, match=r"without uid, traj_uid, turn, rewards.*non_tensor_batch\['turn'\]") as raised:
+        imported("verl-agent", files.lines(tmp_path / "1.jsonl", rows))
+    assert "\n" not in str(raised.value)
+
+
+def test_tokens_of_verifiers_make_the_context_that_the_policy_read(tmp_path: Path) -> None:
+    table, _ = imported("verifiers", files.verifiers(tmp_path))
+    first, second = table.to_pylist()[:2]
+    assert first["prompt_ids"] == [10, 11, 12, 13]  # the node's scaffold was not sampled
+    assert first["response_ids"] == [14, 15]
+    assert second["prompt_ids"] == [16, 17, 18, 19]
+    assert (first["context_reset"], second["context_reset"]) == (True, False)
+    assert first["response_logprobs"] == [-0.5, -0.25]
+
+
+def test_a_context_that_was_compacted_starts_over(tmp_path: Path) -> None:
+    episode = files.episode(0)
+    nodes = episode["traces"][0]["nodes"]
+    nodes.append({"parent": None, "message": {"role": "user", "content": "so far"}, "token_ids": [1, 2]})
+    nodes[-1]["mask"] = [False, False]
+    nodes.append({**nodes[3], "parent": 5})
+    table, report = imported("verifiers", files.lines(tmp_path / "traces.jsonl", [episode]))
+    assert report.notes == {"the context starts over within the rollout": 1}
+    last = table.to_pylist()[-1]
+    assert last["context_reset"]
+    assert last["observation"] == "so far"
+    assert last["prompt_ids"] == [1, 2, nodes[3]["token_ids"][0]]
+
+
+def test_an_agent_that_is_not_trained_is_left_out_and_several_are_groups_of_their_own(tmp_path: Path) -> None:
+    episodes = [files.episode(number) for number in range(2)]
+    for episode in episodes:
+        other, judge = (dict(episode["traces"][0]) for _ in range(2))
+        other |= {"id": f"{other['id']}b", "agent": {"name": "helper", "trainable": True}}
+        judge |= {"id": f"{judge['id']}c", "agent": {"name": "judge", "trainable": False}}
+        episode["traces"] += [other, judge]
+    table, report = imported("verifiers", files.lines(tmp_path / "traces.jsonl", episodes))
+    assert sorted(set(table["group_id"].to_pylist())) == ["g0/agent", "g0/helper"]
+    assert report.notes == {"the agent 'judge' is not trained, and was left out": 2}
+
+
+def test_steps_of_rllm_that_do_not_sum_to_the_reward_are_not_used(tmp_path: Path) -> None:
+    folder = files.rllm(tmp_path)
+    path = sorted(folder.glob("*.json"))[0]
+    path.write_text(path.read_text().replace('"reward": 0.0', '"reward": 0.25'))
+    table, report = imported("rllm", folder)
+    assert report.notes == {"the rewards of the steps do not sum to the trajectory's, which is on the last turn": 1}
+    assert table["reward"].to_pylist()[:2] == [0.0, 1.0]
+
+
+def test_trl_asks_which_columns_are_rewards(tmp_path: Path) -> None:
+    table = pq.read_table(files.trl(tmp_path)).append_column("style", pa.array([0.25] * 4))
+    pq.write_table(table, tmp_path / "completions_00003.parquet")
+    with pytest.raises(UserError, match="Name one, or several to be summed, of solved, style with --map reward=NAME"):
+        imported("trl", tmp_path / "completions_00003.parquet")
+    both, _ = imported("trl", tmp_path / "completions_00003.parquet", reward="solved,style")
+    assert Turns(both).return_R.tolist() == [1.25, 0.25, 0.75, 0.25]
+    with pytest.raises(UserError, match=r"no column 'styl' \(did you mean 'style'\?\)"):
+        imported("trl", tmp_path / "completions_00003.parquet", reward="styl")
+
+
+def test_lines_that_are_turns_may_come_in_any_order(tmp_path: Path) -> None:
+    rows = [
+        {"group_id": 0, "rollout_id": number, "turn": turn, "reward": 1.0 * turn, "observation": "o", "action": "a"}
+        for turn in (1, 0)
+        for number in range(3)
+    ]
+    table, report = imported(None, files.lines(tmp_path / "turns.jsonl", rows))
+    assert report.rollouts == 3
+    assert Turns(table).return_R.tolist() == [1.0, 1.0, 1.0]
+    assert "response_text" not in table.column_names
+
+
+def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) -> None:
+    for step in (10, 9):
+        (tmp_path / str(step)).mkdir()
+        files.art(tmp_path / str(step))
+    files.art(tmp_path)
+    labels = [source.label for source in importers.expand([tmp_path], ".parquet")]
+    assert labels == [f"{tmp_path.name}/0003", "9/0003", "10/0003"]
+    importers.run([tmp_path], tmp_path / "out.parquet", "art", {}, strict=True)
+    assert Turns(tables.read(tmp_path / "out.parquet")).groups == 6
+
+
+@pytest.mark.parametrize("name", ["verifiers", "verl-agent"])
+def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    path = files.WRITERS[name](tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code
+        return capsys.readouterr().out
+
+    assert "4 rollouts" in run("import", path.name, "--out", "turns.parquet")
+    run("credit", "--method", "gigpo", "--turns", "turns.parquet", "--out", "credits.parquet")
+    rollout = tables.read("turns.parquet")["rollout_id"][0].as_py()
+    assert "take key" in run("show", "turns.parquet", rollout, "--credits", "credits.parquet")
+    run("page", "--turns", "turns.parquet", "--credits", "credits.parquet", "--rollout", rollout, "--out", "page.html")
+    assert "take key" in Path("page.html").read_text()
+    query = "select count(*) as n from turns join credits using (group_id, rollout_id, turn) where action = 'take key'"
+    answer = run("sql", query, "--file", "turns.parquet", "--file", "credits.parquet", "--format", "csv")
+    assert answer.split() == ["n", "4"]
+    assert tables.metadata("turns.parquet")["config"] == {"from": name, "map": {}}
+
+
+def test_credit_in_memory_equals_credit_of_the_file_it_came_from(tmp_path: Path) -> None:
+    table, _ = imported("openenv", files.openenv(tmp_path))
+    advantage = credit(table, "flat_grpo", norm="mean")["advantage"].to_pylist()
+    assert advantage == [0.5, 0.5, -0.5, -0.5, 0.25, 0.25, -0.25, -0.25]
+
+
+def test_importing_needs_nothing_heavy() -> None:
+    code = f"import sys, turncredit.cli.importing; print([heavy for heavy in {HEAVY!r} if heavy in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"

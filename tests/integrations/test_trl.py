@@ -1,0 +1,190 @@
+"""`CreditGRPOTrainer` against TRL's own trainer: a tiny model, on the CPU, with a rollout function of several turns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="trl has an environment of its own here: make test-integrations")
+
+import torch
+from datasets import Dataset
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from trl import GRPOConfig, GRPOTrainer
+
+from tests.helpers import nonempty
+from turncredit import credit
+from turncredit.errors import UserError
+from turncredit.integrations.spans import method_of
+from turncredit.integrations.trl import CreditGRPOTrainer
+
+pytestmark = pytest.mark.integrations
+
+VOCAB, ROLLOUTS, GENERATIONS = 40, 8, 4
+#: own tokens and the environment's, by turns: rollouts of one to three turns
+LAYOUT = [[3], [2, -2, 3], [1, -1, 2, -3, 1], [4, -1, 1]] * 2
+REWARDS = [1.0, 0.0, 0.5, 0.0, 0.0, 2.0, 0.0, 1.0]
+
+
+def model() -> Qwen2ForCausalLM:
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return Qwen2ForCausalLM(Qwen2Config(vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.3, **size))
+
+
+def rollouts(turns: bool = False, extra: int = 0) -> Any:
+    """A `rollout_func`; with `turns` it says where each turn is, which is the same place in all first turns."""
+
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        del trainer
+        assert len(prompts) == ROLLOUTS
+        masks = [[int(part > 0) for part in parts for _ in range(abs(part))] for parts in LAYOUT]
+        ids = [[2 + (3 * row + place) % 30 for place in range(len(mask))] for row, mask in enumerate(masks)]
+        output = {"prompt_ids": [[2, 3]] * ROLLOUTS, "completion_ids": ids, "env_mask": masks}
+        output["logprobs"] = [[-1.0] * len(mask) for mask in masks]
+        output["score"] = REWARDS
+        if turns:
+            counts = [sum(part > 0 for part in parts) + extra for parts in LAYOUT]
+            output["turns"] = [
+                [{"observation": f"room {turn}", "reward": 0.25 * (turn == 0)} for turn in range(count)]
+                for count in counts
+            ]
+        return output
+
+    return function
+
+
+def scores(completions: list[Any], score: list[float], **_: Any) -> list[float]:
+    assert len(completions) == len(score)
+    return score
+
+
+def trainer(kind: Any, folder: Any, function: Any = None, score: Any = scores, **options: Any) -> GRPOTrainer:
+    words = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCAB)}, unk_token="w0"))
+    words.pre_tokenizer = Whitespace()
+    config = {key: options.pop(key) for key in ("loss_type", "scale_rewards") if key in options}
+    settings = GRPOConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        max_completion_length=16,
+        per_device_train_batch_size=ROLLOUTS,
+        num_generations=GENERATIONS,
+        max_steps=1,
+        learning_rate=1e-3,
+        **config,
+    )
+    return kind(
+        model=model(),
+        reward_funcs=score,
+        args=settings,
+        train_dataset=Dataset.from_dict({"prompt": ["w2 w3"] * ROLLOUTS}),
+        processing_class=PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w0", eos_token="w1"),
+        rollout_func=function or rollouts(),
+        **options,
+    )
+
+
+def batch(made: GRPOTrainer) -> dict[str, Any]:
+    made.model.train()
+    made.current_gradient_accumulation_steps = 1
+    return made._generate_and_score_completions([{"prompt": "w2 w3"} for _ in range(ROLLOUTS)])
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+@pytest.mark.parametrize(("loss_type", "scale", "params"), [("dapo", "group", {}), ("grpo", "none", {"norm": "mean"})])
+def test_flat_grpo_has_the_loss_and_the_gradients_of_grpo_trainer(loss_type, scale, params, tmp_path) -> None:
+    losses, gradients = [], []
+    options = {"loss_type": loss_type, "scale_rewards": scale}
+    for kind, more in ((GRPOTrainer, {}), (CreditGRPOTrainer, {"credit": "flat_grpo", "credit_params": params})):
+        made = trainer(kind, tmp_path, **options, **more)
+        loss = made.compute_loss(made.model, batch(made))
+        loss.backward()
+        losses.append(float(loss.detach()))
+        gradients.append({name: part.grad for name, part in made.model.named_parameters()})
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5, abs=1e-7)
+    assert max(float(gradient.abs().max()) for gradient in gradients[0].values()) > 1e-3
+    for name, gradient in nonempty(gradients[0].items()):
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=1e-4, atol=1e-7)
+
+
+def test_advantages_are_the_methods_for_each_turn_and_zero_on_the_environments_tokens(tmp_path) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True), credit="gigpo", credit_params={"gamma": 0.5})
+    found = batch(made)["advantages"]
+    rows = []
+    for rollout, parts in enumerate(LAYOUT):
+        count = sum(part > 0 for part in parts)
+        for turn in range(count):
+            reward = 0.25 * (turn == 0) + (REWARDS[rollout] - 0.25 if turn + 1 == count else 0.0)
+            keys = {"group_id": rollout // GENERATIONS, "rollout_id": rollout, "turn": turn}
+            rows.append({**keys, "reward": reward, "observation": f"room {turn}"})
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    expected = iter(credit(table, "gigpo", preset="trl", gamma=0.5)["advantage"].to_pylist())
+    for rollout, parts in enumerate(LAYOUT):
+        wanted = [value for part in parts for value in [next(expected) if part > 0 else 0.0] * abs(part)]
+        assert found[rollout, : len(wanted)].tolist() == pytest.approx(wanted, abs=1e-6)
+        assert not found[rollout, len(wanted) :].any()
+    assert len({round(value, 5) for value in found[1].tolist()}) > 2
+
+
+def test_texts_are_the_tokenizers_where_the_rollout_function_gives_none(tmp_path) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, credit="scpo")
+    kept: list[dict[str, Any]] = []
+    made._advantages = lambda rows: kept.extend(rows) or {}
+    batch(made)
+    second = [row for row in kept if row["rollout_id"] == 1]
+    made.credit_method = method_of("gigpo", {}, "trl", "test")
+    kept.clear()
+    batch(made)
+    assert [row["observation"] for row in kept if row["rollout_id"] == 1] == ["w2 w3", "w7 w8"]
+    assert "action" not in kept[0]
+    assert [row["action"] for row in second] == ["w5 w6", "w9 w10 w11"]
+    assert [row["next_observation"] for row in second] == ["w7 w8", ""]
+
+
+def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> None:
+    def some(completions: list[Any], score: list[float], **_: Any) -> list[float | None]:
+        del completions
+        return [None, *score[1:]]
+
+    stock, ours = (
+        batch(trainer(kind, tmp_path, score=some, **more))["advantages"]
+        for kind, more in ((GRPOTrainer, {}), (CreditGRPOTrainer, {"credit": "flat_grpo"}))
+    )
+    assert not ours[0].any()
+    assert ours[:, 0].tolist() == pytest.approx(stock.tolist(), abs=1e-6)
+
+
+def test_training_takes_a_step_and_logs_one_advantage_for_each_completion(tmp_path) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True), credit="gigpo")
+    before = {name: part.detach().clone() for name, part in made.model.named_parameters()}
+    made.train()
+    assert any(not torch.equal(part, before[name]) for name, part in made.model.named_parameters())
+    assert len(made._logs["advantages"]) == ROLLOUTS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"credit": "triage"}, "CreditGRPOTrainer: triage needs labels"),
+        ({"credit": "gigpo", "credit_params": {"omgea": 1}}, "no parameter 'omgea'"),
+    ],
+)
+def test_a_method_is_refused_before_the_model_is_prepared(options, message, tmp_path) -> None:
+    with pytest.raises(UserError, match=message):
+        trainer(CreditGRPOTrainer, tmp_path, **options)
+
+
+def test_turns_that_do_not_match_the_mask_are_refused(tmp_path) -> None:
+    made = trainer(CreditGRPOTrainer, tmp_path, rollouts(turns=True, extra=1), credit="gigpo")
+    with pytest.raises(UserError, match="rollout 0 has 1 turns by its env_mask, and 2 in the field 'turns'"):
+        batch(made)

@@ -1,0 +1,143 @@
+"""The estimator `turncredit` on real `DataProto`s, called by verl: its GRPO and RLOO, and verl-agent's GiGPO."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("verl", reason="verl has an environment of its own: make test-integrations")
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from verl import DataProto
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+from turncredit import credit
+from turncredit.errors import UserError
+from turncredit.integrations.verl import rows
+
+pytestmark = pytest.mark.integrations
+
+
+def settings(method: str, **params: object):
+    """`algorithm` as the trainer hands it over."""
+    return OmegaConf.create(
+        {"adv_estimator": "turncredit", "turncredit": {"method": method, "params": params}, "gamma": 1.0}
+    )
+
+
+def data(
+    masks: list[list[int]], token_rewards: list[list[float]], uids: list[str], **columns: list[object]
+) -> DataProto:
+    tensors = {"response_mask": torch.tensor(masks), "token_level_rewards": torch.tensor(token_rewards)}
+    known = {"uid": uids, **columns}
+    return DataProto.from_dict(tensors, non_tensors={name: np.array(it, dtype=object) for name, it in known.items()})
+
+
+def outcome_batch(rollouts: int = 12, length: int = 9, group: int = 4) -> DataProto:
+    """Sequences of several turns, each with a score on its last token; the last group is a group of one."""
+    rng = np.random.default_rng(0)
+    masks = (rng.random((rollouts + 1, length)) < 0.6).astype(int)
+    masks[:, 0] = 1
+    rewards = np.zeros(masks.shape)
+    for row, mask in enumerate(masks):
+        rewards[row, np.flatnonzero(mask)[-1]] = rng.integers(0, 3)
+    uids = [f"u{row // group}" for row in range(rollouts)] + ["alone"]
+    return data(masks.tolist(), rewards.tolist(), uids)
+
+
+def estimated(batch: DataProto, method: str, **params: object) -> torch.Tensor:
+    made = compute_advantage(batch, "turncredit", config=settings(method, **params))
+    assert made.batch["returns"].equal(made.batch["advantages"])
+    return made.batch["advantages"]
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_flat_grpo_is_verls_grpo(scaled: bool) -> None:
+    theirs = compute_advantage(
+        outcome_batch(), core_algos.AdvantageEstimator.GRPO, norm_adv_by_std_in_grpo=scaled, config=settings("")
+    ).batch["advantages"]
+    ours = estimated(outcome_batch(), "flat_grpo", norm="mean_std" if scaled else "mean")
+    assert theirs.abs().max() > 0.5
+    torch.testing.assert_close(ours, theirs.float(), rtol=1e-5, atol=1e-6)
+
+
+def test_rloo_is_verls_rloo() -> None:
+    theirs = compute_advantage(outcome_batch(), "rloo", config=settings("")).batch["advantages"]
+    torch.testing.assert_close(estimated(outcome_batch(), "rloo")[:12], theirs[:12].float(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_runs_of_the_mask_are_turns_with_the_rewards_of_their_tokens() -> None:
+    masks = [[1, 1, 0, 1], [1, 0, 1, 1]]
+    rewards = [[0.0, 0.5, 0.25, 1.0], [0.0, 0.0, 0.0, 0.0]]
+    ours = estimated(data(masks, rewards, ["g", "g"]), "step_grpo", gamma=0.5)
+    turns = {"group_id": ["g"] * 4, "rollout_id": [0, 0, 1, 1], "turn": [0, 1, 0, 1], "reward": [0.75, 1.0, 0, 0]}
+    expected = credit(turns, "step_grpo", preset="verl", gamma=0.5)["advantage"].to_pylist()
+    a, b, c, d = expected
+    torch.testing.assert_close(ours, torch.tensor([[a, a, 0, b], [c, 0, d, d]]))
+    assert len(set(expected)) > 2
+
+
+def test_sequences_that_are_turns_get_verl_agents_gigpo() -> None:
+    """The numbers of tests/credit/test_reference_numbers.py, the sequences in another order, as after balancing."""
+    order = [4, 0, 5, 2, 1, 3]
+    turns = {
+        "traj_uid": ["a", "a", "b", "b", "b", "c"],
+        "turn": [0, 1, 0, 1, 2, 0],
+        "rewards": [0.0, 10.0, 0.0, 0.0, 0.0, 10.0],
+        "anchor_obs": ["s0", "s1", "s0", "s0", "s2", "s0"],
+    }
+    columns = {name: [values[place] for place in order] for name, values in turns.items()}
+    batch = data([[1, 1, 0]] * 6, [[0.0, 10.0, 0.0]] * 6, ["g"] * 6, **columns)
+    known = batch.non_tensor_batch
+    ids = {"rollout_id": known["traj_uid"], "turn": known["turn"]}
+    with rows(**ids, reward=known["rewards"], observation=known["anchor_obs"]):
+        ours = estimated(batch, "gigpo", norm="mean", weighting="row")
+    expected = np.array([9.625, 5, -9.875, -9.875, -5, 10.125])[order]
+    np.testing.assert_allclose(ours[:, 0], expected, atol=1e-5)
+    assert not ours[:, 2].any()
+
+
+def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None:
+    keys = ["a_0_0", "a_1_0", "a_0_1", "a_1_1", "a_1_2"]
+    scores = [7.0, 7.0, 1.0, 7.0, 0.0]
+    made = lambda: data([[1, 1]] * 5, [[0.0, score] for score in scores], ["a"] * 5)  # noqa: E731
+    grpo = compute_advantage_for_multi_trajectories(made(), keys, core_algos.AdvantageEstimator.GRPO)
+    with rows(keys=keys):
+        ours = compute_advantage_for_multi_trajectories(made(), keys, "turncredit", config=settings("flat_grpo"))
+    assert grpo.batch["advantages"].abs().min() > 0.5
+    torch.testing.assert_close(ours.batch["advantages"], grpo.batch["advantages"].float(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "about", "message"),
+    [
+        ("gigpo", {}, "algorithm.turncredit.method: gigpo reads 'observation', which the turns here do not have"),
+        ("triage", {}, "triage needs labels, which a trainer does not have"),
+        ("gigpo", {"observation": ["a"]}, "has 1 values for 13 sequences"),
+        ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, and a sequence has several turns"),
+    ],
+)
+def test_what_the_estimator_is_not_given_is_one_line(method: str, about: dict[str, list[str]], message: str) -> None:
+    with rows(**about), pytest.raises(UserError, match=message):
+        estimated(outcome_batch(), method)
+
+
+def test_settings_and_keys_of_another_form_are_refused() -> None:
+    config = OmegaConf.create({"turncredit": {"methd": "rloo"}})
+    with pytest.raises(UserError, match=r"algorithm.turncredit.methd: no such setting \(did you mean 'method'\?\)"):
+        compute_advantage(outcome_batch(), "turncredit", config=config)
+    with pytest.raises(UserError, match=r"the key 'a' is not {uid}_{session}_{index}"), rows(keys=["a"]):
+        pass
+
+
+def test_verl_finds_the_plug_in_by_its_entry_point() -> None:
+    from importlib.metadata import entry_points
+
+    found = [entry for entry in entry_points(group="verl.plugins") if entry.name == "turncredit"]
+    if not found:
+        pytest.skip("turncredit is not installed here, only on the path")
+    assert found[0].value == "turncredit.integrations.verl"
+    assert core_algos.get_adv_estimator_fn("turncredit") is not None

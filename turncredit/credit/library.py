@@ -1,0 +1,58 @@
+"""`turncredit.credit(turns, method=..., ...)`: a method on a table of turns that is in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from turncredit.credit.compose import compute
+from turncredit.credit.resolving import preset_params, resolve
+from turncredit.errors import UserError
+from turncredit.turns import Turns
+
+
+def credit(
+    turns: Any,
+    method: str = "gigpo",
+    *,
+    labels: Any = None,
+    values: Any = None,
+    logprobs: Any = None,
+    continuations: Any = None,
+    measures: Any = None,
+    preset: str | None = None,
+    seed: int = 0,
+    **params: Any,
+) -> pa.Table:
+    """The credit of every turn under a method: keys, method, components and `advantage`, one row for each input row.
+
+    turns     an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns, with `group_id`,
+              `rollout_id`, `turn`, `reward` and the columns that the method reads; in any order
+    method    a method's name (`turncredit methods` lists them), or `FILE.py:FUNCTION`
+    labels, values, logprobs, continuations, measures
+              side tables with the same keys, for methods that need them; of the same kinds as `turns`
+    preset    a reference implementation's conventions: `verl`, `verl_agent` or `trl`; `params` take precedence
+    seed      for methods that draw random numbers
+    params    the method's parameters, or a composition (`shapers=["scpo"]`, `estimator="gigpo"`); a parameter of one
+              part is `**{"scpo.alpha": 0.1}`
+
+    The result is an Arrow table in the row order of `turns`: `frame["advantage"] = credit(frame)["advantage"]`. Neither
+    torch nor transformers is imported. Raises UserError, with one line, for a table that is not one of turns, an
+    unknown method or parameter, and a column or side table that the method needs and does not get.
+    """
+    given = {
+        "labels": labels,
+        "values": values,
+        "logprobs": logprobs,
+        "continuations": continuations,
+        "measures": measures,
+    }
+    side = {name: table for name, table in given.items() if table is not None}
+    chosen = resolve(method)
+    settings = {**(preset_params(preset, chosen) if preset else {}), **params}
+    chosen = resolve({"credit" if ".py" in method else "base": method, "params": settings})
+    missing = [name for name in chosen.needs if name not in side]
+    if missing:
+        raise UserError(f"{chosen.name} needs {missing[0]}; give a table with credit(..., {missing[0]}=...)")
+    return compute(Turns(turns, side), chosen, seed=seed)

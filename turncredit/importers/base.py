@@ -1,0 +1,144 @@
+"""What an importer is: a function from a file to rollouts, and a report of what it did not read, and why.
+
+A format is a `Format` in a module of its own. Its `read` yields rollouts one at a time and keeps none of them, so
+memory does not depend on the size of a file. It guesses nothing silently: a record that cannot be told is a `Skip` with
+its reason; whatever is decided for many (how rollouts are grouped, where turns end) is a note of the report.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turncredit.errors import UserError
+
+#: A turn: `reward`, and what else the format knows of `COLUMNS` (turncredit.importers.table).
+Turn = dict[str, Any]
+
+
+@dataclass
+class Rollout:
+    """A rollout, or, with `part`, some turns of one whose other turns are elsewhere in the file.
+
+    group_id, rollout_id   as in the table of turns; no rollout_id is used twice, in whichever group
+    turns     in order; each has `turn` if the rollout is a part, and is otherwise numbered here
+    where     file and line, for messages
+    ended     whether the rollout came to its end; None if the format does not say
+    columns   what is the same for all of its turns: `task_id`, `success`
+    """
+
+    group_id: str
+    rollout_id: str
+    turns: list[Turn]
+    where: str
+    ended: bool | None = True
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    part: bool = False
+
+
+class Skip(Exception):
+    """A record that is not imported; the message is the reason, which is the same for records of a kind.
+
+    `detail` is what differs between them: the report shows that of the first.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.detail = detail
+
+
+@dataclass
+class Report:
+    """What was read and what was not. With `strict`, the first skip is an error."""
+
+    strict: bool = False
+    files: int = 0
+    records: int = 0
+    rollouts: int = 0
+    turns: int = 0
+    #: reason -> how often, and where first
+    skipped: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: what was decided for many rollouts -> for how many
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, where: str, reason: str, detail: str = "") -> None:
+        """Count a record that is not imported. Raises UserError with `strict`."""
+        if self.strict:
+            raise UserError(f"{where}: {reason}{f' ({detail})' if detail else ''}; without --strict it is skipped")
+        count, first = self.skipped.get(reason, (0, f"{where}{f': {detail}' if detail else ''}"))
+        self.skipped[reason] = (count + 1, first)
+
+    def note(self, text: str) -> None:
+        """Count a rollout for which something was decided that the file does not say."""
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        count = f"{self.files} file{'' if self.files == 1 else 's'}, {self.records} records"
+        found = [f"read {count}: {self.rollouts} rollouts, {self.turns} turns"]
+        found += [f"note: {text} ({number})" for text, number in self.notes.items()]
+        found += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
+        return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file to import: `label` is its name in ids, which no other file of the import has."""
+
+    path: Path
+    label: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: how to know it, and how to read it.
+
+    suffix   the ending of its files
+    fits     whether a first record (of JSON lines or JSON), or the names of columns (Parquet), are of this format
+    read     (source, report, mapping) -> rollouts; `mapping` is what `--map` says
+    takes    the keys of `--map` that the format uses
+    """
+
+    name: str
+    suffix: str
+    fits: Callable[[Path, Mapping[str, Any]], bool]
+    read: Callable[[Source, Report, Mapping[str, str]], Iterator[Rollout]]
+    takes: tuple[str, ...] = ()
+
+
+def finite(value: Any, what: str = "reward") -> float:
+    """`value` as a float. Raises Skip for one that is missing, null, text, or not finite."""
+    if value is None:
+        raise Skip(f"{what} is missing or null")
+    if not isinstance(value, int | float):
+        raise Skip(f"{what} is not a number", repr(value)[:60])
+    if not math.isfinite(value):
+        raise Skip(f"{what} is not a finite number", str(value))
+    return float(value)
+
+
+def each(
+    records: Iterator[tuple[str, Any]], report: Report, read: Callable[[str, Any], Iterator[Rollout]]
+) -> Iterator[Rollout]:
+    """The rollouts of all records; a record that `read` cannot read is a skip of the report.
+
+    A field of another type than the format's is found where it is used; the error then names the field or the type.
+    """
+    for where, record in records:
+        report.records += 1
+        try:
+            yield from read(where, record)
+        except Skip as skip:
+            report.skip(where, str(skip), skip.detail)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            report.skip(where, "not as the format has it", f"{type(error).__name__}: {error}")
+
+
+def outcome(turns: list[Turn], reward: float) -> None:
+    """Give the rollout's reward to its last turn, and 0 to the others: the sum over the rollout is `reward`."""
+    for turn in turns:
+        turn["reward"] = 0.0
+    turns[-1]["reward"] = reward

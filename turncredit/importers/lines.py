@@ -1,0 +1,99 @@
+"""JSON lines, one at a time, of any length up to a bound; and JSON files and Parquet rows likewise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turncredit.errors import UserError
+from turncredit.importers.base import Report, Skip
+
+#: A longer line is skipped, unread: one is in memory as bytes, as text and as objects, ten times its size.
+LONGEST = 32 * 2**20
+#: Rows of a Parquet file that are in memory at once.
+ROWS = 64
+
+
+def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`file:line` and object of each line; a line that is no JSON object is skipped by name, an empty one ignored."""
+    with _opened(path) as handle:
+        number = 0
+        while line := handle.readline(LONGEST):
+            number += 1
+            where = f"{path}:{number}"
+            whole = line.endswith(b"\n")
+            if not whole and len(line) == LONGEST and _rest(handle):
+                report.records += 1
+                report.skip(where, f"a line longer than {LONGEST // 2**20} MiB")
+                continue
+            if not line.strip():
+                continue
+            try:
+                yield where, parsed(line, cut=not whole)
+            except Skip as skip:
+                report.records += 1
+                report.skip(where, str(skip), skip.detail)
+
+
+def json_file(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises Skip."""
+    if path.stat().st_size > LONGEST:
+        raise Skip(f"a file larger than {LONGEST // 2**20} MiB")
+    with _opened(path) as handle:
+        return parsed(handle.read(), cut=False)
+
+
+def parsed(line: bytes, *, cut: bool) -> dict[str, Any]:
+    """The JSON object in `line`; `cut`: the line has no end. Raises Skip."""
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise Skip("not UTF-8", f"byte {error.start}") from None
+    try:
+        value = json.loads(text)
+        if "\\u" in text:  # half of a pair of escapes is valid JSON and no text
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Skip("text with half of a surrogate pair") from None
+    except RecursionError:
+        raise Skip("JSON nested too deeply") from None
+    except ValueError as error:
+        raise Skip("JSON that ends in the middle" if cut else "not JSON", str(error)[:80]) from None
+    if not isinstance(value, dict):
+        raise Skip("not a JSON object", type(value).__name__)
+    return value
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`file:row` and values of each row, a few at a time. Raises UserError for what is no Parquet file."""
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=ROWS, use_threads=False):
+                for row in batch.to_pylist():
+                    yield f"{path}:{number}", row
+                    number += 1
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; give a file that can be read") from None
+
+
+def _rest(handle: BinaryIO) -> bool:
+    """Read on to the end of the line; whether there was more of it."""
+    more = False
+    while part := handle.readline(LONGEST):
+        more = True
+        if part.endswith(b"\n"):
+            break
+    return more

@@ -1,0 +1,48 @@
+"""verifiers: a method's advantages on the sampled tokens of episodes that are in memory (`node.advantages`).
+
+    assign_advantages(episodes, "gigpo", gamma=0.9)
+
+Groups, turns and rewards are those of `turncredit import --from verifiers`. Tested with verifiers 0.4.0. prime-rl has
+no release, and the hooks of its `Algorithm` differ from commit to commit, so there is no class of it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from turncredit.credit.compose import compute
+from turncredit.importers.base import Report, Rollout
+from turncredit.importers.verifiers import rollouts
+from turncredit.integrations.spans import method_of
+from turncredit.turns import Turns
+
+COLUMNS = ("observation", "action", "next_observation", "response_text", "response_logprobs")
+
+
+def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: Any) -> None:
+    """Set `advantages` of every sampled node of the episodes' trainable traces: one number for each sampled token.
+
+    episodes   of verifiers.v1: whole groups
+    params     the method's parameters
+
+    Raises UserError for a method that needs side tables, and for a trace without a reward or a turn.
+    """
+    chosen = method_of(method, params, None, "verifiers", COLUMNS)
+    report = Report(strict=True)
+    found: list[Rollout] = []
+    for episode in episodes:
+        found += rollouts(f"episode {episode.id}", episode.model_dump(mode="json"), report)
+    rows = [
+        {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "turn": number, **turn}
+        for rollout in found
+        for number, turn in enumerate(rollout.turns)
+    ]
+    names = ("group_id", "rollout_id", "turn", "reward", *COLUMNS)
+    table = {name: [row[name] for row in rows] for name in names}
+    advantage = iter(compute(Turns(table, where="episodes"), chosen)["advantage"].to_pylist())
+    traces = {trace.id: trace for episode in episodes for trace in episode.traces}
+    for rollout in found:
+        for node in traces[rollout.rollout_id].nodes:
+            if node.sampled:
+                node.advantages = [next(advantage)] * sum(node.mask)

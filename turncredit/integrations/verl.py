@@ -1,0 +1,134 @@
+"""verl: the advantage estimator `turncredit`, a plug-in.
+
+    algorithm.adv_estimator=turncredit +algorithm.turncredit.method=step_grpo +algorithm.turncredit.params.gamma=0.9
+
+verl loads it by the entry point group `verl.plugins`. It gives an estimator the rewards, the mask and the uid of each
+sequence: a sequence is a rollout, the runs of the mask are its turns, and a turn's reward is that of its tokens. That
+is enough for methods that read rewards alone. Others need what a trainer knows and does not hand over, the texts or
+which sequences belong to one rollout; a trainer of one's own says it around the call:
+
+    known = data.non_tensor_batch                # sequences are turns, as in verl-agent
+    ids = {"rollout_id": known["traj_uid"], "turn": known["turn"]}
+    with rows(**ids, reward=known["rewards"], observation=known["anchor_obs"]):
+        data = compute_advantage(data, ...)
+    with rows(keys=batch.keys):                  # {uid}_{session}_{index}, as in PPOTrainer of verl 0.9
+        data = compute_advantage_for_multi_trajectories(data, ...)
+
+Conventions are verl's (`preset="verl"`) unless `algorithm.turncredit.preset` says otherwise; `flat_grpo` is then verl's
+GRPO. A sequence without a sampled token is left out of its group. Tested with verl 0.9.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import torch
+from verl.trainer.ppo.core_algos import register_adv_est
+
+from turncredit.credit.compose import compute
+from turncredit.errors import UserError, nearest
+from turncredit.integrations.spans import method_of, spans
+from turncredit.turns import Turns
+
+SESSION = re.compile(r"(.+_\d+)_(\d+)")
+#: of rows(): whether a sequence is the last one of its session
+FINAL = "is_final"
+SETTINGS = ("method", "params", "preset")
+_rows: ContextVar[Mapping[str, Sequence[Any]] | None] = ContextVar("rows", default=None)
+
+
+@contextmanager
+def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iterator[None]:
+    """Say, for the estimator within the block, what is known of each sequence of the batch.
+
+    keys      `{uid}_{session}_{index}` of each: sequences of a session are one rollout, in the order of their index,
+              and its reward is that of the last one, as in verl's `compute_advantage_for_multi_trajectories`
+    columns   one value for each sequence: `rollout_id` and `turn` (sequences with one rollout_id are one rollout, in
+              the order of `turn`), and, for sequences of one turn each, `reward` and what methods read (`observation`)
+
+    Raises UserError for keys of another form.
+    """
+    known: dict[str, Sequence[Any]] = dict(columns)
+    if keys is not None:
+        found = [SESSION.fullmatch(key) for key in keys]
+        if None in found:
+            raise UserError(f"verl: the key {keys[found.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")
+        known["rollout_id"] = [key[1] for key in found if key]
+        known["turn"] = [int(key[2]) for key in found if key]
+        last = dict(sorted(zip(known["rollout_id"], known["turn"], strict=True)))
+        known[FINAL] = [last[rollout] == turn for rollout, turn in zip(known["rollout_id"], known["turn"], strict=True)]
+    token = _rows.set(known)
+    try:
+        yield
+    finally:
+        _rows.reset(token)
+
+
+@register_adv_est("turncredit")
+def advantages(
+    token_level_rewards: torch.Tensor,
+    response_mask: torch.Tensor,
+    index: np.ndarray,
+    config: Any = None,
+    **others: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, L) advantages, twice: verl's estimators return advantages and returns, and GRPO's are the same.
+
+    token_level_rewards, response_mask   (B, L); the mask is false for tokens of prompts and the environment
+    index                                (B): the uid of each sequence, which is its group
+    config                               verl's `algorithm`, with `turncredit` in it
+
+    Raises UserError for a method that reads what it is not given.
+    """
+    del others
+    settings = dict((config or {}).get("turncredit") or {})
+    for key in settings:
+        if key not in SETTINGS:
+            raise UserError(f"algorithm.turncredit.{key}: no such setting{nearest(key, SETTINGS)}")
+    about = dict(_rows.get() or {})
+    where = "algorithm.turncredit.method"
+    name, params = str(settings.get("method", "flat_grpo")), dict(settings.get("params") or {})
+    method = method_of(name, params, settings.get("preset", "verl"), where, list(about))
+    own = spans(response_mask.cpu().numpy())
+    row_N = own.row_N
+    for column, values in about.items():
+        if len(values) != len(own.mask_BL):
+            raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(own.mask_BL)} sequences")
+    rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index)))
+    final_B = np.asarray(about.pop(FINAL, np.ones(len(index), dtype=bool)))
+    if about and (own.turns_B > 1).any():
+        raise UserError(
+            f"verl: rows({next(iter(about))}=...) is one value for a sequence, and a sequence has several turns"
+        )
+    reward_N = own.sums(token_level_rewards.double().cpu().numpy()) * final_B[row_N]
+    if "reward" in about:
+        reward_N = np.asarray(about.pop("reward"), dtype=np.float64)[row_N]
+    rollout_N = np.array([str(rollout) for rollout in rollout_B], dtype=object)[row_N]
+    table = {
+        "group_id": [str(group) for group in np.asarray(index)[row_N]],
+        "rollout_id": rollout_N.tolist(),
+        "turn": _numbers(rollout_N, np.asarray(order_B)[row_N], own.number_N),
+        "reward": reward_N,
+        **{column: [values[row] for row in row_N] for column, values in about.items()},
+    }
+    made = compute(Turns(table, where="verl's batch"), method)
+    advantage_BL = torch.from_numpy(own.spread(made["advantage"].to_numpy()))
+    advantage_BL = advantage_BL.to(device=token_level_rewards.device, dtype=torch.float32)
+    return advantage_BL, advantage_BL
+
+
+def _numbers(rollout_N: np.ndarray, order_N: np.ndarray, within_N: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... within each rollout, by the sequences' order and the turns' order within them."""
+    _, code_N = np.unique(rollout_N.astype(str), return_inverse=True)
+    by = np.lexsort((within_N, order_N, code_N))
+    first = np.ones(len(by), dtype=bool)
+    first[1:] = code_N[by][1:] != code_N[by][:-1]
+    start = np.maximum.accumulate(np.where(first, np.arange(len(by)), 0))
+    number_N = np.empty(len(by), dtype=np.int64)
+    number_N[by] = np.arange(len(by)) - start
+    return number_N
