@@ -40,6 +40,7 @@ DEMO_ENV := $(if $(findstring command line,$(origin ENV)),$(ENV))
 # (tests/pipeline) are not the last.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 COMPILERS := g++ cmake make libffi-dev python3-dev
+JAVA := openjdk-17-jre-headless
 
 setup: $(READY)
 
@@ -73,12 +74,12 @@ $(VIRTUALHOME_READY): $(READY) requirements-virtualhome.lock
 	touch $@
 
 system-packages:
-	.ci/need-packages $(COMPILERS)
+	.ci/need-packages $(COMPILERS) $(JAVA)
 
 test-environment: $(TEST_READY)
 
 $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
-	.ci/need-packages $(COMPILERS)
+	.ci/need-packages $(COMPILERS) $(JAVA)
 	echo "Compiling the reference engine (once, takes minutes) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
 	touch $@
