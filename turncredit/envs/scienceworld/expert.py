@@ -55,9 +55,8 @@ class Expert:
     def __init__(self, env: Run, _rng: Rng) -> None:
         self._path = planned(env.gold())
         self._next = 0
-        self._last: str | None = None
-        """Its own action that is to be carried out; None: none."""
-        self._room = "hallway"
+        self._last = ""
+        self._room = ""
         self._left: str | None = None
         """The room that it has been led away from."""
         self._said = ""
@@ -65,17 +64,20 @@ class Expert:
         self._subgoal, self._completed = "", False
 
     def observe(self, observation: str, action: str | None = None) -> None:
-        """See a reply; `action` is given if another action than `act`'s was carried out."""
-        own = action is None or action == self._last
-        here = room(observation) or self._room
-        if self._last is not None and own:
-            if self._left is None:
-                self._next += 1
-            elif here == self._left:
-                self._left = None
-        elif self._last is not None and here != self._room:
-            self._left = None if here == self._left else (self._left or self._room)
-        self._room, self._seen, self._last = here, observation, None
+        """See a reply; `action` is given if another action than `act`'s was carried out.
+
+        Whoever takes the path's next action, the path goes on.
+        """
+        before, self._room, self._seen = self._room, room(observation) or self._room, observation
+        if not before:
+            return
+        done = self._last if action is None else action
+        if self._left is None and self._next < len(self._path) and done == self._path[self._next].action:
+            self._next += 1
+        elif self._room == self._left:
+            self._left = None
+        elif self._room != before:
+            self._left = self._left or before
 
     def act(self) -> str:
         """The next action; after the end of the path, `look around`."""
