@@ -29,20 +29,73 @@ except UserError as missing:
 
 pytestmark = [pytest.mark.slow, pytest.mark.reference]
 
+#: Little is compiled in tests so short.
+QUICK = "-XX:TieredStopAtLevel=1"
 SETTINGS = Settings(tasks=("find-non-living-thing",), horizon=12)
+CHANGES = {
+    "env": {"name": "scienceworld", "scienceworld": {"tasks": ["find-non-living-thing"], "horizon": 4}},
+    "rounds": 1,
+    "methods": ["has_progressive"],
+    "tasks": {"train": 2, "eval": 1, "eval_split": "test"},
+    "agent": {"max_response_tokens": 24},
+    "demos": {"count": 4, "noise": 0.1, "slips": 0.1},
+    "sft": {"epochs": 16, "successful_only": False},
+    "rollout": {"tasks": 2, "group_size": 2},
+    "eval": {"games": 1, "fresh": False},
+    "audit": {
+        "rounds": [1],
+        "branch": {"turns": 1, "min_continuations": 2, "max_continuations": 2, "reference_continuations": 2},
+    },
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def stopped():
     """No Java process is left behind."""
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulator, "_OPTIONS", (*simulator._OPTIONS, QUICK))
+        yield
     simulator.stop()
 
 
 @pytest.fixture(scope="module")
-def rows():
+def plan(tmp_path_factory):
+    """The tiny experiment on ScienceWorld: warm start, a round, an audit of it."""
+    made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("scienceworld"))
+    first = made.turns_at("has_progressive", 0, 1)
+    shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
+    own = steps_of_round(made, "has_progressive", 0, 1)
+    for stage, at in [*shared, ("rollout", first), ("measures", first), *own, ("branch", first)]:
+        load(stage).run(made.job(stage, at))
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows(plan):
     """Two tasks with their gold paths."""
-    return make_tasks("train", 2, 0, SETTINGS)
+    return tables.read(plan.layout.path("tasks", split="train"), "tasks").to_pylist()
+
+
+def table(plan, name):
+    keys = plan.turns_at("has_progressive", 0, 1).keys
+    return tables.read(plan.layout.path(name, keys, method="has_progressive", seed=0, round=1), name)
+
+
+def test_a_round_learns_from_scores_and_no_rollout_was_redone(plan):
+    turns, credits = table(plan, "turns").to_pandas(), table(plan, "credits").to_pandas()
+    assert (turns.redone == 0).all()
+    assert turns.groupby("rollout_id").reward.sum().between(-1e-9, 1 + 1e-9).all()
+    progress = table(plan, "measures").to_pandas().progress
+    assert progress.to_numpy() == pytest.approx(turns.groupby("rollout_id").reward.cumsum().to_numpy())
+    assert credits.advantage.notna().all()
+    assert table(plan, "evals").num_rows > 0
+
+
+def test_the_audit_branches_from_states_that_are_restored_by_replay(plan):
+    branches = table(plan, "branches").to_pandas()
+    assert branches.replayed.all()
+    assert (branches.continuations >= 2).all()
+    assert branches.v_true.between(0, 1).all()
 
 
 def played(env, actions):
@@ -141,24 +194,6 @@ def test_worlds_of_one_process_have_random_numbers_and_object_ids_of_their_own()
     other.close()
 
 
-def test_a_java_process_that_dies_is_started_again_and_its_rollouts_are_redone_and_marked(rows):
-    envs = [open_task(row, SETTINGS) for row in rows]
-    undisturbed = open_task(rows[0], SETTINGS)
-    undisturbed.reset()
-    expected = played(undisturbed, undisturbed.task.gold)
-    for env in envs:
-        env.reset()
-    before = played(envs[0], envs[0].task.gold[:2])
-    os.kill(simulator.simulator().process.pid, signal.SIGKILL)
-    assert before + played(envs[0], envs[0].task.gold[2:]) == expected
-    played(envs[1], envs[1].task.gold[:1])
-    assert [env.redone for env in (*envs, undisturbed)] == [1, 1, 0]
-    envs[0].reset()
-    assert envs[0].redone == 0
-    for env in envs:
-        env.close()
-
-
 def test_a_task_at_which_java_always_dies_is_named(rows, monkeypatch):
     env = open_task(rows[0], SETTINGS)
     env.reset()
@@ -196,72 +231,33 @@ def _runs(pid):
         return False
 
 
-# ---------------------------------------------------------------- the pipeline
-
-
-CHANGES = {
-    "env": {"name": "scienceworld", "scienceworld": {"tasks": ["find-non-living-thing"], "horizon": 5}},
-    "methods": ["has_progressive"],
-    "tasks": {"train": 2, "eval": 2, "eval_split": "test"},
-    "agent": {"max_response_tokens": 24},
-    "demos": {"count": 8, "noise": 0.1, "slips": 0.1},
-    "sft": {"epochs": 8},
-    "rollout": {"tasks": 2, "group_size": 2},
-    "eval": {"games": 2, "fresh": False},
-    "audit": {"rounds": [1], "branch": {"turns": 1, "min_continuations": 2, "max_continuations": 2}},
-}
-
-
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory):
-    """The tiny experiment on ScienceWorld: warm start, two rounds, an audit of the first."""
-    made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("scienceworld"))
-    first = made.turns_at("has_progressive", 0, 1)
-    shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
-    rounds = [step for round in (1, 2) for step in steps_of_round(made, "has_progressive", 0, round)]
-    for stage, at in [*shared, ("rollout", first), ("measures", first), *rounds, ("branch", first)]:
-        load(stage).run(made.job(stage, at))
-    return made
-
-
-def table(plan, name, round=1):
-    keys = plan.turns_at("has_progressive", 0, round).keys
-    return tables.read(plan.layout.path(name, keys, method="has_progressive", seed=0, round=round), name)
-
-
-def test_two_rounds_learn_from_scores_and_no_rollout_was_redone(plan):
-    for round in (1, 2):
-        turns, credits = table(plan, "turns", round).to_pandas(), table(plan, "credits", round).to_pandas()
-        assert (turns.redone == 0).all()
-        assert turns.groupby("rollout_id").reward.sum().between(-1e-9, 1 + 1e-9).all()
-        progress = table(plan, "measures", round).to_pandas().progress
-        assert progress.to_numpy() == pytest.approx(turns.groupby("rollout_id").reward.cumsum().to_numpy())
-        assert credits.advantage.notna().all()
-        assert table(plan, "evals", round).num_rows > 0
-
-
-def test_the_audit_branches_from_states_that_are_restored_by_replay(plan):
-    branches = table(plan, "branches").to_pandas()
-    assert branches.replayed.all()
-    assert (branches.continuations >= 2).all()
-    assert branches.v_true.between(0, 1).all()
-
-
-def test_a_simulator_that_hangs_is_named_and_a_policys_rollout_survives_its_death(plan):
-    games = Games(plan.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"), timeout=60.0)
-    env = games.open(games.rows[0])
-    env.reset()
-    env.step("look around")
+def test_a_java_process_that_dies_is_started_again_and_its_rollouts_are_redone_and_marked(rows):
+    envs = [open_task(row, SETTINGS) for row in rows]
+    undisturbed = open_task(rows[0], SETTINGS)
+    undisturbed.reset()
+    expected = played(undisturbed, undisturbed.task.gold)
+    for env in envs:
+        env.reset()
+    before = played(envs[0], envs[0].task.gold[:2])
     os.kill(simulator.simulator().process.pid, signal.SIGKILL)
-    assert env.step("look around").valid
-    assert env.redone == 1
+    assert before + played(envs[0], envs[0].task.gold[2:]) == expected
+    played(envs[1], envs[1].task.gold[:1])
+    assert [env.redone for env in (*envs, undisturbed)] == [1, 1, 0]
+    envs[0].reset()
+    assert envs[0].redone == 0
+    for env in envs:
+        env.close()
+
+
+def test_a_simulator_that_hangs_is_named(plan, rows):
+    games = Games(plan.env, tables.read(plan.layout.path("tasks", split="train"), "tasks"), timeout=60.0)
+    env = games.open(rows[0])
+    env.reset()
     env.timeout = 0.5
     pid = simulator.simulator().process.pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(
-            UserError, match=r"'scienceworld': step\(\) took longer than env.timeout, 0.5 s \(task 'find"
-        ):
+        with pytest.raises(UserError, match=r"'scienceworld': step\(\) took longer than env.timeout, 0.5 s"):
             env.step("look around")
     finally:
         os.kill(pid, signal.SIGKILL)

@@ -25,8 +25,8 @@ from turncredit.errors import UserError
 
 T = TypeVar("T")
 
-HEAP_MB = 1024
-"""The most memory for the objects of all worlds of a process (docs/environments/scienceworld.md has measurements)."""
+HEAP_MB = 2048
+"""The most memory for the objects of all worlds of a process; a world takes about 11 (benchmarks/env/RESULTS.md)."""
 _OPTIONS = (
     f"-Xmx{HEAP_MB}m",
     "-XX:+UseSerialGC",
