@@ -123,6 +123,13 @@ def test_actions_that_no_parser_should_see_are_emptied():
     assert as_sent(" go to\n\tkitchen\r") == "go to kitchen"
 
 
+def test_its_rollouts_are_marked_where_they_were_redone():
+    assert ENVIRONMENT.counts_redone
+    assert ENVIRONMENT.restores_by_replay
+    assert {"snapshot", "replay", "progress", "expert"} <= ENVIRONMENT.capabilities
+    assert "admissible" not in ENVIRONMENT.capabilities
+
+
 def test_the_room_is_read_from_a_description_and_from_a_move():
     assert room(KITCHEN) == "kitchen"
     assert room("You teleport to the art studio.") == "art studio"

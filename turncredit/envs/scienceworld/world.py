@@ -35,10 +35,11 @@ class ScienceWorld:
     `redone` counts how often the rollout was played again from its start, because the Java process had died.
     """
 
+    redone = 0
+
     def __init__(self, task: Task, settings: Settings):
         self.task, self._settings = task, settings
         self.goal = task.goal
-        self.redone = 0
         self._simplifications = spelled_out(settings.simplifications, task.name)
         self._world: java.World | None = None
         self._played: list[tuple[str, str]] = []
