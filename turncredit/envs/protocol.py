@@ -74,7 +74,8 @@ class HasDistance(Protocol):
 class HasSnapshot(Protocol):
     """`snapshot`: the state can be saved and restored.
 
-    Audits and methods with continuations or forks need it to continue from the middle of a rollout.
+    Audits and methods with continuations or forks need it to continue from the middle of a rollout. An environment with
+    deterministic steps can do without: its states are restored by playing the actions again.
     """
 
     def snapshot(self) -> State:
@@ -91,6 +92,15 @@ class HasAdmissible(Protocol):
 
     def admissible(self) -> Sequence[str]:
         """The actions that are allowed now, in an order that depends on the state alone."""
+        ...
+
+
+class Redone(Protocol):
+    """No capability, but a mark: a rollout may have to be played again from its start for a reason outside of it."""
+
+    @property
+    def redone(self) -> int:
+        """How often that has happened since `reset`, such as after the death of a process that the environment uses."""
         ...
 
 

@@ -127,7 +127,7 @@ def forks(
             own.append((fork, state))
         progress(number + 1, per_task)
     pairs = [pair for own in played for pair in own]
-    table = turn_table([fork for fork, _ in pairs], dict(common), player.agent.turn_columns)
+    table = turn_table([fork for fork, _ in pairs], dict(common), player.turn_columns)
     parents = [(state.rollout.rollout_id, state.turn) for fork, state in pairs for _ in fork.turns]
     names, places = zip(*parents, strict=True)
     table = table.append_column("parent_rollout_id", pa.array(names, pa.string()))

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from turncredit import agents
 from turncredit.agents import Agent, Parsed, Prompt
@@ -21,6 +22,9 @@ from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
+
+#: the column of the turns of an environment that marks rollouts which had to be redone (`envs.protocol.Redone`)
+REDONE = {"redone": pa.int32()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,9 @@ class ActiveRollout:
         )
         if not step.done:
             self.prompt = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
+        elif self.environment.counts_redone:
+            for turn in self.played.turns:
+                turn.columns = {**turn.columns, **dict.fromkeys(REDONE, self.env.redone)}
         return step.done
 
 
@@ -188,6 +195,11 @@ class Player:
         prompt = getattr(self.agent.Settings.model_validate(agent.settings), "max_prompt_tokens", None)
         self._longest = None if prompt is None else prompt + self.max_new
         self._sampler = policy.sampler(slots, longest=self._longest) if processes == 1 else None
+
+    @property
+    def turn_columns(self) -> Mapping[str, pa.DataType]:
+        """The columns of turns beyond the table's own: the agent's, and the mark of rollouts that were redone."""
+        return {**self.agent.turn_columns, **(REDONE if self.games.env.counts_redone else {})}
 
     def play(
         self,

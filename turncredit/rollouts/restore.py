@@ -1,7 +1,8 @@
 """Restore recorded rollouts: the environment's state and the agent before each of their turns.
 
 The recorded actions are played once from the start, and then from every restored state to the rollout's end; the
-results are compared with the recorded ones. Audits and methods that continue from the middle of rollouts need it.
+results are compared with the recorded ones. Where a state is restored by playing the actions again, the first of these
+has shown it all. Audits and methods that continue from the middle of rollouts need it.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def restore(
     env = open_env()
     checkpoints: list[Checkpoint] = []
     as_before: list[bool] = []
+    steps_as_recorded: list[bool] = []
     same = True
     walk = _replayed(env, agent, turns, goal, admissible)
     for number, (turn, (checkpoint, prompt, parsed, step)) in enumerate(zip(turns, walk, strict=True)):
@@ -118,8 +120,12 @@ def restore(
                 f"{where}: replayed, the rollout {'ends' if step.done else 'goes on'} after turn "
                 f"{number} of {len(turns)}; branching needs the env settings that the turns were recorded with"
             )
-        same = same and _same_step(step, turn)
+        steps_as_recorded.append(_same_step(step, turn))
+        same = same and steps_as_recorded[-1]
     env.close()
+    if getattr(env, "restores_by_replay", False):
+        onward = [all(steps_as_recorded[checkpoint.turn :]) for checkpoint in checkpoints]
+        return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
     env = open_env()
     onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
     env.close()

@@ -101,7 +101,9 @@ def summary(played: Sequence[Played]) -> dict[str, float]:
     groups: dict[str, set[bool]] = {}
     for rollout in played:
         groups.setdefault(rollout.start.group_id, set()).add(rollout.success)
+    redone = [rollout.turns[-1].columns["redone"] for rollout in played if "redone" in rollout.turns[-1].columns]
     return {
+        **({"redone": float(np.count_nonzero(redone))} if redone else {}),
         "rollouts": float(len(played)),
         "turns": float(turns),
         "success": float(np.mean([rollout.success for rollout in played])),

@@ -17,6 +17,7 @@ from turncredit.config import EnvSlice
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert, Step
+from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
 from turncredit.seeding import derive_seed
@@ -80,11 +81,13 @@ class Games:
     """
 
     def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks", *, timeout: float | None = None):
-        self.env: Environment = envs.load(env.name)
+        loaded = envs.load(env.name)
+        self.env: Environment = restorable(loaded)
         self._settings = self.env.Settings.model_validate(env.settings)
+        trusted = envs.is_ours(loaded) and not loaded.guarded
         # Coroutines need the guard's loop, even of an environment that is trusted.
-        self._ours = envs.is_ours(self.env) and not self.env.concurrent
-        self._timeout = None if envs.is_ours(self.env) else timeout
+        self._ours = trusted and not loaded.concurrent
+        self._timeout = None if trusted else timeout
         self.rows = tasks.to_pylist()
         if not self.rows:
             raise UserError(f"{where}: no games in this table; set tasks.train and tasks.eval above 0 and run again")

@@ -22,6 +22,8 @@ def check(experiment: Experiment) -> None:
     environment = envs.load(experiment.env.name)
     _check_owners("env", experiment.env)
     settings = validated(environment.Settings, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
+    if environment.check_installed is not None:
+        environment.check_installed(settings)
     for key, config in (("agent", experiment.agent), *((f"agents.{n}", one) for n, one in experiment.agents.items())):
         _check_owners(key, config)
         own = validated(agents.load(config.name).Settings, config.chosen().settings, f"{key}.{config.owner}")

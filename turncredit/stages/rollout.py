@@ -44,5 +44,15 @@ def run(job: Job) -> dict[str, float]:
     player = open_player(job, slots)
     played = rollout(player, settings, seed=at.seed, round=at.round)
     common = common_columns(at, player, settings.temperature)
-    job.write("turns", turn_table(played, common, player.agent.turn_columns))
+    job.write("turns", turn_table(played, common, player.turn_columns))
     return summary(played)
+
+
+def warning(metrics: dict[str, float]) -> str | None:
+    """A line where rollouts had to be redone."""
+    if not (redone := int(metrics.get("redone", 0))):
+        return None
+    return (
+        f"{redone} rollouts were played again from their start, because the environment's process had died; the column "
+        "`redone` of the turns marks them"
+    )

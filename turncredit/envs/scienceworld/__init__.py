@@ -1,0 +1,34 @@
+"""ScienceWorld: 30 tasks of elementary science in a text simulator, which runs in Java."""
+
+from __future__ import annotations
+
+from turncredit.envs.environment import Environment
+from turncredit.envs.failures import FailureRule
+from turncredit.envs.scienceworld.expert import COLUMNS, Expert, random_command, slip_command
+from turncredit.envs.scienceworld.replies import refused
+from turncredit.envs.scienceworld.settings import Settings
+from turncredit.envs.scienceworld.simulator import check_installed
+from turncredit.envs.scienceworld.tasks import make_tasks, open_task
+from turncredit.envs.scienceworld.words import WORDS
+from turncredit.envs.scienceworld.world import ScienceWorld
+
+__all__ = ["ENVIRONMENT", "WORDS", "Expert", "Settings", "make_tasks", "open_task", "random_command", "slip_command"]
+
+ENVIRONMENT = Environment(
+    name="scienceworld",
+    summary="30 tasks of elementary science in a text simulator; needs Java.",
+    Settings=Settings,
+    open_task=open_task,
+    env_class=ScienceWorld,
+    guarded=True,
+    check_installed=check_installed,
+    make_tasks=make_tasks,
+    expert=Expert,
+    expert_columns=COLUMNS,
+    random_command=random_command,
+    slip_command=slip_command,
+    words=WORDS,
+    judge="turncredit.envs.scienceworld.judge",
+    failures=FailureRule(refused),
+    commands="turncredit.envs.scienceworld.commands:app",
+)

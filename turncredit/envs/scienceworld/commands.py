@@ -1,0 +1,87 @@
+"""`turncredit env scienceworld`: play and measure ScienceWorld."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+from typing import Annotated
+
+import typer
+
+from turncredit.envs.scienceworld.settings import TASKS, Settings
+from turncredit.errors import UserError, nearest
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark ScienceWorld.")
+
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
+Chosen = Annotated[list[str], typer.Option("--task", help="Task; repeatable. Without it, all 30.")]
+
+
+@app.command()
+def play(
+    task: Chosen = [],  # noqa: B006 - typer reads the default, nobody changes it
+    split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
+    seed: Seed = 0,
+) -> None:
+    """Do a task yourself."""
+    from turncredit.envs.scienceworld import Expert, make_tasks, open_task
+
+    settings = Settings(tasks=_known(task))
+    env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
+    observation = env.reset()
+    expert = Expert(env, random.Random(seed))
+    expert.observe(observation)
+    print(f"Your task is to {env.goal}\n\n(? lists the actions, ! shows the expert's next one, an empty line quits)")
+    while True:
+        print(f"\n{observation}")
+        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
+        if not action:
+            return
+        if action == "!":
+            print(expert.act())
+            continue
+        step = env.step("help" if action == "?" else action)
+        observation = step.observation
+        if step.done:
+            ending = "Completed." if step.success else "The rollout is over."
+            print(f"\n{observation}\nScore {env.progress():.2f}. {ending}")
+            return
+        expert.observe(observation, action)
+
+
+@app.command()
+def bench(
+    rollouts: Annotated[list[int], typer.Option(help="Rollouts at a time; repeatable.")] = [1, 64],  # noqa: B006
+    steps: Annotated[int, typer.Option(min=1, help="Actions of each.")] = 20,
+    seed: Seed = 0,
+) -> None:
+    """Print times of resets, steps and restoring, and Java's memory, as JSON (CPU time of both processes)."""
+    from turncredit.envs.scienceworld import bench as timing
+
+    found = list(timing.measure(rollouts, steps, seed))
+    print(json.dumps({"python": platform.python_version(), "measured": found}, indent=1))
+
+
+@app.command()
+def gold(
+    task: Chosen = [],  # noqa: B006
+    each: Annotated[int, typer.Option(min=1, help="Variations of each task.")] = 1,
+) -> None:
+    """Play gold paths of training variations to their end; exit 1 if one does not complete its task."""
+    from turncredit.envs.scienceworld import bench as timing
+
+    failed = False
+    for found in timing.gold(_known(task), each, Settings(horizon=1000)):
+        print(json.dumps(found), flush=True)
+        failed |= found["completed"] < found["variations"]
+    if failed:
+        raise typer.Exit(1)
+
+
+def _known(names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in TASKS:
+            raise UserError(f"unknown task '{name}' of ScienceWorld{nearest(name, list(TASKS))}")
+    return tuple(names) or TASKS
