@@ -72,7 +72,9 @@ def test_every_preset_is_valid_on_top_of_the_default(path, monkeypatch):
     assert experiment.experiment != "household", "a preset keeps its results apart from the default's"
 
 
-@pytest.mark.parametrize("path", [*(ROOT / "config" / "paper").glob("*.yaml"), ROOT / "config" / "qwen2.5-1.5b.yaml"])
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "config" / "paper").glob("*.yaml"), *(ROOT / "config").glob("*qwen2.5-1.5b.yaml")]
+)
 def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(path):
     experiment = config.load([ROOT / "config.yaml", path])
     assert experiment.demos.slips == 0

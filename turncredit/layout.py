@@ -53,7 +53,7 @@ KEYS: dict[str, str] = {
     "ask": "role|progress|score",
     "read": "sft|current",
     "point": "observation|action",
-    "reader": rf"sft|hindsight|{IMPLICIT}{_NAME}",
+    "reader": rf"sft|hindsight|gold|gold_sft|{IMPLICIT}{_NAME}",
     "continued": r"k\d+(?:b\d+)?",
     "forked": r"n\d+",
     "start": START,

@@ -151,7 +151,8 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
     # One row per turn: the policy's hidden state at one of its points (after the observation, or after the action).
     "hiddens": (1, pa.schema([*_key_fields, *_fields(policy_id=_s, hidden=pa.list_(pa.float16()))]), True),
     # One row per turn: the log-probability of its response (`tokens` long, summed over them) in a second pass over the
-    # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled.
+    # turns, at the temperature that they were sampled at, by the policy `policy_id`; and by the one that sampled. If
+    # the reader is `gold` or `gold_sft`: of the gold answer instead, had the turn given it.
     "logprobs": (1, pa.schema([*_key_fields, *_fields(tokens=_i32, logprob=_f64, sampled=_f64, policy_id=_s)]), False),
     # One row per turn: the outputs of a learned credit model. Further outputs are further columns.
     "values": (1, pa.schema([*_key_fields, *_fields(model=_s)]), True),

@@ -13,9 +13,12 @@ class Words:
     game       what is played, as it follows "You play"
     examples   a few commands, written as the environment wants them
     templates  the forms of all commands, with {placeholders} for names, for agents that do not list what is admissible
+    tags       the names of the tags that commands are written in, if they are: agents with a tag of their own for a
+               command need none around these
     """
 
     setting: str = "You act in a text game."
     game: str = "a text game"
     examples: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from difflib import SequenceMatcher
 from functools import cache, partial
+from itertools import pairwise
 from statistics import NormalDist
 
 from benchmarks.credit.rows import Rows, groups, mean, own_and_peers, relative, returns, rollouts, std, step_returns
@@ -520,6 +521,37 @@ def istar(rows: Rows, *, first_turn=False) -> list[float]:
     return out
 
 
+def igpo(rows: Rows, *, gamma: float = 1.0) -> list[float]:
+    likely = [math.exp(row["logprob"] / row["tokens"]) for row in rows]
+    reward = [0.0] * len(rows)
+    for own in rollouts(rows).values():
+        for place, after in pairwise(own):
+            reward[place] = likely[after] - likely[place]
+        reward[own[-1]] = returns(rows, own)
+    z = within(rows, reward, lambda p: rows[p]["group_id"])
+    out = [0.0] * len(rows)
+    for own in rollouts(rows).values():
+        for number, place in enumerate(own):
+            out[place] = sum(gamma**k * z[later] for k, later in enumerate(own[number:]))
+    return out
+
+
+def trace(rows: Rows, *, gamma: float = 1.0) -> list[float]:
+    log_p = [row["logprob"] / row["tokens"] for row in rows]
+    error = [0.0] * len(rows)
+    inner = []
+    for own in rollouts(rows).values():
+        for place, after in pairwise(own):
+            error[place] = gamma * (log_p[after] - log_p[own[0]]) - (log_p[place] - log_p[own[0]])
+            inner.append(place)
+    known = [rows[place] for place in inner]
+    turn = within(known, [error[place] for place in inner], lambda p: known[p]["group_id"])
+    out = flat_grpo(rows)
+    for place, second in zip(inner, turn, strict=True):
+        out[place] += second
+    return out
+
+
 #: every named method
 METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "flat_grpo": flat_grpo,
@@ -557,6 +589,8 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "agentprm_td": agentprm_td,
     "progress_advantage": progress_advantage,
     "istar": istar,
+    "igpo": igpo,
+    "trace": trace,
     "hcapo": hcapo,
     "hcapo_smooth": partial(hcapo, smoothing=0.5),
     "hipif": hipif,

@@ -151,3 +151,31 @@ def test_prompts_say_what_the_environment_told_them_to(encoder):
     assert "You play a household text game. Your task is to find a mug." in window
     other = maker("window", encoder, Words(game="a game of words"), show_admissible=False)()
     assert "household" not in encoder.decode(other.open("find a mug.", "You see nothing.", ADMISSIBLE).ids)
+
+
+def test_a_window_takes_actions_that_are_tags_themselves_without_another_tag_around_them():
+    words = Words(templates=("<search>{query}</search>", "<answer>{text}</answer>"), tags=("search", "answer"))
+    agent = agents.agent_factory(agents.load("window"), Letters(), {"show_admissible": False}, words)()
+    assert "give one action: <search>{query}</search> or <answer>{text}</answer>." in Letters.text(
+        agent.open("q", "o", ())
+    )
+    for action in ("<search>who  wrote it</search>", "<answer>x\ny</answer>"):
+        assert agent.target({"action": action}) == action
+        assert agent.parse(f"<think>hm</think>{action}") == Parsed(" ".join(action.split()), well_formed=True)
+    assert not agent.parse("<search>a</search><answer>b</answer>").well_formed
+    assert agent.parse("<search>a</search><answer>b</answer>").action == "<answer>b</answer>"
+    assert agent.parse(agent.target({"action": "search[ a]"})) == Parsed("search[ a]", well_formed=True)
+    assert not agent.parse("<search>cut off").well_formed
+
+
+class Letters:
+    """An encoder with a token for each letter."""
+
+    eos_id, has_chat_template = 0, False
+
+    def encode(self, text):
+        return [ord(letter) for letter in text]
+
+    @staticmethod
+    def text(prompt):
+        return "".join(map(chr, prompt.ids))

@@ -120,6 +120,7 @@ CONTAINED = [
     ("progress_advantage", {"alpha": 1}),
     ("hcapo", {"omega": 0}),
     ("istar", {"omega": 0, "estimator": "flat_grpo"}),
+    ("trace", {"omega": 0}),
     ("gigpo", {"omega": 0}),
     ("scpo", {"omega": 0}),
     ("hipif", {"penalty": 0, "weighting": "rollout"}),

@@ -51,6 +51,8 @@ def test_gigpo_with_the_invalid_penalty_agrees_under_all_conventions(norm: str, 
         ("hcapo", {"turn_norm": "position"}, {"position": True}),
         ("hcapo", {"turn_norm": "position", "smoothing": 0.3}, {"position": True, "smoothing": 0.3}),
         ("istar", {"baseline": "first_turn"}, {"first_turn": True}),
+        ("igpo", {"gamma": 0.7}, {"gamma": 0.7}),
+        ("trace", {"gamma": 0.7}, {"gamma": 0.7}),
     ],
 )
 def test_other_readings_of_a_paper_agree_with_their_row_by_row_forms(name: str, params: dict, form: dict, seed: int):

@@ -1,7 +1,8 @@
 """The window agent: a fresh prompt each turn with the task, the last turns and the admissible actions.
 
 The form that the ALFWorld reinforcement-learning literature uses (GiGPO and its descendants): the model thinks
-inside `<think>` tags and acts inside `<action>` tags; the wording is ours.
+inside `<think>` tags and acts inside `<action>` tags; the wording is ours. Where an environment's actions are tags
+themselves (`Words.tags`), such as search and answer, they stand without `<action>`, as in Search-R1 and verl-agent.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Window:
 
     def __init__(self, encoder: Encoder, settings: Settings, words: Words):
         self._encoder, self._settings, self._words = encoder, settings, words
+        self._tagged = re.compile(rf"<({'|'.join(words.tags)})>.*?</\1>", re.DOTALL) if words.tags else None
         self._goal, self._seen = "", ""
         self._turns: list[tuple[str, str]] = []
 
@@ -47,8 +49,13 @@ class Window:
         return self._prompt(admissible)
 
     def parse(self, text: str) -> Parsed:
-        """The text inside the last `<action>` tags. Without tags, the last line, marked as malformed."""
+        """The text inside the last `<action>` tags, or the last of the environment's own tags, with its text.
+
+        Without tags, the last line, marked as malformed.
+        """
         found = _ACTION.findall(text)
+        if not found and self._tagged is not None:
+            found = [match[0] for match in self._tagged.finditer(text)]
         well_formed = len(found) == 1 and ("<think>" in text) == ("</think>" in text)
         if found:
             return Parsed(" ".join(found[-1].split()), well_formed)
@@ -57,7 +64,8 @@ class Window:
 
     def target(self, turn: Mapping[str, Any]) -> str:
         """Demonstrations have no reasoning."""
-        return f"<action>{turn['action']}</action>"
+        tagged = self._tagged is not None and self._tagged.fullmatch(turn["action"])
+        return turn["action"] if tagged else f"<action>{turn['action']}</action>"
 
     def fork(self) -> Window:
         """Another window on the same goal and the same turns so far."""
@@ -65,11 +73,15 @@ class Window:
         other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
         return other
 
+    def _form(self) -> str:
+        """How an action is written, for the prompt."""
+        return f": {' or '.join(self._words.templates)}" if self._words.tags else " inside <action> </action>"
+
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
         # Constant text comes first: an engine reads a prompt only from the first token that differs from the last one.
         lines = [
             f"You play {self._words.game}. Your task is to {self._goal}",
-            "Think inside <think> </think>, then give one action inside <action> </action>.",
+            f"Think inside <think> </think>, then give one action{self._form()}.",
         ]
         history = self._settings.history
         shown = self._turns[-history:] if history else []

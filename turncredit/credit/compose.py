@@ -29,7 +29,7 @@ Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
-Reader = Literal["sft", "hindsight", "implicit"]
+Reader = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,12 @@ def second_pass(turns: Turns, method: str) -> SideTable:
     return turns.side["logprobs"]
 
 
+def gold_mean_logprob_N(turns: Turns, method: str) -> np.ndarray:
+    """The mean log-probability (N) of the gold answer's tokens, had each turn given it (readers `gold`, `gold_sft`)."""
+    table = second_pass(turns, method)
+    return table.numbers("logprob", method) / np.maximum(table.numbers("tokens", method), 1)
+
+
 def log_ratio_N(turns: Turns, method: str) -> np.ndarray:
     """log pi_reader(a_t | s_t) - log pi_old(a_t | s_t) (N), summed over the response's tokens."""
     table = second_pass(turns, method)

@@ -64,6 +64,10 @@ class Environment:
     random_command  (env, rng) -> a random action, possibly a wrong one; default: any admissible action
     slip_command    (env, rng) -> an admissible action off the path; default: any admissible action
 
+    Answers:
+    gold_answer     (row, settings) -> an action that gives the right answer, and the answer as it stands in this
+                    action, for methods that ask how likely a policy makes it; only where tasks are questions
+
     Words:
     words           its wording in agents' prompts
     rubric          what an LLM judge is told about it
@@ -95,6 +99,8 @@ class Environment:
     random_command: Callable[[Any, Rng], str] | None = None
     slip_command: Callable[[Any, Rng], str] | None = None
 
+    gold_answer: Callable[[Row, Any], tuple[str, str]] | None = None
+
     words: Words = field(default_factory=Words)
     rubric: Rubric = TRIAGE
     judge: str | None = None
@@ -110,6 +116,7 @@ class Environment:
         have = {name for name, methods in METHODS_OF.items() if all(hasattr(self._class, method) for method in methods)}
         for name, value in (
             ("expert", self.expert),
+            ("gold_answers", self.gold_answer),
             ("tasks_by_seed", self.make_tasks),
             ("tasks_from_files", self.read_tasks),
         ):

@@ -120,6 +120,7 @@ CAPABILITIES = {
     "admissible": "list of admissible actions",
     "replay": "deterministic steps",
     "expert": "expert",
+    "gold_answers": "gold answers",
     "tasks_by_seed": "tasks by seed (make_tasks)",
     "tasks_from_files": "tasks from files (read_tasks)",
 }

@@ -1,8 +1,9 @@
 """Stage `logprobs`: a second pass over a round's turns, for methods that ask a policy about each response once more.
 
 Who reads is the key `reader`: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts that say
-how the rollout ended; `implicit-<method>`, the method's implicit reward model. Log-probabilities are at the temperature
-that the turns were sampled at, like the recorded ones.
+how the rollout ended; `implicit-<method>`, the method's implicit reward model; `gold` and `gold_sft`, the policy that
+sampled and the SFT policy, which read the gold answer in place of the response. Log-probabilities are at the
+temperature that the turns were sampled at, like the recorded ones.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turncredit import agents
 from turncredit.agents import Prompt
-from turncredit.config import AgentSlice
+from turncredit.config import AgentSlice, EnvSlice
 from turncredit.errors import UserError
 from turncredit.layout import IMPLICIT, round_name
 from turncredit.stages.job import At, Inputs, Job, Slice
@@ -24,36 +26,44 @@ from turncredit.starts import SFT
 
 
 class Config(Slice):
-    """How the policy is loaded and how many tokens a pass takes; in hindsight, what makes the prompts."""
+    """How the policy is loaded, how many tokens a pass takes; what makes the prompts in hindsight, or gold answers."""
 
     dtype: str
     tokens_per_pass: int
-    env: str | None
+    env: EnvSlice | str | None
     agent: AgentSlice | None
 
 
+#: The readers of the gold answer.
+GOLD = ("gold", "gold_sft")
 #: The reader decides whether prompts are made, and whose turns they are by which agent.
 VARIES_BY = ("reader", "policy")
 
 
 def config(plan: Plan, at: At) -> Config:
-    """What of `policy` and `update` reading needs; in hindsight, `env.name` and `agent`."""
-    whole = plan.experiment
-    hindsight, agent = at.reader == "hindsight", plan.agent(at)
+    """What of `policy` and `update` reading needs; in hindsight, `env.name` and `agent`; for gold answers, both."""
+    whole, gold = plan.experiment, at.reader in GOLD
+    writes, agent = gold or at.reader == "hindsight", plan.agent(at)
     return Config(
         dtype=whole.policy.dtype,
         tokens_per_pass=whole.update.tokens_per_pass,
-        env=whole.env.name if hindsight else None,
-        agent=AgentSlice(name=agent.name, settings=agent.settings) if hindsight else None,
+        env=plan.env if gold else whole.env.name if writes else None,
+        agent=AgentSlice(name=agent.name, settings=agent.settings) if writes else None,
     )
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The turns, the policy that reads them, and the one that sampled, with which it is compared.
 
-    No policy where the reader is the one that sampled, with the same prompts: what it has to say is recorded.
+    No policy where the reader is the one that sampled, with the same prompts: what it has to say is recorded. For gold
+    answers the training games as well.
     """
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
+    if at.reader in GOLD:
+        games = {"tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
+        if at.reader == "gold" or at.round == 1:
+            return {**turns, **games, "policy": plan.sampler(at)}
+        return {**turns, **games, "policy": plan.sft_policy(at), "sampler": plan.sampler(at)}
     if at.reader == "hindsight":
         return {**turns, "policy": plan.sampler(at), **plan.plugin_files(at)}
     if at.round == 1:
@@ -84,6 +94,8 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.turns import check_logprobs
 
     at, where = job.at, job.path("turns")
+    if at.reader in GOLD:
+        return _run_gold(job)
     hindsight = at.reader == "hindsight"
     turns = job.table("turns", columns=second_pass.HINDSIGHT_COLUMNS if hindsight else second_pass.COLUMNS)
     check_logprobs(turns, where)
@@ -110,6 +122,52 @@ def run(job: Job) -> dict[str, float]:
     }
 
 
+def _run_gold(job: Job) -> dict[str, float]:
+    """Write the gold answers' log-probabilities; returns how many tokens were read, and what they are on average.
+
+    `gold_logprob` is the mean over turns of the answer's mean log-probability per token.
+    """
+    from turncredit.training import second_pass
+
+    at = job.at
+    turns = job.table("turns", columns=second_pass.GOLD_COLUMNS)
+    scored = _gold_responses(job, turns)
+    sequences = second_pass.gold_contexts(turns, scored)
+    logprob_N = _read(job, "policy", turns, sequences)
+    sampled_N = _read(job, "sampler", turns, sequences) if "sampler" in job.input else logprob_N
+    tokens_N = [len(scored[task].answer) for task in turns.column("task_id").to_pylist()]
+    frozen = pa.repeat(job.operation, turns.num_rows)
+    reader_N = turns.column("policy_id") if at.reader == "gold" else frozen
+    job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N, tokens_N))
+    return {
+        "turns": float(turns.num_rows),
+        "tokens": float(sum(len(sequence.ids) for sequence in sequences) * (1 + ("sampler" in job.input))),
+        "gold_logprob": float(np.mean(logprob_N / np.array(tokens_N))),
+    }
+
+
+def _gold_responses(job: Job, turns: pa.Table) -> dict[str, Any]:
+    """A response with the gold answer for each task of the turns."""
+    from turncredit import envs
+    from turncredit.training.second_pass import gold_response
+
+    config: Config = job.config
+    assert config.agent is not None
+    assert isinstance(config.env, EnvSlice)
+    environment, spec = envs.load(config.env.name), agents.load(config.agent.name)
+    settings = environment.Settings.model_validate(config.env.settings)
+    tokenizer = _open(job, "policy").tokenizer
+    new_agent = agents.agent_factory(spec, tokenizer, config.agent.settings, environment.words)
+    assert environment.gold_answer is not None
+    rows, where = {row["task_id"]: row for row in job.table("tasks", "tasks").to_pylist()}, job.path("turns")
+    scored = {}
+    for task in pc.unique(turns.column("task_id")).to_pylist():
+        if task not in rows:
+            raise UserError(f"{where}: the game '{task}' is not in the tasks table {job.path('tasks')}")
+        scored[task] = gold_response(new_agent, tokenizer, environment.gold_answer(rows[task], settings), where)
+    return scored
+
+
 def _prompts(job: Job, turns: pa.Table) -> list[Prompt]:
     """The turns' prompts from an agent that knows how each rollout ended."""
     from turncredit import envs
@@ -117,7 +175,7 @@ def _prompts(job: Job, turns: pa.Table) -> list[Prompt]:
 
     config: Config = job.config
     assert config.agent is not None
-    assert config.env is not None
+    assert isinstance(config.env, str)
     spec, words = agents.load(config.agent.name), envs.load(config.env).words
     new_agent = agents.agent_factory(spec, _open(job, "policy").tokenizer, config.agent.settings, words)
     return hindsight_prompts(turns, spec, new_agent, job.path("turns"))

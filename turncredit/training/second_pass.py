@@ -1,19 +1,21 @@
 """A second pass over recorded turns: the log-probability that a policy gives each response, once more.
 
 The prompts are those that the responses were sampled from, or, in hindsight, the same prompts from an agent that was
-told how the rollout ended. Nothing of this is trained on: the only result is one number for each turn.
+told how the rollout ended. For the gold answer the prompts are the recorded ones, and the response is another one: an
+answer, the right one. Nothing of this is trained on: the only result is one number for each turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from turncredit import tables
-from turncredit.agents import Agent, AgentSpec, Prompt
+from turncredit.agents import Agent, AgentSpec, Encoder, Prompt
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
@@ -31,8 +33,17 @@ from turncredit.training.sequences import (
 COLUMNS = (
     *tables.KEYS, "context_reset", "prompt_ids", "response_ids", "response_logprobs", "temperature", "policy_id",
 )  # fmt: skip
+#: and those that it also reads for the gold answer
+GOLD_COLUMNS = (*COLUMNS, "task_id")
 #: and those that it also reads in hindsight
 HINDSIGHT_COLUMNS = (*COLUMNS, "goal", "observation", "admissible", "response_text", "next_observation")
+
+
+class Scored(NamedTuple):
+    """The tokens of a response of which only a part, the answer, is scored."""
+
+    before: list[int]
+    answer: list[int]
 
 
 @torch.no_grad()
@@ -66,6 +77,47 @@ def logprobs_N(
 def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
     """The token sequences of turns, with other prompts if given. Raises UserError for a turn without a response."""
     return read_only(turns, where, "a second pass reads sampled tokens", prompts_N)
+
+
+def gold_response(new_agent: Callable[[], Agent], encoder: Encoder, gold: tuple[str, str], where: str) -> Scored:
+    """The tokens of a response that gives the gold answer: those before the answer, and the answer's own.
+
+    gold   an action that gives it, and the answer as it stands there (`Environment.gold_answer`)
+
+    The agent writes the response as it writes a demonstration's (`Agent.target`), so that it has the agent's format.
+    Raises UserError for an agent whose response does not have the answer in it, or needs more than the action.
+    """
+    action, answer = gold
+    try:
+        response = new_agent().target({"action": action})
+    except KeyError as missing:
+        raise UserError(
+            f"{where}: an answer cannot be written as this agent's response without its column {missing}; choose "
+            "another agent (agent.name), or another method"
+        ) from None
+    before, found, _ = response.rpartition(answer)
+    if not answer.strip() or not found:
+        raise UserError(f"{where}: the response {response!r} does not have the answer {answer!r} in it")
+    return Scored(encoder.encode(before), encoder.encode(answer))
+
+
+def gold_contexts(turns: pa.Table, scored: Mapping[str, Scored]) -> list[TokenSequence]:
+    """A sequence for each turn: its context as recorded, then the gold answer's response in place of its own.
+
+    `scored` has the response of each task. Only the answer's tokens belong to the turn, not those around it.
+    """
+    prompts_N, responses_N = list_column(turns, "prompt_ids"), list_column(turns, "response_ids")
+    resets_N, tasks_N = turns.column("context_reset").to_pylist(), turns.column("task_id").to_pylist()
+    sequences, context = [], np.zeros(0, dtype=np.int64)
+    for row, (prompt, response) in enumerate(zip(prompts_N, responses_N, strict=True)):
+        context = np.concatenate([context[:0] if resets_N[row] else context, prompt])
+        before, answer = scored[tasks_N[row]]
+        ids = np.concatenate([context, before, answer]).astype(np.int64)
+        turn = np.full(len(ids), -1, dtype=np.int64)
+        turn[len(ids) - len(answer) :] = row
+        sequences.append(TokenSequence(row, ids, turn, np.zeros(len(ids), dtype=np.float32)))
+        context = np.concatenate([context, response])
+    return sequences
 
 
 def hindsight_prompts(
@@ -115,12 +167,28 @@ def hindsight_prompts(
 
 
 def table(
-    turns: pa.Table, logprob_N: np.ndarray, sampled_N: np.ndarray, reader_N: pa.ChunkedArray | pa.Array
+    turns: pa.Table,
+    logprob_N: np.ndarray,
+    sampled_N: np.ndarray,
+    reader_N: pa.ChunkedArray | pa.Array,
+    tokens_N: Sequence[int] | None = None,
 ) -> pa.Table:
-    """A table `logprobs` of these turns: by the policies with the ids `reader_N`, and by the one that sampled."""
+    """A table `logprobs` of these turns: by the policies with the ids `reader_N`, and by the one that sampled.
+
+    `tokens_N` are the numbers of tokens that were read, if not the responses' own.
+    """
     bad = np.flatnonzero(~np.isfinite(logprob_N))
     if len(bad):
         raise UserError(f"the log-probability of {keys_of(turns, int(bad[0]))} is {logprob_N[bad[0]]}")
-    tokens_N = pa.array([len(response) for response in list_column(turns, "response_ids")], pa.int32())
+    if tokens_N is None:
+        tokens_N = [len(response) for response in list_column(turns, "response_ids")]
     keys = {key: turns.column(key) for key in tables.KEYS}
-    return pa.table({**keys, "tokens": tokens_N, "logprob": logprob_N, "sampled": sampled_N, "policy_id": reader_N})
+    return pa.table(
+        {
+            **keys,
+            "tokens": pa.array(tokens_N, pa.int32()),
+            "logprob": logprob_N,
+            "sampled": sampled_N,
+            "policy_id": reader_N,
+        }
+    )

@@ -1,24 +1,38 @@
-"""Search and answer: not played here yet. The rule judge reads tables of it that were made elsewhere."""
+"""Search-QA: questions answered with the help of searches, over a fact base of our own or anybody's documents."""
 
 from __future__ import annotations
 
-import re
-
 from turncredit.envs.environment import Environment
 from turncredit.envs.judging import HIDDEN
+from turncredit.envs.searchqa.actions import is_answer
+from turncredit.envs.searchqa.expert import Expert, random_command, slip_command
+from turncredit.envs.searchqa.qa import SearchQA
+from turncredit.envs.searchqa.settings import Settings
+from turncredit.envs.searchqa.tasks import gold_answer, make_tasks, open_task
+from turncredit.envs.searchqa.words import WORDS
 
-_ANSWER = re.compile(r"<answer>|^\s*(?:answer|finish)\s*\[", re.IGNORECASE)
+__all__ = ["ENVIRONMENT", "WORDS", "Expert", "Settings", "make_tasks", "open_task", "random_command", "slip_command"]
 
 
 def redact(action: str, observation: str) -> str:
     """The reply to an answer says whether it was right: none of it is shown."""
-    return HIDDEN if _ANSWER.search(action) else observation
+    return HIDDEN if is_answer(action) else observation
 
 
 ENVIRONMENT = Environment(
     name="searchqa",
-    summary="questions answered by search (tables made elsewhere only).",
+    summary="questions answered by search; a generated fact base, or question sets and corpora from files.",
     aliases=("search_qa", "search-qa", "search"),
+    Settings=Settings,
+    open_task=open_task,
+    env_class=SearchQA,
+    make_tasks=make_tasks,
+    expert=Expert,
+    random_command=random_command,
+    slip_command=slip_command,
+    gold_answer=gold_answer,
+    words=WORDS,
     judge="turncredit.envs.searchqa.judge",
     redact=redact,
+    commands="turncredit.envs.searchqa.commands:app",
 )

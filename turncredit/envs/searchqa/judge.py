@@ -7,16 +7,14 @@ that shares no word with the question or with any passage has left the subject.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from turncredit.envs.bag_of_words import words
 from turncredit.envs.judging import Turn
+from turncredit.envs.searchqa.actions import parse
 
-_TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|$)", re.DOTALL)
-_BRACKETED = re.compile(r"^\s*(search|answer|finish)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)
 _YES_NO = {frozenset({"yes"}), frozenset({"no"})}
 
 
@@ -38,11 +36,8 @@ def read_goal(text: str) -> frozenset[str]:
 @lru_cache(maxsize=1 << 16)
 def read_turn(turn: Turn) -> Act:
     """A turn, read; the last tag counts, as in the environment."""
-    tagged = _TAGGED.findall(turn.action)
-    bracketed = _BRACKETED.match(turn.action)
-    kind, text = tagged[-1] if tagged else bracketed.groups() if bracketed else ("", turn.action)
-    kind = {"finish": "answer"}.get(kind.lower(), kind.lower())
-    text = " ".join(text.lower().split())
+    kind, text = parse(turn.action)
+    text = text.lower()
     return Act(kind, text, words(text), words(turn.observation) if kind == "search" else frozenset())
 
 

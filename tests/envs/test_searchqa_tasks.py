@@ -1,0 +1,139 @@
+"""The generated fact base and its questions; the expert."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from turncredit.envs import load
+from turncredit.envs.judging import Turn
+from turncredit.envs.searchqa import Expert, Settings, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.searchqa.generate import RELATIONS, SPLITS, documents, fact_base
+from turncredit.envs.searchqa.tasks import open_retriever, question_of
+from turncredit.errors import UserError
+
+DEFAULT = Settings()
+
+
+def play(row: dict, settings: Settings = DEFAULT, noise: float = 0.0, slips: float = 0.0, seed: int = 0):
+    """The rollout's actions and its last step."""
+    rng = random.Random(seed)
+    env = open_task(row, settings)
+    expert, actions = Expert(env, rng), []
+    expert.observe(env.reset())
+    while True:
+        action, chance = expert.act(), rng.random()
+        if chance < noise:
+            action = random_command(env, rng)
+        elif chance < noise + slips:
+            action = slip_command(env, rng)
+        actions.append(action)
+        step = env.step(action)
+        if step.done:
+            return actions, step
+        expert.observe(step.observation, action)
+
+
+@pytest.mark.parametrize(
+    "settings", [DEFAULT, Settings(hops=(1, 3), topk=1), Settings(documents=400, base_seed=3, facts=1)]
+)
+def test_the_expert_answers_every_question_in_one_action_a_hop_and_the_answer(settings: Settings) -> None:
+    for row in make_tasks("demos", 150, 7, settings):
+        actions, last = play(row, settings)
+        assert last.success, row["goal"]
+        assert len(actions) <= row["optimal_length"] == len(question_of(row).supports) + 1
+
+
+def test_the_expert_recovers_from_slips_and_noise() -> None:
+    settings = Settings(horizon=12)
+    rows = make_tasks("demos", 60, 8, settings)
+    assert all(play(row, settings, 0.2, 0.2, number)[1].success for number, row in enumerate(rows))
+
+
+def test_every_document_is_found_first_by_its_own_title() -> None:
+    retriever = open_retriever(DEFAULT)
+    for document in documents(*DEFAULT.base):
+        assert retriever.search(document.title)[0] == document
+
+
+def test_the_fact_base_has_different_names_of_two_words_and_one_fact_of_each_other_kind() -> None:
+    base = fact_base(800, 0, 3)
+    assert len(base) == 800
+    assert {len(name.split()) for name in base} == {2}
+    assert len({word for name in base for word in name.split()}) == 100
+    for entity in base.values():
+        assert {relation: base[name].kind for relation, name in entity.facts.items()} == RELATIONS[entity.kind]
+        assert {*RELATIONS[entity.kind].values(), entity.kind} == set(RELATIONS)
+    first = {kind: {name.split()[0] for name in base if base[name].kind == kind} for kind in RELATIONS}
+    assert sum(map(len, first.values())) == len(set().union(*first.values())) == 80
+
+
+def test_a_question_follows_its_supports_to_its_answer() -> None:
+    base = fact_base(800, 0, 3)
+    for row in make_tasks("train", 100, 1, Settings(hops=(2, 3))):
+        question = question_of(row)
+        asked, _, start = question.text.removeprefix("What is the ").removesuffix("?").rpartition(" of ")
+        at, passed = start, [start]
+        for relation in reversed(asked.split(" of the ")):
+            at = base[at].facts[relation]
+            passed.append(at)
+        assert (*question.supports, question.answers[0]) == tuple(passed)
+        assert len(set(passed)) == len(passed)
+
+
+def test_a_larger_count_only_adds_tasks_and_seeds_differ() -> None:
+    rows = make_tasks("train", 30, 3, DEFAULT)
+    assert make_tasks("train", 8, 3, DEFAULT) == rows[:8]
+    assert [row["task_id"] for row in make_tasks("train", 30, 4, DEFAULT)] != [row["task_id"] for row in rows]
+    assert len({row["task_id"] for row in rows}) == 30
+    assert [row["family"] for row in rows[:4]] == ["1 hop", "2 hops", "1 hop", "2 hops"]
+
+
+def test_splits_share_no_question_whatever_their_seeds() -> None:
+    goals = [row["goal"] for seed, split in enumerate(SPLITS) for row in make_tasks(split, 400, seed, DEFAULT)]
+    assert len(set(goals)) == len(goals) == 1600
+
+
+def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys) -> None:
+    code = (
+        "from turncredit.envs.searchqa import Settings, make_tasks, open_task\n"
+        "import hashlib\n"
+        "settings, text = Settings(documents=100), ''\n"
+        "for row in make_tasks('train', 12, 5, settings):\n"
+        "    env = open_task(row, settings)\n"
+        "    text += row['task_id'] + row['goal'] + env.reset()\n"
+        "    for action in (*env.oracle()[:-1], 'search[What]', 'answer[x]'):\n"
+        "        step = env.step(action)\n"
+        "        text += step.observation + str(env.progress())\n"
+        "        if step.done: break\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())\n"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    exec(code, {})  # in this process, whose hash seed is another one
+    assert capsys.readouterr().out == other
+    assert len(other.strip()) == 64
+
+
+def test_unknown_splits_too_few_questions_and_damaged_tasks_are_errors() -> None:
+    with pytest.raises(UserError, match=r"unknown split 'trian' of generated questions .*did you mean 'train'"):
+        make_tasks("trian", 1, 0, DEFAULT)
+    with pytest.raises(UserError, match=r"has \d+ questions, not 5000; allow more documents or hops"):
+        make_tasks("train", 5000, 0, Settings(documents=100))
+    with pytest.raises(UserError, match="damaged"):
+        open_task({**make_tasks("train", 1, 0, DEFAULT)[0], "game": "{}"}, DEFAULT)
+
+
+def test_the_rule_judge_reads_the_expert_s_rollouts() -> None:
+    grammar = load("searchqa").grammar()
+    row = make_tasks("train", 2, 0, DEFAULT)[1]
+    env = open_task(row, DEFAULT)
+    env.reset()
+    turns = [grammar.read_turn(Turn(action, env.step(action).observation)) for action in play(row)[0]]
+    goal = grammar.read_goal(row["goal"])
+    assert [grammar.judge(goal, turns[:n], turn, ())[0] for n, turn in enumerate(turns)] == ["E", "E", "D"]

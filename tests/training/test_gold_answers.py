@@ -1,0 +1,154 @@
+"""The gold answer in a second pass: its probability is the policy's, turn by turn, and no turn is trained on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests import tiny
+from turncredit import agents, envs, tables
+from turncredit.credit import compute
+from turncredit.envs.searchqa.tasks import question_of
+from turncredit.errors import UserError
+from turncredit.policy import models, tokenizer
+from turncredit.stages import checks
+from turncredit.stages.plan import Plan, load
+from turncredit.training import second_pass
+
+SEARCH = {
+    "env": {"name": "searchqa", "searchqa": {"documents": 60, "topk": 1, "horizon": 3}},
+    "methods": ["igpo", "trace"],
+    "sft": {"epochs": 2},
+    "demos": {"count": 40},
+}
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory) -> Plan:
+    """A small experiment in Search-QA, up to the rollouts of round 1."""
+    from turncredit.stages.job import At
+
+    torch.set_num_threads(1)
+    plan = Plan(tiny.experiment(**SEARCH), tmp_path_factory.mktemp("search"))
+    for stage, at in (("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())):
+        load(stage).run(plan.job(stage, at))
+    load("rollout").run(plan.job("rollout", plan.turns_at("igpo", 0, 1)))
+    return plan
+
+
+@pytest.fixture(scope="module")
+def rows(plan) -> list[dict]:
+    return tables.read(plan.layout.path("turns", plan.turns_at("igpo", 0, 1).keys), "turns").to_pylist()
+
+
+def read(plan, reader: str, folder: Path, **changes):
+    """What the stage writes for a reader on the turns of round 1, and what it measured."""
+    job = plan.job("logprobs", replace(plan.turns_at("igpo", 0, 1), reader=reader))
+    job.input.update(changes)
+    job.output = {"logprobs": str(folder / f"{reader}.parquet")}
+    return load("logprobs").run(job), tables.read(job.output["logprobs"], "logprobs")
+
+
+def alone(plan, rows: list[dict]) -> tuple[list[float], list[int]]:
+    """The gold answers' log-probabilities and numbers of tokens, from a pass over each turn's context by itself."""
+    policy = plan.sft_policy(plan.turns_at("igpo", 0, 1))
+    model, encoder = models.load_model(policy, dtype="float32").eval(), tokenizer.load(policy)
+    tasks = {row["task_id"]: row for row in tables.read(plan.layout.path("tasks", split="train")).to_pylist()}
+    found, tokens, context = [], [], []
+    for row in rows:
+        context = ([] if row["context_reset"] else context) + row["prompt_ids"]
+        gold = encoder.encode(f" {question_of(tasks[row['task_id']]).answers[0]}")
+        ids = torch.tensor([context + encoder.encode(" answer[") + gold])
+        with torch.no_grad():
+            logits = model(ids).logits[0].double() / row["temperature"]
+        each = torch.log_softmax(logits, -1)[:-1].gather(1, ids[0, 1:, None])[:, 0]
+        found.append(float(each[-len(gold) :].sum()))
+        tokens.append(len(gold))
+        context = context + row["response_ids"]
+    return found, tokens
+
+
+def test_the_gold_answer_has_the_probability_of_a_pass_over_the_turn_s_context(plan, rows, tmp_path) -> None:
+    metrics, table = read(plan, "gold", tmp_path)
+    found, tokens = alone(plan, rows)
+    assert max(row["turn"] for row in rows) > 0
+    assert table.column("logprob").to_numpy() == pytest.approx(np.array(found), abs=1e-4)
+    assert table.column("tokens").to_pylist() == tokens
+    assert table.column("sampled").equals(table.column("logprob"))
+    assert table.column("policy_id").to_pylist() == [row["policy_id"] for row in rows]
+    assert metrics["gold_logprob"] == pytest.approx(np.mean(np.array(found) / tokens), abs=1e-4)
+
+
+def test_in_round_1_the_frozen_reference_is_the_policy_that_sampled(plan, tmp_path) -> None:
+    gold, frozen = (read(plan, reader, tmp_path)[1] for reader in ("gold", "gold_sft"))
+    assert frozen.column("logprob").equals(gold.column("logprob"))
+    assert set(frozen.column("policy_id").to_pylist()) == {"sft"}
+
+
+def test_later_the_reference_reads_and_the_one_that_sampled_beside_it(plan, rows, tmp_path) -> None:
+    later = plan.job("logprobs", replace(plan.turns_at("trace", 0, 2), reader="gold_sft"))
+    assert later.input["policy"] == plan.sft_policy(later.at)
+    assert later.input["sampler"] == plan.sampler(later.at)
+    base = plan.layout.path("base", plan.keys(later.at))
+    _, table = read(plan, "gold_sft", tmp_path, sampler=base)
+    found, _ = alone(plan, rows)
+    assert table.column("logprob").to_numpy() == pytest.approx(np.array(found), abs=1e-4)
+    assert np.abs(table.column("sampled").to_numpy() - table.column("logprob").to_numpy()).max() > 0.1
+
+
+@pytest.mark.usefixtures("rows")
+def test_credit_follows_from_the_table_that_each_method_is_given(plan) -> None:
+    from turncredit.credit import METHODS
+
+    at = plan.turns_at("igpo", 0, 1)
+    for name, column in (("igpo", "gold_probability"), ("trace", "gold_logprob")):
+        load("logprobs").run(plan.job("logprobs", plan.logprobs_at(at, name)))
+        job = plan.job("credit", replace(at, method=name))
+        load("credit").run(job)
+        side = tables.read(job.input["logprobs"])
+        mean = side.column("logprob").to_numpy() / side.column("tokens").to_numpy()
+        found = tables.read(job.output["credits"]).column(column).to_numpy()
+        assert found == pytest.approx(np.exp(mean) if name == "igpo" else mean)
+        again = compute(tables.read(job.input["turns"]), METHODS[name], {"logprobs": side})
+        assert (
+            again.column("advantage").to_pylist() == tables.read(job.output["credits"]).column("advantage").to_pylist()
+        )
+
+
+def test_the_response_has_the_agent_s_format_and_only_the_answer_counts() -> None:
+    encoder = _Letters()
+    words = envs.load("searchqa").words
+    for name, before in (("window", "<action>answer["), ("react", "Action: answer[")):
+        spec = agents.load(name)
+        new_agent = agents.agent_factory(spec, encoder, {}, words)
+        scored = second_pass.gold_response(new_agent, encoder, ("answer[ Rome]", " Rome"), "turns")
+        assert "".join(map(chr, scored.before)) == before
+        assert "".join(map(chr, scored.answer)) == " Rome"
+
+
+class _Letters:
+    """An encoder with a token for each letter."""
+
+    eos_id, has_chat_template = 0, False
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+
+def test_an_agent_whose_responses_need_a_plan_is_one_line() -> None:
+    new_agent = agents.agent_factory(
+        agents.load("hipif"), _Letters(), {"max_prompt_tokens": 4096}, envs.load("searchqa").words
+    )
+    with pytest.raises(UserError, match="cannot be written as this agent's response without its column 'subgoal'"):
+        second_pass.gold_response(new_agent, _Letters(), ("answer[ Rome]", " Rome"), "turns")
+
+
+@pytest.mark.parametrize("method", ["igpo", "trace"])
+def test_an_environment_without_gold_answers_is_refused_before_any_job(method: str) -> None:
+    with pytest.raises(UserError, match=f"'{method}' needs the environment's gold answers, which 'household' does not"):
+        checks.check(tiny.experiment(methods=[method]))
+    checks.check(tiny.experiment(**SEARCH))

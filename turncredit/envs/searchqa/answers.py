@@ -1,0 +1,41 @@
+"""Whether an answer is right: exact match and F1 after SQuAD's normalisation.
+
+Source: the evaluation of SQuAD (Rajpurkar et al. 2016), which HotpotQA and Search-R1 also use.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalise(text: str) -> str:
+    """Lower case, without ASCII punctuation and English articles, white space squeezed."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, gold: Sequence[str]) -> bool:
+    """Whether an answer equals any of the gold answers, both normalised; one with nothing left of it equals none."""
+    said = normalise(answer)
+    return bool(said) and any(said == normalise(one) for one in gold)
+
+
+def f1(answer: str, gold: Sequence[str]) -> float:
+    """The best F1 over the gold answers: of the words of both, normalised, with counts. 0 without a common one."""
+    return max((_f1(normalise(answer).split(), normalise(one).split()) for one in gold), default=0.0)
+
+
+def _f1(said: list[str], gold: list[str]) -> float:
+    common = sum((Counter(said) & Counter(gold)).values())
+    return 2 * common / (len(said) + len(gold)) if common else 0.0
+
+
+def contains(text: str, gold: Sequence[str]) -> bool:
+    """Whether a text has one of the gold answers in it, as whole words, both normalised."""
+    padded = f" {normalise(text)} "
+    return any(f" {wanted} " in padded for one in gold if (wanted := normalise(one)))

@@ -1,0 +1,106 @@
+"""Measure the speed of the environment: indexing the documents, searching, and the expert's rollouts with noise."""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import time
+from typing import Any
+
+from turncredit.envs.searchqa import tasks
+from turncredit.envs.searchqa.expert import Expert, random_command
+from turncredit.envs.searchqa.qa import SearchQA
+from turncredit.envs.searchqa.retrieve import Bm25
+from turncredit.envs.searchqa.settings import Settings
+
+_clock = time.process_time
+_RESTORES = 20_000
+
+
+def measure(settings: Settings, count: int, together: int, seed: int) -> dict[str, Any]:
+    """CPU time of `count` tasks, each played by the expert (one action in five is noise), alone and `together` at once.
+
+    The searches' cache starts cold; documents are in memory. Returns milliseconds to index and for a search that is not
+    in the cache, steps per second of one rollout after the other and of several in turn, microseconds per snapshot and
+    restore, the expert's success without noise and its mean actions, and the process's largest memory in MB.
+    """
+    rows = tasks.make_tasks("train", count, seed, settings)
+    questions = [tasks.question_of(row) for row in rows]
+    documents = tasks.open_retriever(settings).documents  # type: ignore[attr-defined]  # the settings are local
+    Bm25(documents[:1], 1).search("imports")
+    gc.collect()
+    start = _clock()
+    retriever = Bm25(documents, settings.topk)
+    retriever.search("anything")
+    indexed = _clock() - start
+    envs = [SearchQA(retriever, question, settings) for question in questions]
+    won = [_expert(env) for env in envs]
+    traces = [_trace(env, random.Random(f"{seed}:{n}")) for n, env in enumerate(envs)]
+    queries = [f"{question.text} {n}" for n, question in enumerate(questions)]
+    start = _clock()
+    for query in queries:
+        retriever.search(query)
+    search = (_clock() - start) / len(queries)
+    figures = {}
+    for name, at_once in (("steps_per_second", 1), ("steps_per_second_together", together)):
+        cold = Bm25(documents, settings.topk)
+        cold.search("anything")
+        fresh = [SearchQA(cold, question, settings) for question in questions]
+        start = _clock()
+        for first in range(0, count, at_once):
+            _replay(fresh[first : first + at_once], traces[first : first + at_once])
+        figures[name] = sum(map(len, traces)) / (_clock() - start)
+    start = _clock()
+    for _ in range(_RESTORES):
+        envs[0].restore(envs[0].snapshot())
+    restore = (_clock() - start) / _RESTORES
+    return {
+        "documents": len(documents),
+        "tasks": count,
+        "steps": sum(map(len, traces)),
+        "index_ms": 1e3 * indexed,
+        "search_ms": 1e3 * search,
+        **figures,
+        "snapshot_restore_us": 1e6 * restore,
+        "expert_success": sum(success for success, _ in won) / count,
+        "expert_actions": sum(actions for _, actions in won) / count,
+        "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _expert(env: SearchQA) -> tuple[bool, int]:
+    """Whether the expert's answer is right, and after how many actions."""
+    expert, actions = Expert(env, random.Random(0)), 0
+    expert.observe(env.reset())
+    while True:
+        step = env.step(expert.act())
+        actions += 1
+        if step.done:
+            return step.success, actions
+        expert.observe(step.observation)
+
+
+def _trace(env: SearchQA, rng: random.Random) -> list[str]:
+    """The actions of a rollout with noise."""
+    expert, trace = Expert(env, rng), []
+    expert.observe(env.reset())
+    while True:
+        action = expert.act()
+        if rng.random() < 0.2:
+            action = random_command(env, rng)
+        trace.append(action)
+        step = env.step(action)
+        if step.done:
+            return trace
+        expert.observe(step.observation, action)
+
+
+def _replay(envs: list[SearchQA], traces: list[list[str]]) -> None:
+    """Play recorded actions, one of each rollout in turn."""
+    for env in envs:
+        env.reset()
+    for turn in range(max(map(len, traces))):
+        for env, trace in zip(envs, traces, strict=True):
+            if turn < len(trace):
+                env.step(trace[turn])

@@ -1,0 +1,87 @@
+"""`turncredit env searchqa`: play, measure, and write the generated documents to a file."""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turncredit.envs.searchqa.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark Search-QA.")
+
+Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
+Questions = Annotated[
+    Path | None, typer.Option("--questions", help="File of questions; without it, generated questions.")
+]
+Corpus = Annotated[Path | None, typer.Option("--corpus", help="File of documents, for --questions.")]
+
+
+@app.command()
+def play(questions: Questions = None, corpus: Corpus = None, seed: Seed = 0) -> None:
+    """Answer a question yourself."""
+    from turncredit.envs.searchqa import Expert, make_tasks, open_task
+
+    settings = _settings(questions, corpus)
+    env = open_task(make_tasks("train", 1, seed, settings)[0], settings)
+    seen = env.reset()
+    expert = Expert(env, random.Random(seed))
+    expert.observe(seen)
+    print(
+        f"{env.question.text}\n\n(search[words], answer[text]; ! shows the expert's next action, an empty line quits)"
+    )
+    while True:
+        print(f"\n{seen}")
+        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
+        if not action:
+            return
+        if action == "!":
+            print(expert.act())
+            continue
+        step = env.step(action)
+        seen = step.observation
+        if step.done:
+            print(f"\n{seen}\nThe answer: {', or '.join(env.question.answers)}")
+            return
+        expert.observe(seen, action)
+
+
+@app.command()
+def bench(
+    questions: Questions = None,
+    corpus: Corpus = None,
+    count: Annotated[int, typer.Option(min=1, help="Tasks to measure on.")] = 200,
+    together: Annotated[int, typer.Option(min=1, help="Rollouts that take turns.")] = 64,
+    seed: Seed = 0,
+) -> None:
+    """Print the times of indexing, searches, steps, and snapshot and restore, and the expert's success, as JSON."""
+    from turncredit.envs.searchqa import bench as timing
+
+    figures = timing.measure(_settings(questions, corpus), count, together, seed)
+    print(json.dumps({"python": platform.python_version(), **figures}, indent=1))
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(help="File to write, JSON lines of id, title and text.")],
+    documents: Annotated[int, typer.Option(min=60, help="Size of the fact base.")] = 800,
+    seed: Annotated[int, typer.Option(help="Seed of the fact base (base_seed).")] = 0,
+    facts: Annotated[int, typer.Option(min=1, max=3, help="Relations that a document states.")] = 3,
+) -> None:
+    """Write the generated documents, to index them elsewhere."""
+    from turncredit.envs.searchqa import generate
+
+    rows = generate.documents(documents, seed, facts)
+    path.write_text("".join(json.dumps(row._asdict(), ensure_ascii=False) + "\n" for row in rows))
+    print(f"{len(rows)} documents: {path}")
+
+
+def _settings(questions: Path | None, corpus: Path | None) -> Settings:
+    if questions is None:
+        return Settings()
+    return Settings(source="files", questions={"train": str(questions)}, corpus=str(corpus) if corpus else None)

@@ -1,0 +1,167 @@
+"""Documents, and the two ways of finding them: BM25 in this process, or a server.
+
+A retriever has `search(query) -> documents`, the best first. A server that fails is an error of the job, and never an
+empty result: a policy must not be blamed for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from http.client import HTTPException
+from typing import Any, NamedTuple, Protocol
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import numpy as np
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from turncredit.errors import UserError
+
+_WORD = re.compile(r"[^\W_]+")
+_K1, _B = 0.9, 0.4
+"""Pyserini's, with which Search-R1's BM25 index is made."""
+_REMEMBERED = 4096
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
+
+
+class Document(NamedTuple):
+    """A document that can be found. `id` is unique in its corpus."""
+
+    id: str
+    title: str
+    text: str
+
+
+class Retriever(Protocol):
+    """What the environment needs of a retriever."""
+
+    def search(self, query: str) -> tuple[Document, ...]:
+        """At most `topk` documents, the best first."""
+        ...
+
+
+class Bm25:
+    """BM25 over titles and texts (`bm25s`, Lucene's variant; Snowball's English stemmer, no stop words left out)."""
+
+    def __init__(self, documents: Sequence[Document], topk: int):
+        self.documents, self.topk = tuple(documents), topk
+        self._known: dict[str, tuple[Document, ...]] = {}
+
+    def search(self, query: str) -> tuple[Document, ...]:
+        """The documents with most of the query's words; none if it has no word of any. Ties in the corpus's order."""
+        found = self._known.get(query)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[query] = self._search(query)
+        return found
+
+    @cached_property
+    def _index(self) -> tuple[Any, Any]:
+        import bm25s  # half a second, which only playing needs
+        import Stemmer
+
+        stem = Stemmer.Stemmer("english").stemWords
+        engine = bm25s.BM25(k1=_K1, b=_B, method="lucene")
+        engine.index([stem(_words(f"{one.title} {one.text}")) for one in self.documents], show_progress=False)
+        return engine, stem
+
+    def _search(self, query: str) -> tuple[Document, ...]:
+        engine, stem = self._index
+        tokens = [token for token in stem(_words(query)) if token in engine.vocab_dict]
+        if not tokens:
+            return ()
+        scores = engine.get_scores(tokens)
+        order = np.argsort(-scores, kind="stable")[: self.topk]
+        return tuple(self.documents[n] for n in order if scores[n] > 0)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+class Remote:
+    """A server: POST {"queries": [...], "topk": n, "return_scores": true}, as Search-R1's retrieval servers take it.
+
+    It answers {"result": [[{"document": {"id": ..., "contents": "\\"title\\"\\ntext"}, "score": ...}, ...]]}; a
+    document may also have `title` and `text`, or come without the shell around it. The same query is sent once.
+    """
+
+    def __init__(self, url: str, topk: int, timeout: float, attempts: int):
+        self.url, self.topk, self.timeout, self.attempts = url, topk, timeout, attempts
+        self._known: dict[str, tuple[Document, ...]] = {}
+
+    def search(self, query: str) -> tuple[Document, ...]:
+        """The server's documents. Raises UserError, naming it, where it gives none after all attempts."""
+        found = self._known.get(query)
+        if found is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            found = self._known[query] = self._read(self._ask(query))
+        return found
+
+    def _ask(self, query: str) -> Any:
+        body = json.dumps({"queries": [query], "topk": self.topk, "return_scores": True}).encode()
+        request = Request(self.url, body, {"Content-Type": "application/json"}, method="POST")
+        retrying = Retrying(
+            stop=stop_after_attempt(self.attempts),
+            wait=wait_random_exponential(_FIRST_WAIT, _LONGEST_WAIT),
+            retry=retry_if_exception(_may_pass),
+            reraise=True,
+        )
+        try:
+            return retrying(self._once, request)
+        except TimeoutError:
+            why = f"gave no answer within {self.timeout:g} s (env.searchqa.timeout)"
+        except HTTPError as error:
+            why = f"answered with status {error.code} {error.reason}"
+        except json.JSONDecodeError:
+            why = "did not answer with JSON"
+        except (OSError, HTTPException) as error:
+            why = f"cannot be reached ({_reason(error)})"
+        tried = retrying.statistics["attempt_number"]
+        raise UserError(
+            f"retriever {self.url}: {why}, {tried} attempt{'s' * (tried > 1)}; start it or correct "
+            "env.searchqa.url, and run again"
+        )
+
+    def _once(self, request: Request) -> Any:
+        with urlopen(request, timeout=self.timeout) as reply:
+            return json.load(reply)
+
+    def _read(self, answer: Any) -> tuple[Document, ...]:
+        try:
+            rows = answer["result"][0]
+            return tuple(document_of(row.get("document", row)) for row in rows[: self.topk])
+        except (KeyError, IndexError, TypeError, AttributeError):
+            shown = json.dumps(answer)
+            shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+            raise UserError(
+                f"retriever {self.url}: answered {shown}, not {{'result': [[{{'document': {{...}}}}, ...]]}}; is this "
+                "the address of its /retrieve (env.searchqa.url)?"
+            ) from None
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether to send a request again: not where the server refuses it as wrong."""
+    return not (isinstance(error, HTTPError) and error.code < 500 and error.code not in (408, 429))
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
+
+
+def document_of(row: Mapping[str, Any]) -> Document:
+    """A document in one of its forms: `title` and `text`, or Search-R1's `contents`.
+
+    Those are the title in quotes, a line break, the text. A missing id is empty. Raises KeyError for any other row.
+    """
+    if "text" in row:
+        title, text = str(row.get("title", "")), str(row["text"])
+    else:
+        title, _, text = str(row["contents"]).partition("\n")
+        title = title.strip().strip('"')
+    return Document(str(row.get("id", "")), title, text)

@@ -1,0 +1,63 @@
+"""Search-QA's settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST_HOPS = 3
+
+
+class Settings(BaseModel):
+    """Where questions and documents come from, how documents are found, and how answers are rewarded."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: Literal["generated", "files"] = "generated"
+    questions: dict[str, str] = {}
+    """For `files`: the file of questions of each split, such as {train: hotpot_train.json, eval: hotpot_dev.json}."""
+    corpus: str | None = None
+    """For `files`: the documents, JSON lines of `id`, `title`, `text`; without it, those in the files of questions."""
+
+    documents: Annotated[int, Field(ge=60, le=20_000)] = 800
+    """Size of the generated fact base."""
+    base_seed: int = 0
+    facts: Annotated[int, Field(ge=1, le=3)] = 3
+    """Relations that a generated document states."""
+    hops: tuple[int, int] = (1, 2)
+    """Fewest and most documents that a generated question needs."""
+
+    retriever: Literal["bm25", "remote"] = "bm25"
+    url: str | None = None
+    """For `remote`: where its server takes POST requests, such as http://localhost:8000/retrieve."""
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+    """For `remote`: seconds until a request is given up."""
+    attempts: Annotated[int, Field(ge=1, le=20)] = 3
+    """For `remote`: how often a request is sent before the job ends."""
+    topk: Annotated[int, Field(ge=1, le=50)] = 3
+    """Documents that a search shows."""
+
+    horizon: Annotated[int, Field(ge=1, le=100)] = 4
+    """Actions until a rollout ends."""
+    reward: Literal["em", "f1"] = "em"
+    """Of an answer: `success_reward` where it matches exactly, or times its F1."""
+    success_reward: Annotated[float, Field(gt=0)] = 1.0
+    actions: Literal["brackets", "tags"] = "brackets"
+    """How demonstrations write actions: `search[ words]`, or `<search>words</search>`. Both are always understood."""
+
+    @property
+    def base(self) -> tuple[int, int, int]:
+        """What decides the generated fact base."""
+        return self.documents, self.base_seed, self.facts
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        low, high = self.hops
+        if not 1 <= low <= high <= MOST_HOPS:
+            raise ValueError(f"hops: [fewest, most] within 1..{MOST_HOPS}, not [{low}, {high}]")
+        if self.source == "files" and not self.questions:
+            raise ValueError("questions: source 'files' needs the file of each split: questions: {train: FILE, ...}")
+        if self.retriever == "remote" and not (self.url or "").startswith(("http://", "https://")):
+            raise ValueError(f"url: a remote retriever needs its http:// or https:// address, not {self.url!r}")
+        return self

@@ -1,0 +1,13 @@
+"""Search-QA's wording in prompts."""
+
+from __future__ import annotations
+
+from turncredit.words import Words
+
+WORDS = Words(
+    setting="You answer questions with the help of a search engine.",
+    game="a question game with a search engine",
+    examples=("<search>author of Dracula</search>", "<answer>Bram Stoker</answer>"),
+    templates=("<search>{query}</search>", "<answer>{short answer}</answer>"),
+    tags=("search", "answer"),
+)
