@@ -12,10 +12,10 @@ from turncredit.credit import METHODS
 from turncredit.layout import forks_name
 from turncredit.turns import with_forks
 
-#: they read the subgoals of the agent hipif, which this configuration does not have; tests/agents/test_hipif_stages.py
-#: runs it
-WITHOUT_AN_AGENT = {"hipif", "hipif_gigpo"}
-IN_THE_PIPELINE = [name for name in METHODS if name not in WITHOUT_AN_AGENT]
+#: They read what the household or the transcript agent does not have: subgoals of the agent hipif
+#: (tests/agents/test_hipif_stages.py runs it), gold answers of Search-QA (tests/training/test_gold_answers.py).
+ELSEWHERE = {"hipif", "hipif_gigpo", "igpo", "trace"}
+IN_THE_PIPELINE = [name for name in METHODS if name not in ELSEWHERE]
 pytestmark = pytest.mark.slow
 
 
