@@ -364,7 +364,7 @@ def test_a_rollout_becomes_turns_with_the_agents_columns(world, encoder):
     assert frame.admissible.isna().all()
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"igpo", "trace"}))  # the household has no gold answers
 def test_any_method_can_credit_its_turns(method):
     check(tiny.experiment(**HIPIF, methods=[method]))
 
