@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-c", "from turncredit.cli.main import main; main()"]
 
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
 def test_a_reader_that_has_gone_is_no_error(format, finished):
-    arguments = ["sql", "select * from turns", "--results", str(finished), "--format", format]
+    arguments = ["sql", "select * from turns", "--results", str(finished), "--all", "--format", format]
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
