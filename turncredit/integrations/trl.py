@@ -137,7 +137,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         for (rollout, _), advantage in advantage_A.items():
             total[rollout] += advantage
             count[rollout] += 1
-        log = self._logs["advantages"]
+        log: Any = self._logs["advantages"]
         for place, mean in enumerate(total / np.maximum(count, 1)):
             if place - rollouts >= -len(log):
                 log[place - rollouts] = float(mean)
