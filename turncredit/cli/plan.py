@@ -49,7 +49,7 @@ def lines_of(plan: Plan) -> list[str]:
         f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {submitted:,} jobs "
         f"(granularity: {experiment.granularity})",
         "",
-        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  where the policy is",
+        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  of it, for the policy",
     ]
     for stage in (stage for stage in STAGES if count[stage]):
         asked = needs.resource(plan, stage)
@@ -61,7 +61,8 @@ def lines_of(plan: Plan) -> list[str]:
             + (there if parts else "")
         )
     lines += ["", *disk_lines(plan)]
-    if any(experiment.gpus(stage) for stage in count):
+    on_gpus = any(experiment.gpus(stage) for stage in count)
+    if on_gpus:
         lines.append(f"GPU hours: about {sum(hours.values()):,.0f}, of one A100-80GB")
     if needs.shapes(experiment) is None:
         lines.append(
@@ -69,7 +70,7 @@ def lines_of(plan: Plan) -> list[str]:
             "download its config.json, or give mem_mb in resources"
         )
     lines += [f"warning: {line}" for stage in STAGES if count[stage] and (line := needs.fits(plan, stage))]
-    return [*lines, needs.ASSUMED]
+    return [*lines, needs.ASSUMED] if on_gpus else lines
 
 
 def submitted_jobs(plan: Plan, jobs: list[Step]) -> int:
