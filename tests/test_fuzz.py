@@ -242,12 +242,12 @@ def near_parquet(draw) -> bytes:
     return bytes(data)
 
 
-def read_back(data: bytes) -> pa.Table:
-    """The table in these bytes, read as a stage's."""
+def read_back(data: bytes) -> tuple[pa.Table, bool]:
+    """The table in these bytes, read as a stage's, and whether the file says that one made it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "near.parquet")
         path.write_bytes(data)
-        return tables.read(path, "credits")
+        return tables.read(path, "credits"), bool(tables.metadata(path))
 
 
 @slowly
@@ -257,4 +257,7 @@ def test_bytes_near_parquet_are_the_table_or_refused_in_one_line(data):
     if said:
         assert "near.parquet" in said
     else:
-        assert found.equals(read_back(WHOLE))
+        table, is_ours = found
+        # Damage to both counts and metadata leaves what looks like another program's empty table: turncredit check
+        # finds that no stage made it, and no method credits a table without rows.
+        assert table.equals(read_back(WHOLE)[0]) or (table.num_rows == 0 and not is_ours)

@@ -110,3 +110,12 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path):
         (folder / name).write_text(text)
     assert tables.file_hash(one) == tables.file_hash(two)
     assert tables.file_hash(one) != tables.file_hash(three)
+
+
+def test_a_footer_that_hides_rows_is_not_believed(tmp_path):
+    path = tmp_path / "credits.parquet"
+    tables.write(credits(), path, "credits", tables.provenance("credit", config={}))
+    whole = pq.read_table(path)
+    pq.write_table(whole.slice(0, 0), path)  # with the metadata of the whole table
+    with pytest.raises(tables.TableError, match="0 of its 1 rows are found"):
+        tables.read(path, "credits")

@@ -452,6 +452,8 @@ def read(path: str | Path, name: str | None = None, columns: Sequence[str] | Non
         table = file.read(columns=list(columns) if columns is not None else None)
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(_damaged(path, error)) from None
+    if name is not None and table.num_rows != meta.get("rows", table.num_rows):
+        raise TableError(_damaged(path, ValueError(f"{table.num_rows} of its {meta['rows']} rows are found")))
     if name is not None and columns is None:
         table = conform(table, name, str(path))
     return table
@@ -462,7 +464,7 @@ def _open(path: Path) -> pq.ParquetFile:
         raise TableError(f"{path}: no such file; check the path, or ask Snakemake to make it")
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise TableError(_damaged(path, error)) from None
 
 

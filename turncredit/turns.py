@@ -114,8 +114,8 @@ class Turns:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
             self._require(name, "every method")
-        group_N, self._group_ids = _factorise_runs(self._single("group_id"))
-        rollout_N, self._rollout_ids = _factorise_runs(self._single("rollout_id"))
+        group_N, self._group_ids = _factorise_runs(self._ids("group_id"))
+        rollout_N, self._rollout_ids = _factorise_runs(self._ids("rollout_id"))
         turn_N = self._whole_turns()
         rank_R, group_R = self._place_rollouts(group_N, rollout_N)
         position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
@@ -295,6 +295,13 @@ class Turns:
             codes, values = factorise(self._single(name))
             self._known[name] = codes[self.order_N], values
         return self._known[name]
+
+    def _ids(self, name: str) -> pa.ChunkedArray:
+        """A column of ids, which can be told apart: a NaN is not even equal to itself."""
+        column = self._single(name)
+        if pa.types.is_floating(column.type):
+            raise UserError(f"{self.where}: the column '{name}' must hold text or whole numbers, not {column.type}")
+        return column
 
     def _single(self, name: str) -> pa.ChunkedArray:
         """A column whose values can be compared: no lists, structures or maps."""
