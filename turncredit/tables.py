@@ -379,9 +379,13 @@ def conform(table: pa.Table, name: str, where: str) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields))
 
 
-def stamp(name: str, made_by: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """The metadata of a `name` table; `made_by` is from `provenance`."""
-    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by}
+def stamp(name: str, made_by: Mapping[str, Any], rows: int | None = None) -> dict[bytes, bytes]:
+    """The metadata of a `name` table; `made_by` is from `provenance`.
+
+    `rows` is the number of its rows, where it is known before they are written: a damaged footer can hide some of them.
+    """
+    known = {} if rows is None else {"rows": rows}
+    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by, **known}
     return {META: json.dumps(meta, sort_keys=True).encode()}
 
 
@@ -392,7 +396,7 @@ def write(table: pa.Table, path: str | Path, name: str, made_by: Mapping[str, An
     """
     path = Path(path)
     table = conform(table, name, str(path))
-    table = table.replace_schema_metadata(stamp(name, made_by))
+    table = table.replace_schema_metadata(stamp(name, made_by, table.num_rows))
     with new_file(path) as part:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
         written = pq.read_metadata(part)
