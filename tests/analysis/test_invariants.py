@@ -55,9 +55,11 @@ def of_run(name: str, method: str, round: int) -> str:
 
 
 def edit(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Tamper with a table: its metadata go on saying what they said."""
+    """Tamper with a table: its metadata go on saying what they said, but for the number of rows (a check of its own)."""
     table = pq.read_table(path)
-    pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), path)
+    changed = change(table)
+    record = json.loads(table.schema.metadata[tables.META]) | {"rows": changed.num_rows}
+    pq.write_table(changed.replace_schema_metadata({tables.META: json.dumps(record)}), path)
 
 
 def with_column(name: str, change: Callable[[list], list]) -> Callable[[pa.Table], pa.Table]:
