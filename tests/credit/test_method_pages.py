@@ -40,6 +40,15 @@ def test_the_index_names_every_method_or_its_family_and_links_pages_that_exist()
         assert (PAGES / page).is_file()
 
 
+def test_every_page_of_a_method_begins_with_its_name_its_methods_and_its_code() -> None:
+    for page in sorted(set(pages_of().values())):
+        title, blank, *head = (PAGES / page).read_text().splitlines()[:6]
+        assert title.startswith("# "), page
+        assert not blank, page
+        assert re.match(r"Methods?: `\w+`", head[0]), page
+        assert "Code:" in " ".join(head), page
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_every_column_that_a_method_writes_is_explained(name: str) -> None:
     table, side = synthetic.tables(synthetic.rows(2, 3, 5, seed=0))
