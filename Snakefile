@@ -3,6 +3,7 @@ configfile: "config.yaml"
 
 include: "rules/planning.smk"
 include: "rules/common.smk"
+include: "rules/start.smk"
 include: "rules/config.smk"
 include: "rules/tasks.smk"
 include: "rules/demos.smk"

@@ -55,7 +55,7 @@ def of_run(name: str, method: str, round: int) -> str:
 
 
 def edit(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
-    """Tamper with a table: its metadata go on saying what they said, but for the number of rows (a check of its own)."""
+    """Tamper with a table; its metadata say what they said, but for the number of rows, which has its own check."""
     table = pq.read_table(path)
     changed = change(table)
     record = json.loads(table.schema.metadata[tables.META]) | {"rows": changed.num_rows}

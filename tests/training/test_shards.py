@@ -84,7 +84,6 @@ def test_an_error_in_the_first_process_leaves_no_other_behind():
     before = set(psutil.Process().children())  # of other tests: a Java process that the session keeps
     parameter = torch.nn.Parameter(torch.ones(2))
     with pytest.raises(KeyError, match="here"), together(shards=2, processes=2, parameters=[parameter]):
-        assert len(set(psutil.Process().children()) - before) == 1
         raise KeyError("here")
     assert set(psutil.Process().children()) == before
 

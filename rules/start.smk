@@ -1,0 +1,93 @@
+"""Before the first job: the lock, checks of what the jobs need, jobs that an earlier run left in Slurm, the launcher."""
+
+import sys
+from pathlib import Path
+
+from snakemake.jobs import Job
+
+from turncredit.errors import UserError
+from turncredit.workflow import launch, locks, preflight, retries, slurm, watch
+
+if workflow.is_main_process:
+    # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
+    locks.take_over(Path(".snakemake"))
+    watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
+
+
+def with_conda():
+    """Whether `--sdm conda` was given."""
+    methods = workflow.deployment_settings.deployment_method
+    return "conda" in map(str, methods)
+
+
+def before_the_first_job():
+    """Refuse, in one line, jobs that cannot work, and cancel those that an earlier run has left in Slurm."""
+    jobs = list(workflow.dag.needrun_jobs())
+    executor = "slurm" if run_id() else "local" if workflow.local_exec else "other"
+    asked = [
+        tuple(values_of(jobs, f"slurm_{kind}")) for kind in ("partition", "account")
+    ]
+    where = preflight.Where(with_conda(), executor, *asked)
+    try:
+        for line in preflight.refuse(PLAN, stages_of(jobs), where):
+            print(f"turncredit: warning: {line}", file=sys.stderr)
+        line = slurm.cancel_leftovers(Path(".snakemake"), str(PLAN.layout.root))
+        if line:
+            print(f"turncredit: {line}", file=sys.stderr)
+        if run_id():
+            slurm.remember(Path(".snakemake"), str(PLAN.layout.root), run_id())
+    except UserError as error:
+        print(f"turncredit: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def stages_of(jobs):
+    """The stages that these jobs run."""
+    scripts = {Path(job.rule.script).stem for job in jobs if job.rule.script}
+    return scripts | (set(fused_stages()) if "rounds" in scripts else set())
+
+
+def fused_stages():
+    """The stages that jobs of several rounds run for some method."""
+    from turncredit.workflow.rounds import steps_of_round
+
+    last = range(1, EXPERIMENT.rounds + 1)
+    runs = {method: seed for method, seed in EXPERIMENT.runs()}
+    return {
+        stage
+        for method, seed in runs.items()
+        for round in last
+        for stage, _ in steps_of_round(PLAN, method, seed, round)
+    }
+
+
+def values_of(jobs, resource):
+    """The values of a resource that these jobs name, each once."""
+    named = (job.resources.get(resource) for job in jobs if not job.is_local)
+    return dict.fromkeys(str(value) for value in named if value)
+
+
+def restart_times(job):
+    """How often Snakemake tries a job again: never if it ended with a user's mistake."""
+    mistake = retries.is_users_mistake(job.rule.name, dict(job.wildcards.items()))
+    return 0 if mistake else job.rule.restart_times
+
+
+onstart:
+    stop_planning()
+    if workflow.is_main_process and not workflow.touch:
+        before_the_first_job()
+        Job.restart_times = property(restart_times)
+    # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
+    if workflow.is_main_process and workflow.local_exec and not workflow.touch:
+        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job that
+        # ends adds a timer that then fires every second (hundreds per second in a long run).
+        workflow.scheduler.job_rate_limiter = None
+        if EXPERIMENT.launcher == "warm":
+            executable, reason = launch.start(
+                also=("snakemake.iocontainers", "snakemake.logging")
+            )
+            if executable is None:
+                logger.info(f"Jobs start as plain processes: {reason}.")
+            else:
+                shell.executable(executable)
