@@ -17,6 +17,8 @@ from functools import cache, partial
 from itertools import pairwise
 from statistics import NormalDist
 
+from scipy.optimize import brentq
+
 from benchmarks.credit.rows import Rows, groups, mean, own_and_peers, relative, returns, rollouts, std, step_returns
 from turncredit.seeding import derive_seed
 
@@ -81,6 +83,28 @@ def turn_value(rows: Rows) -> list[float]:
     raw = gae(rows, [row["reward"] for row in rows], gamma=1.0, lam=0.9)
     size = math.sqrt(mean([value**2 for value in raw]))
     return [value / size for value in raw]
+
+
+def turn_value_calibrated(rows: Rows, *, spread=2.0) -> list[float]:
+    best = max([row["value"] for row in rows] + [returns(rows, own) for own, _ in own_and_peers(rows)])
+
+    def logit(row: dict) -> float:
+        share = min(max(row["value"] / best, 0.01), 0.99)
+        return math.log(share / (1 - share))
+
+    shifted = []
+    for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
+        others = [places for places in peers if places != own]
+
+        def slope(c: float, others=others) -> float:
+            surprise = [
+                returns(rows, places) / best - 1 / (1 + math.exp(-logit(rows[places[0]]) - c)) for places in others
+            ]
+            return sum(surprise) - c / spread**2
+
+        c = brentq(slope, -100.0, 100.0, xtol=1e-13) if others else 0.0
+        shifted.append({**row, "value": best / (1 + math.exp(-logit(row) - c))})
+    return turn_value(shifted)
 
 
 def agentprm(rows: Rows) -> list[float]:
@@ -585,6 +609,7 @@ METHODS: dict[str, Callable[[Rows], list[float]]] = {
     "mgr_no_critic": mgr_reward,
     "mgr_across_turns": mgr_across_turns,
     "turn_value": turn_value,
+    "turn_value_calibrated": turn_value_calibrated,
     "agentprm": agentprm,
     "agentprm_td": agentprm_td,
     "progress_advantage": progress_advantage,
