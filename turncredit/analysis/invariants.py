@@ -45,7 +45,6 @@ from turncredit.judges.config import Ask, JudgeConfig, judge_name, labels_name
 from turncredit.judges.label import prompt_hashes
 from turncredit.layout import IMPLICIT
 from turncredit.seeding import derive_seed, generator
-from turncredit.stats import intervals
 from turncredit.turns import Turns, check_logprobs, with_forks
 
 #: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
@@ -277,6 +276,8 @@ def success(at: Round) -> Finding:
         broken.append(f"{turns.row_name(int(np.flatnonzero(early_N)[0]))}: done is true before the last turn")
     checked = turns.rollouts
     if at.files.evals is not None:
+        from turncredit.stats import intervals  # pandas and scipy, which no other check needs
+
         evals = tables.read(at.files.evals, "evals", intervals.ROLLOUT_KEY).to_pandas()
         checked += len(evals)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,9 +51,12 @@ def sql(
     """
     from turncredit.layout import Layout
     from turncredit.results import sql
-    from turncredit.stages import wanted
 
-    layout = Layout if everything else wanted.current
+    layout: Callable[[Path], Layout] = Layout
+    if not everything and not file:
+        from turncredit.stages import wanted
+
+        layout = wanted.current
     sql.run(query, results=results, format=format.value, out=out, layout=layout, files=file or [])
 
 
