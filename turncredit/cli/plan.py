@@ -4,36 +4,26 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from turncredit.config import load as load_config
+from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.stages import needs
-from turncredit.stages.checks import check
 from turncredit.stages.jobs import Step, every_job
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.workflow.rounds import steps_of_block
 
-#: The configuration that Snakemake reads first.
-CONFIG = Path("config.yaml")
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
 
 def plan(
-    configfile: Annotated[
-        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+    configfile: ConfigfileOption = None,
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 
     Example: turncredit plan --configfile config/paper/has_table2.yaml
     """
-    experiment = load_config([CONFIG, *(configfile or [])])
-    check(experiment)
-    print("\n".join(lines_of(Plan(experiment, results))))
+    print("\n".join(lines_of(plan_of(configfile, results))))
 
 
 def lines_of(plan: Plan) -> list[str]:
