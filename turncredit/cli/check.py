@@ -119,15 +119,14 @@ def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
 
 def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunRound, Spent]:
     """Optimiser steps, sequences and tokens of every update of the configured runs on disk that can be read."""
-    spent = {}
+    spent, configured = {}, set(plan.experiment.runs())
     for found in plan.layout.find("updates"):
-        run = (str(found.keys["method"]), int(found.keys["seed"]))
-        if run not in plan.experiment.runs() or str(found.path) in unreadable:
+        at = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
+        if (at.method, at.seed) not in configured or str(found.path) in unreadable:
             continue
         log = tables.read(found.path, "updates", ["sequences", "tokens"])
-        run = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
         sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))
-        spent[run] = Spent(log.num_rows, sequences, tokens)
+        spent[at] = Spent(log.num_rows, sequences, tokens)
     return spent
 
 

@@ -78,8 +78,9 @@ def compare(plan: Plan) -> Compared:
                 why = damage(path, load(step[0]).OUTPUTS[name])
                 if why:
                     broken[path] = Problem("damaged", path, why, step)
-    stale, changed = _provenance(plan, jobs, store, set(broken))
-    missing = _missing(plan, jobs, deleted)
+    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    stale, changed = _provenance(plan, jobs, recorded, store, set(broken))
+    missing = _missing(plan, jobs, recorded, deleted)
     by_path = {**stale, **changed, **missing, **broken}
     found.problems = sorted(by_path.values(), key=lambda one: one.path)
     found.waiting = sum(
@@ -90,9 +91,10 @@ def compare(plan: Plan) -> Compared:
 
 
 def missing_from(plan: Plan) -> list[Problem]:
-    """Only what is missing: it takes no reading of files."""
+    """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
     jobs = {step: _made(plan, step) for step in every_job(plan)}
-    return sorted(_missing(plan, jobs, _deleted(plan)).values(), key=lambda one: one.path)
+    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    return sorted(_missing(plan, jobs, recorded, _deleted(plan)).values(), key=lambda one: one.path)
 
 
 def foreign(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
@@ -152,18 +154,24 @@ def _deleted(plan: Plan) -> set[str]:
     return {path for path, after in passing.items() if not os.path.exists(path) and os.path.exists(after)}
 
 
-def _recorded(made: Made) -> dict[str, dict[str, Any]]:
-    """The provenance in the artifacts of a job that are on disk and have one."""
+#: By path, the provenance in the artifacts of a job that are on disk and have one.
+Recorded = dict[str, dict[str, Any]]
+
+
+def _recorded(step: Step, made: Made) -> Recorded:
+    if step[0] in UNSAID:
+        return {}
     there = {path: tables.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in there.items() if made_by}
 
 
-def _missing(plan: Plan, jobs: Mapping[Step, Made], deleted: set[str]) -> dict[str, Problem]:
+def _missing(
+    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], deleted: set[str]
+) -> dict[str, Problem]:
     """Artifacts that are not there although their job has ended, or something that is there was made from them."""
     users: dict[str, str] = {}
     for step, made in jobs.items():
-        recorded = _recorded(made) if step[0] not in UNSAID else {}
-        for path, made_by in recorded.items():
+        for path, made_by in recorded[step].items():
             if set(made.reads) == set(made_by.get("inputs") or {}):  # otherwise it was made from other inputs
                 users |= dict.fromkeys(made.reads.values(), path)
     found = {}
@@ -192,7 +200,7 @@ def _unreadable(metrics: str) -> str | None:
 
 
 def _provenance(
-    plan: Plan, jobs: Mapping[Step, Made], store: Store, broken: set[str]
+    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], store: Store, broken: set[str]
 ) -> tuple[dict[str, Problem], dict[str, Problem]]:
     """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
 
@@ -207,18 +215,18 @@ def _provenance(
             continue
         config = {**step[1].keys, **plan.slice(*step).model_dump(mode="json")}
         wanted = tables.provenance(step[0], config=config)["config_hash"]
-        for path, made_by in _recorded(made).items():
+        for path, made_by in recorded[step].items():
             if path in broken:
                 continue
-            recorded = made_by.get("inputs") or {}
+            inputs = made_by.get("inputs") or {}
             if made_by.get("config_hash") != wanted:
                 stale[path] = Problem("stale", path, "made with other settings than the configuration has now", step)
-            elif set(recorded) != set(made.reads):
+            elif set(inputs) != set(made.reads):
                 stale[path] = Problem("stale", path, "made from other files than it would be now", step)
             for name, source in made.reads.items():
-                if name not in recorded or source in broken:
+                if name not in inputs or source in broken:
                     continue
-                if store.hash(source) == recorded[name]:
+                if store.hash(source) == inputs[name]:
                     same.add(source)
                 else:
                     other.setdefault(source, []).append((path, step))
