@@ -1,0 +1,8 @@
+"""Which files of a model are fetched from a hub. Without torch, because every start of the workflow asks for them."""
+
+from __future__ import annotations
+
+#: The files of a policy: weights as safetensors only, since loading a pickle (`.bin`, `.pt`) can run any code.
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+#: The files of any model that a stage reads: a judge's server may need a SentencePiece model, which no policy does.
+FETCHED_FILES = (*MODEL_FILES, "*.model")
