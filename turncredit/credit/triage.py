@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative
+from turncredit.credit.conventions import NonNegative, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError, nearest
@@ -79,7 +79,7 @@ def _labels(turns: Turns, method: str, column: str) -> SideTable:
 
 
 def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:
-    advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
+    advantage_N = add(base_N, credit_N, lam)
     return {"advantage_rollout": base_N, "credit": credit_N, "advantage": advantage_N}
 
 
