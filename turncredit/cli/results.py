@@ -68,7 +68,8 @@ def show(
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
     credits: Annotated[
-        list[Path] | None, typer.Option(help="Credits tables to show; by default those next to the turns.")
+        list[Path] | None,
+        typer.Option(help="Credits tables to show; by default those of the configured methods."),
     ] = None,
     components: Annotated[
         bool, typer.Option(help="Show all components of the credit, not only the advantage.")
@@ -76,8 +77,17 @@ def show(
 ) -> None:
     """Show a rollout in the terminal: observation, action, reward, progress, ground truth, each method's credit."""
     from turncredit.pages import show as module
+    from turncredit.stages import wanted
 
-    module.run(what, rollout, turn, results=results, credit_files=credits or [], components=components)
+    module.run(
+        what,
+        rollout,
+        turn,
+        results=results,
+        credit_files=credits or [],
+        components=components,
+        layout_of=wanted.current,
+    )
 
 
 def report(
@@ -170,11 +180,16 @@ def config(
 def track(
     results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")],
 ) -> None:
-    """Copy the stages' metrics to MLflow (config: tracking.uri). Existing entries are left alone."""
-    from turncredit.results import collect, tracking
+    """Copy the stages' metrics to MLflow (config: tracking.uri). Existing entries are left alone.
 
-    experiment = collect.read_config(results)
+    Metrics of jobs that the experiment's configuration would not run are left out, as in report and SQL.
+    """
+    from turncredit.results import tracking
+    from turncredit.results.experiments import read_config
+    from turncredit.stages import wanted
+
+    experiment = read_config(results)
     if not experiment.tracking.enabled:
         raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
-    done = tracking.track(experiment=experiment, results=results)
+    done = tracking.track(experiment=experiment, results=results, layout_of=wanted.current)
     print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} already there", file=sys.stderr)

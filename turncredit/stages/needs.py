@@ -369,11 +369,15 @@ def disk(plan: Plan) -> dict[str, float]:
 # Time on a GPU --------------------------------------------------------------------------------------------------------
 
 
-def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
-    """Seconds that a job takes on its GPU, its start included; 0 for a job without one, or with an unknown model."""
+def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float:
+    """Seconds that a stage takes on its GPU; 0 for a stage without one, or with an unknown model.
+
+    `starts`: it is the first of its process, whose start is included. vLLM starts anew for each stage that samples.
+    """
     experiment, model = plan.experiment, shapes(plan.experiment)
     if not experiment.gpus(stage) or model is None:
         return 0.0
+    start = START if starts else 0.0
     rollout = plan.sampling(at.policy) if at.policy else experiment.rollout
     length = contexts(experiment, model)
     turns = TURNS * length.turns
@@ -393,7 +397,7 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
             passes = update.epochs * (passes + update.gradient_checkpointing)
             passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
         spread = experiment.policy.train_gpus if stage != "implicit_model" else 1
-        return START + passes * forward / (PEAK * REACHED * spread)
+        return start + passes * forward / (PEAK * REACHED * spread)
     if stage in ("rollout", "eval", "continuations", "forks", "branch"):
         played = rollouts
         if stage == "eval":
@@ -405,16 +409,13 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
         decoded = math.ceil(played / slots) * turns * response * step / (BANDWIDTH * DECODED)
         # A prefix cache saves what contexts share, about half of a rebuilt one.
         fresh = played * turns * (length.mean / 2 if _rebuilt(experiment) else OBSERVATION)
-        start = VLLM_START + VLLM_START_A_BILLION * model.parameters / 1e9
-        return (
-            (start if experiment.policy.engine == "vllm" else START)
-            + decoded
-            + model.passes(int(fresh)) / (PEAK * REACHED)
-        )
+        if experiment.policy.engine == "vllm":
+            start = VLLM_START + VLLM_START_A_BILLION * model.parameters / 1e9
+        return start + decoded + model.passes(int(fresh)) / (PEAK * REACHED)
     if stage not in POLICY_STAGES:
-        return START
+        return start
     share = 0.02 * experiment.rounds if stage == "invariants" else 3.0 if stage == "gradients" else 1.0
-    return START + share * model.passes(int(tokens)) / (PEAK * REACHED)
+    return start + share * model.passes(int(tokens)) / (PEAK * REACHED)
 
 
 def fits(plan: Plan, stage: str) -> str | None:
