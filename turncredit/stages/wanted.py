@@ -1,7 +1,7 @@
 """Which artifacts a configuration makes: all that its report, its audits and its tracking are made from, and these.
 
 Artifacts in an experiment's folder that are not among them are foreign: another configuration left them there (other
-methods, more rounds, another judge), or somebody asked for them by path. They are not mixed into reports, queries or MLflow.
+methods, more rounds, another judge), or somebody asked for them by path. They are in no report, query or MLflow run.
 """
 
 from __future__ import annotations
