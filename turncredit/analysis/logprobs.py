@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import torch
 
 from turncredit import tables
-from turncredit.analysis.invariants import LOGPROB, CheckSettings, Finding, RoundFiles, as_row, check
+from turncredit.analysis.checked_round import CheckSettings, RoundFiles
+from turncredit.analysis.invariants import LOGPROB, Finding, as_row, check
 from turncredit.errors import UserError
 from turncredit.policy import models
 from turncredit.policy.sampling import device

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from turncredit import tables
+from turncredit.analysis.checked_round import CheckSettings, RoundFiles
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
-from turncredit.analysis.invariants import CheckSettings, RoundFiles
 from turncredit.errors import UserError
 from turncredit.layout import refuse_old
 from turncredit.results import collect, views
