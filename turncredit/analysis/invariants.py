@@ -1,5 +1,4 @@
-"""Properties that must hold in every round, checked on the artifacts themselves: read-only, nothing is trained or
-played.
+"""Properties that must hold in every round, checked on the artifacts alone: nothing is trained, played or changed.
 
 schemas       every artifact is a complete table with the schema and version that this code reads
 made_from     every artifact was made from its input files as they are now (the hashes in its metadata)
@@ -129,7 +128,7 @@ def made_from(at: Round) -> Finding | None:
 
 
 def keys(at: Round) -> Finding:
-    """`Turns` raises for a duplicate key, a gap in the turns and a rollout in two groups."""
+    """Keys are unique and turns have no gaps: `Turns` raises otherwise, and `check` reports it."""
     return Finding(True, None, "", at.turns.n)
 
 
@@ -339,7 +338,7 @@ def _sampled_rows(turns: Turns, count: int, files: RoundFiles) -> np.ndarray:
 
 
 def _changed_outcomes(sample: pa.Table) -> pa.Table:
-    """The turns with every column that reveals the outcome changed to something else."""
+    """The turns with other values in every column that reveals the outcome."""
     for name in OUTCOME:
         if name in sample.column_names:
             column = sample.column(name)
@@ -355,7 +354,7 @@ def _changed_outcomes(sample: pa.Table) -> pa.Table:
 
 
 def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Finding:
-    """A finding from the violations: the first one in words, and how many more there are."""
+    """A finding from a list of violations: the text of the first one, and how many more there are."""
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
     return Finding(not broken, worst, f"{broken[0]}{more}" if broken else "", checked)
 

@@ -1,4 +1,4 @@
-"""The check that needs the policy: stored log-probabilities against the policy's own.
+"""The check that needs the policy: stored log-probabilities compared with the policy's own.
 
 The checks that only read are in `turncredit.analysis.invariants`.
 """

@@ -83,14 +83,14 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
 
 
 def said_already(row: Mapping[str, Any], found: integrity.Compared) -> bool:
-    """Whether a violation only says that a file is unreadable or has changed, which the comparison has said."""
+    """Whether the comparison has already reported the cause: a file that is unreadable or has changed."""
     if not found.problems:
         return False
     return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in found.unreadable)
 
 
 def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> None:
-    """Print how what was found is mended, or mend it."""
+    """Print how to repair what was found, or with `repair` remove what must be made again."""
     root = plan.layout.root
     if found.waiting:
         print(f"{root.name}: {found.waiting} jobs of the configuration have not run yet")
@@ -112,7 +112,7 @@ def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> No
 
 
 def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
-    """The files of a round but the policy, where it is damaged: its damage is said, and no check can load it."""
+    """The files of a round without the policy if that is damaged: this was reported, and no check could load it."""
     damaged = files.policy is not None and str(files.policy) in unreadable
     return files.model_copy(update={"policy": None}) if damaged else files
 

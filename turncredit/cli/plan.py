@@ -1,4 +1,4 @@
-"""`turncredit plan`: what an experiment takes, before anything runs."""
+"""`turncredit plan`: an estimate of an experiment's memory, disk and GPU hours, before anything runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
 
 
 def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
-    """Hours of a GPU that these jobs hold, by stage. Stages in one process share its start, and all its GPUs."""
+    """GPU hours of these jobs by stage. Stages in one process share its start, and each holds all of its GPUs."""
     hours: defaultdict[str, float] = defaultdict(float)
     for job in jobs:
         on_gpu = [step for step in job.stages if plan.experiment.gpus(step[0])]
@@ -108,7 +108,7 @@ def disk_lines(plan: Plan) -> list[str]:
 
 
 def size_of(size: float) -> str:
-    """A number of bytes in a unit in which it can be read."""
+    """A number of bytes in a readable unit."""
     unit, of = next(((unit, of) for unit, of in UNITS if size >= of), UNITS[-1])
     number = size / of
     return f"{number:,.0f} {unit}" if number >= 10 or unit == "MB" else f"{number:.1f} {unit}"

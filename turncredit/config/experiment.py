@@ -166,7 +166,7 @@ class Experiment(Closed):
         return self.resources.get(cast(Stage, stage), ResourceConfig())
 
     def gpus(self, stage: str) -> int:
-        """The number of GPUs of a job of `stage`: as given, or one for what loads a policy where policies need them.
+        """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
 
         A job that trains gets at least as many as the model is spread over (`policy.train_gpus`).
         """
@@ -181,7 +181,7 @@ class Experiment(Closed):
         return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
 
     def trained(self) -> list[str]:
-        """The methods that are trained; `sft` among `methods` means its evaluation, and no run."""
+        """The methods that are trained; `sft` among `methods` is only evaluated."""
         return [name for name in self.methods if not is_start(name)]
 
     def runs(self) -> list[tuple[str, int]]:

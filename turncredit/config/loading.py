@@ -81,7 +81,7 @@ def _check_numbers(value: Any, where: str, key: str = "") -> None:
 
 
 def _check_agents(experiment: Experiment, where: str) -> None:
-    """Raise UserError for a name that an agent cannot have, and for an agent or warm start that there is none of."""
+    """Raise UserError for a name that an agent cannot have, and for an agent or warm start that does not exist."""
     agents = experiment.agents
     for name in agents:
         if not re.fullmatch("[A-Za-z0-9_]+", name):

@@ -22,9 +22,9 @@ STORES = (
 
 
 class _SettingsByName(Closed):
-    """A block about something chosen by `name`. Settings are under the name of what they belong to.
+    """A block about something chosen by `name`, whose settings are under that name.
 
-    So a file laid over this one can choose another: settings of what is not chosen are kept and not read.
+    So a file merged over this one can choose another: the settings of what is not chosen are kept, but not read.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -253,7 +253,7 @@ class RolloutConfig(Closed):
 
 
 class LossConfig(Closed):
-    """The settings that determine the policy gradient for given advantages at the policy that sampled."""
+    """The settings that determine the policy gradient, given the advantages and the policy that sampled."""
 
     minibatch: int = Field(16, ge=1, description="rollouts per optimiser step")
     kl: Literal["none", "k1", "k2", "k3"] = "none"
