@@ -1,4 +1,4 @@
-"""HCAPO, hindsight credit assignment: the policy reads each response again, knowing how the rollout ended."""
+"""HCAPO, hindsight credit assignment: the policy scores each response again, given how the rollout ended."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ def triage(
     """A_t = A_rollout + lam r(role_t); the named method whitens it over the batch. lam = 0 is the base exactly.
 
     r is 1.0 for decisive progress, 0.5 for useful exploration, -0.1 for no progress, -0.5 for a regression; lam is
-    0.2 on ALFWorld and WebShop, 0.4 on Search-QA. A turn whose role could not be had (null) gets no correction.
+    0.2 on ALFWorld and WebShop, 0.4 on Search-QA. A turn without a role (null) gets no correction.
 
-    Source: TRIAGE, eq. 2-4. The constants were lost from the copy of the paper that this was written from; they are
-    from a secondary source and agree with what the text says of them.
+    Source: TRIAGE, eq. 2-4. The constants were missing from our copy of the paper; they are from a secondary source and
+    agree with the paper's text.
 
     Reads `role` of the side table `labels`: decisive, exploration, no progress, regression, or D, E, N, R.
     Returns `advantage_rollout`, `credit` (r, 0 where there is no role) and `advantage` (each N).
