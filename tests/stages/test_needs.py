@@ -151,8 +151,8 @@ def test_with_rounds_in_one_job_fewer_jobs_are_submitted_for_the_same_stages():
 
 
 def hours_of(**changes) -> dict[str, float]:
-    """GPU hours by stage, of one method, one seed and three rounds, whose evaluations are not counted."""
-    plan = plan_of(methods=["flat_grpo"], rounds=3, audit={"rounds": []}, **changes)
+    """GPU hours by stage, of one method, one seed and three rounds; those of its evaluations are left out."""
+    plan = plan_of(methods=["flat_grpo"], rounds=3, eval={"games": 2}, **changes)
     hours = gpu_hours(plan, submitted_jobs(plan, every_job(plan)))
     return {stage: hours[stage] for stage in ("sft", "rollout", "update")}
 

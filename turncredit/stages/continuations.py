@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from turncredit.config import ContinuationsConfig
 from turncredit.layout import named_continuations
-from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.job import At, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_sampled, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_sampled, open_player, played_with, sampled_turns
 
 
 class Config(PlayingSlice):
@@ -25,16 +25,9 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the training games, and the turns."""
-    path = plan.layout.path
-    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files(at)}
-
-
 OUTPUTS = {"continuations": "continuations"}
 VARIES_BY = ("policy", "continued")
-operation = as_sampled
+inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:

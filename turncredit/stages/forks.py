@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turncredit.layout import named_forks
-from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.job import At, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, open_player, played_with, sampled_turns
 
 
 class Config(PlayingSlice):
@@ -24,16 +24,9 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the training games, and the turns."""
-    path = plan.layout.path
-    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files(at)}
-
-
 OUTPUTS = {"forks": "forks"}
 VARIES_BY = ("policy", "forked")
-operation = as_sampled
+inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:

@@ -32,6 +32,7 @@ from turncredit.training.ranks import Ranks, pass_idly, passes
 from turncredit.training.sequences import (
     TokenSequence,
     batches,
+    by_rollout,
     cut,
     list_column,
     rollout_numbers,
@@ -216,14 +217,11 @@ def _minibatches(
     sequences: Sequence[TokenSequence], settings: UpdateConfig, rng: np.random.Generator
 ) -> Iterator[tuple[int, list[TokenSequence]]]:
     """(epoch, sequences) of `minibatch` rollouts each, in a new random order every epoch."""
-    by_rollout: dict[int, list[TokenSequence]] = {}
-    for sequence in sequences:
-        by_rollout.setdefault(sequence.rollout, []).append(sequence)
-    rollouts = sorted(by_rollout)
+    sequences_of = by_rollout(sequences)
     for epoch in range(settings.epochs):
-        order = rng.permutation(rollouts)
+        order = rng.permutation(list(sequences_of))
         for start in range(0, len(order), settings.minibatch):
-            yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in by_rollout[r]]
+            yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in sequences_of[r]]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ What has not been made yet, because the run has not got that far or was extended
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -119,8 +117,7 @@ def damage(path: str, kind: str) -> str | None:
         return str(error).removeprefix(f"{path}: ").partition(";")[0]
     except Exception as error:  # a damaged file can make its reader stumble over anything
         return f"not a readable Parquet file ({type(error).__name__})"
-    said = json.dumps(made_by.get("config", {}), sort_keys=True).encode()
-    if made_by and hashlib.sha256(said).hexdigest()[:16] != made_by.get("config_hash"):
+    if made_by and tables.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
         return "what it says of its settings has changed since it was written"
     return None
 
@@ -214,7 +211,7 @@ def _provenance(
         if step[0] in UNSAID or not all(map(os.path.exists, made.reads.values())):
             continue
         config = {**step[1].keys, **plan.slice(*step).model_dump(mode="json")}
-        wanted = tables.provenance(step[0], config=config)["config_hash"]
+        wanted = tables.config_hash(config)
         for path, made_by in recorded[step].items():
             if path in broken:
                 continue
