@@ -87,7 +87,7 @@ def run(
 def find(what: str, results: Path, layout_of: Callable[[Path], Layout] = Layout) -> Tables:
     """Resolve `what`: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
 
-    A name is looked for among the artifacts of `layout_of`; a path may be that of any. Raises UserError with the
+    A name must be that of a round in `layout_of`; a path may be that of any round. Raises UserError with the
     nearest round that exists.
     """
     path = Path(what)
@@ -306,7 +306,7 @@ def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """A text from the tables as a line of its own. Whatever it contains is shown, nothing in it is obeyed."""
+    """A text from the tables as a line of its own. Control characters in it are shown, not interpreted."""
     return Text(visible(text), style=style)
 
 

@@ -1,4 +1,4 @@
-"""Which files of a model are fetched from a hub. Without torch, because every start of the workflow asks for them."""
+"""The files of a model that are fetched from a hub. Does not import torch: every start of the workflow reads this."""
 
 from __future__ import annotations
 
