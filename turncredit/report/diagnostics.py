@@ -193,7 +193,7 @@ SAMPLE = {
 
 
 def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
-    """How many turns, rollouts and groups a method's fidelity rests on."""
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from."""
     frame = results.analysis["fidelity"]
     keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
     rows = frame[keep & (frame["measure"] == "rank_correlation") & (frame["subset"] == "all")]
@@ -216,7 +216,7 @@ def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str
 
 
 def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
-    """What the ground truth of these turns (policy, round) is of, in words: turns, rollouts and groups."""
+    """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
     said = []
     frame = results.analysis.get("fidelity", pd.DataFrame())
     for policy, round_ in pairs if len(frame) else ():

@@ -115,7 +115,7 @@ def _locked(uri: str, results: Path) -> Iterator[None]:
 
 @contextmanager
 def _quick_commits() -> Iterator[None]:
-    """SQLite without a disk flush for every commit: hundreds of small ones otherwise take most of the time.
+    """SQLite without a disk flush after every commit: hundreds of small commits otherwise take most of the time.
 
     The database is a copy of the metrics files and can be rebuilt after deleting it; only a power cut could damage it.
     """
