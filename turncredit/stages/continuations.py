@@ -1,4 +1,4 @@
-"""Stage `continuations`: the policy that sampled goes on from every state of a round's rollouts, several times."""
+"""Stage `continuations`: the policy that sampled continues from every state of a round's rollouts, several times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Config(PlayingSlice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """How the policy plays; how many continuations is among the keys."""
+    """How the policy plays; the number of continuations is among the keys."""
     return Config(
         **played_with(plan, at),
         continuations=named_continuations(at.continued),
@@ -31,7 +31,7 @@ inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write what the continuations of each state came to; returns how many there are and what they took."""
+    """Write the returns of each state's continuations; returns their number and their cost."""
     from turncredit.rollouts.continuations import state_returns
 
     config, at = job.config, job.at

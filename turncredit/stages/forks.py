@@ -16,7 +16,7 @@ class Config(PlayingSlice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """How the policy plays; how many forks is among the keys."""
+    """How the policy plays; the number of forks is among the keys."""
     return Config(
         **played_with(plan, at),
         per_task=named_forks(at.forked),
@@ -30,7 +30,7 @@ inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the forks' turns; returns how many there are, what they took, and how many states have several actions."""
+    """Write the forks' turns; returns their number, their cost, and how many states have several actions."""
     from turncredit.rollouts.forks import forks
     from turncredit.turns import only_value
 

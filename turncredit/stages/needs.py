@@ -1,8 +1,8 @@
 """What the jobs of an experiment take, estimated from the model's shapes: memory, disk, time on a GPU.
 
 Rules ask for the memory and the GPUs that are computed here, unless the configuration's `resources` say otherwise;
-`turncredit plan` prints them. An estimate, not a measurement: `ASSUMED` has what it assumes. Nothing here reads weights
-or imports torch.
+`turncredit plan` prints them. These are estimates, not measurements; `ASSUMED` states their assumptions. Nothing here
+reads weights or imports torch.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Contexts(NamedTuple):
 class Need:
     """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process.
 
-    On the CPU both are in main memory. `note` says what the sum does not.
+    On the CPU both are in main memory. `note` qualifies the sum.
     """
 
     model: Mapping[str, float] = field(default_factory=dict)
@@ -120,8 +120,7 @@ def shapes(experiment: Experiment) -> Shapes | None:
 
 
 def contexts(experiment: Experiment, shapes: Shapes) -> Contexts:
-    """How long contexts get with the experiment's agents: as they limit them, else by the turns that they show, each
-    with a response of mean length."""
+    """The lengths of the agents' contexts: as they limit them, else the turns that they show, with mean responses."""
     environment = envs.load(experiment.env.name)
     settings = environment.Settings.model_validate(experiment.env.chosen().settings)
     turns = int(getattr(settings, "horizon", None) or HORIZON)
@@ -143,7 +142,7 @@ def _responses(experiment: Experiment) -> int:
 
 
 def _rebuilt(experiment: Experiment) -> bool:
-    """Whether the agent makes each turn's context anew, so that a rollout is one sequence a turn."""
+    """Whether the agent rebuilds the context each turn, so that a rollout has one sequence per turn."""
     return not agents.load(experiment.agent.name).append_only
 
 
@@ -274,7 +273,7 @@ def _sampling(experiment: Experiment, model: Shapes) -> Need:
 
 
 def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:
-    """Weights, and what a forward pass has alive at a time; for gradients, all that it keeps."""
+    """Weights, and what a forward pass holds at a time; for gradients, everything that it keeps."""
     tokens = _tokens_of_a_pass(experiment, model, math.inf)
     weights, dtype = _weights(experiment, model), experiment.policy.dtype
     parts = {"weights": weights, "logits": _logits(model, tokens)}

@@ -1,4 +1,4 @@
-"""What the stages share in which a policy plays: its part of their slices, and the player that a job opens."""
+"""What stages in which a policy plays have in common: part of their slices, inputs, and the job's player."""
 
 from __future__ import annotations
 
