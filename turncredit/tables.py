@@ -1,4 +1,4 @@
-"""Arrow schemas of every artifact, and the only two ways an artifact is written and read.
+"""The Arrow schemas of all artifacts, and the functions that write and read them.
 
 A table is written under a temporary name, validated against its schema, then renamed: a reader sees a complete table or
 none. The file's metadata state its schema version and what it was made from.
@@ -477,7 +477,7 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
-    """What this program wrote into the file's metadata; empty for another program's table."""
+    """The metadata that this program wrote into the file; empty for another program's table."""
     raw = (file.schema_arrow.metadata or {}).get(META)
     if raw is None:
         return {}

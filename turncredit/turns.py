@@ -297,7 +297,7 @@ class Turns:
         return self._known[name]
 
     def _ids(self, name: str) -> pa.ChunkedArray:
-        """A column of ids, which can be told apart: a NaN is not even equal to itself."""
+        """A column of ids. Not floating-point numbers: a NaN is not even equal to itself."""
         column = self._single(name)
         if pa.types.is_floating(column.type):
             raise UserError(f"{self.where}: the column '{name}' must hold text or whole numbers, not {column.type}")

@@ -66,7 +66,7 @@ def update(
 ) -> Updated:
     """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
-    reference     the policy that the KL penalty, if any, holds on to (the SFT policy)
+    reference     the policy that the KL penalty, if any, refers to (the SFT policy)
     rate          the share of the learning rate in this round (`round_rate`)
     processes     compute the shards of a minibatch side by side; how many does not change the result
     train_dtype   the type in which whole weights are stepped; `moments_dtype` that of the optimiser's moments
@@ -133,7 +133,7 @@ class TrainingSet(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What a round's update made: the model, a log row for each step, what is carried to the next round, metrics."""
+    """The result of a round's update: the model, a log row for each step, the state for the next round, metrics."""
 
     masters: Masters | SpreadMasters
     rows: list[dict]
@@ -364,7 +364,7 @@ def _logprobs_of(
 
 
 class TrainerState:
-    """What the trainer carries from round to round besides the optimiser's moments."""
+    """The trainer's state between rounds, besides the optimiser's moments."""
 
     def __init__(self, steps: int, kl_coefficient: float):
         self.steps, self.kl_coefficient = steps, kl_coefficient

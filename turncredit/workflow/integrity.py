@@ -2,7 +2,7 @@
 
 missing   it is not there, although its job has ended or something was made from it
 damaged   it cannot be read, its checksums fail, or a folder's files are not those that were written
-changed   it is not what everything that was made from it was made from
+changed   it differs from what was recorded in everything that was made from it
 stale     it was made with other settings, or from other inputs, than it would be now
 foreign   the present configuration would not make it (`turncredit.stages.wanted`)
 
@@ -42,7 +42,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class Compared:
-    """What was found. `foreign` is left out of report and SQL; `waiting` counts jobs that have not run yet."""
+    """What differs. Report, SQL, MLflow and `show` leave out `foreign` artifacts; `waiting` jobs have not run yet."""
 
     problems: list[Problem] = field(default_factory=list)
     foreign: list[Located] = field(default_factory=list)
@@ -246,7 +246,8 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
     """The files to remove so that the same command makes these artifacts again: they, and what was made from them.
 
     Snakemake does not make a file again that only finished jobs have read, so it must not find what they wrote. A job
-    of several rounds looks itself which stages are up to date: only what tells Snakemake to start it is removed.
+    of several rounds itself checks which stages are up to date: only the files that make Snakemake start it are
+    removed.
     """
     jobs = jobs_and_inputs(plan)
     makers = {path: step for step in jobs for path in plan.outputs(*step).values()}
