@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.results import synthetic
@@ -38,6 +40,30 @@ print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert "HEAVY []" in done.stdout
+
+
+def test_the_commands_that_are_typed_all_day_import_neither_torch_nor_pandas(tmp_path):
+    (tmp_path / "config.yaml").write_text("methods: [gigpo]\n")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "numbers.parquet")
+    commands = ("methods", "sql --file numbers.parquet FROM/**/numbers", "where credit gigpo", "plan", "status")
+    code = f"""
+import sys
+import turncredit.workflow.run
+print("HEAVY run 0", [name for name in ("pydantic", "pyarrow", *{HEAVY!r}) if name in sys.modules])
+from turncredit.cli.main import main
+for command in {commands!r}:
+    sys.argv = ["turncredit", *command.split()]
+    try:
+        main()
+    except SystemExit as ended:
+        heavy = {{*{HEAVY!r}}} - {{"duckdb", "pyarrow"}}
+        print("\\nHEAVY", command, ended.code, [name for name in heavy if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, cwd=tmp_path
+    )
+    said = [line for line in done.stdout.splitlines() if line.startswith("HEAVY ")]
+    assert said == [f"HEAVY {command} 0 []" for command in ("run", *commands)]
 
 
 def test_the_version_is_printed():

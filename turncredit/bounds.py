@@ -1,6 +1,6 @@
 """The methods that belong in every comparison: a baseline, and a lower and an upper bound on what credit can do.
 
-An experiment that can't tell these three apart can't tell methods apart (`turncredit.credit.rails`).
+An experiment that can't tell these three apart can't compare methods (`turncredit.credit.rails`).
 """
 
 from __future__ import annotations

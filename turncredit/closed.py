@@ -8,14 +8,14 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class Closed(BaseModel):
-    """A block without further keys. No number is infinite or NaN, and `true` is no number."""
+    """A block without further keys. No number is infinite or NaN, and `true` is not a number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic takes `true` for 1; in a configuration it is a slip."""
+        """Pydantic reads `true` as 1; in a configuration that is a mistake."""
         assert info.field_name is not None
         parts = value if isinstance(value, list | tuple) else [value]
         if any(isinstance(part, bool) for part in parts) and not _takes_booleans(

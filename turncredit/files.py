@@ -34,7 +34,8 @@ def new_file(path: str | Path) -> Iterator[Path]:
 def new_folder(path: str | Path) -> Iterator[Path]:
     """A temporary folder next to `path` that replaces it if the block succeeds, and is removed otherwise.
 
-    Its files get the permissions that the umask gives to new files: safetensors makes them for their owner alone.
+    Its files get the usual permissions of new files (the umask's): safetensors makes them readable for their owner
+    only.
     """
     path = Path(path)
     part = _temporary(path, "part")

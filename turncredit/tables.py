@@ -1,4 +1,4 @@
-"""Arrow schemas of every artifact, and the only two ways an artifact is written and read.
+"""The Arrow schemas of all artifacts, and the functions that write and read them.
 
 A table is written under a temporary name, validated against its schema, then renamed: a reader sees a complete table or
 none. The file's metadata state its schema version and what it was made from.
@@ -315,6 +315,11 @@ def file_hash(path: str | Path, *, without: str | None = None) -> str:
     return digest.hexdigest()[:16]
 
 
+def config_hash(config: Mapping[str, Any]) -> str:
+    """The hash by which a table's provenance identifies a part of the configuration."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
 def provenance(
     stage: str,
     *,
@@ -328,13 +333,12 @@ def provenance(
     `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
     files and folders it read (their content hashes are kept), `hashes` the same where they are known.
     """
-    text = json.dumps(config or {}, sort_keys=True, default=str)
     known = {**{name: file_hash(path) for name, path in (inputs or {}).items()}, **(hashes or {})}
     return {
         "stage": stage,
         "code": code_version(),
-        "config": json.loads(text),
-        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "config": json.loads(json.dumps(config or {}, sort_keys=True, default=str)),
+        "config_hash": config_hash(config or {}),
         "inputs": dict(sorted(known.items())),
         "seed": seed,
     }
@@ -473,7 +477,7 @@ def _open(path: Path) -> pq.ParquetFile:
 
 
 def _metadata(file: pq.ParquetFile, path: Path) -> dict[str, Any]:
-    """What this program wrote into the file's metadata; empty for another program's table."""
+    """The metadata that this program wrote into the file; empty for another program's table."""
     raw = (file.schema_arrow.metadata or {}).get(META)
     if raw is None:
         return {}

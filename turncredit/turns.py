@@ -178,7 +178,7 @@ class Turns:
     def numbers(self, name: str, method: str) -> np.ndarray:
         """The column as float64 in sorted order. Raises UserError for values that are not finite numbers."""
         self._require(name, method)
-        x_N = _to_numpy(_cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
+        x_N = _to_numpy(cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
         bad = np.flatnonzero(~np.isfinite(x_N))
         if len(bad):
             raise UserError(
@@ -190,7 +190,7 @@ class Turns:
     def truths(self, name: str, method: str) -> np.ndarray:
         """The column as booleans in sorted order. Raises UserError for values that are not true or false."""
         self._require(name, method)
-        return _to_numpy(_cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
+        return _to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
     def codes(self, name: str, method: str) -> np.ndarray:
         """Integer codes 0..n-1 in sorted order, equal where the column's values are equal."""
@@ -201,7 +201,7 @@ class Turns:
         """A text column as codes in sorted order, and the distinct texts, each stored once."""
         self._require(name, method)
         codes, values = self._factorised(name)
-        return codes, _cast(pa.chunked_array([values]), pa.string(), self.where, name).chunk(0)
+        return codes, cast(pa.chunked_array([values]), pa.string(), self.where, name).chunk(0)
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
         """A column in sorted order, returned to the input's row order."""
@@ -297,7 +297,7 @@ class Turns:
         return self._known[name]
 
     def _ids(self, name: str) -> pa.ChunkedArray:
-        """A column of ids, which can be told apart: a NaN is not even equal to itself."""
+        """A column of ids. Not floating-point numbers: a NaN is not even equal to itself."""
         column = self._single(name)
         if pa.types.is_floating(column.type):
             raise UserError(f"{self.where}: the column '{name}' must hold text or whole numbers, not {column.type}")
@@ -319,7 +319,7 @@ class Turns:
             raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
 
     def _whole_turns(self) -> np.ndarray:
-        turn_N = _to_numpy(_cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
+        turn_N = _to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
         if turn_N.min() < 0 or turn_N.max() >= 2**31:
             bad = turn_N.min() if turn_N.min() < 0 else turn_N.max()
             raise UserError(f"{self.where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {bad}")
@@ -365,7 +365,7 @@ def check_logprobs(table: pa.Table, where: str) -> None:
     """
     column = lists_in(table, "response_logprobs", where)
     counts_N = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    logprob_L = _cast(pc.list_flatten(column), pa.float64(), where, "response_logprobs").to_numpy()
+    logprob_L = cast(pc.list_flatten(column), pa.float64(), where, "response_logprobs").to_numpy()
     bad = np.flatnonzero(~(np.isfinite(logprob_L) & (logprob_L <= ROUNDING)))
     if len(bad):
         row = int(np.searchsorted(np.cumsum(counts_N), bad[0], side="right"))
@@ -415,7 +415,7 @@ class SideTable:
     def numbers(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
         """The column as float64 in the order of the turns; with `nulls` a null is NaN, otherwise an error."""
         self._require(name, method, nulls=nulls)
-        column = _cast(self.table.column(name), pa.float64(), self.name, name)
+        column = cast(self.table.column(name), pa.float64(), self.name, name)
         x_N = _to_numpy(column)[self.row_N]
         allowed_N = np.isfinite(x_N)
         if nulls:
@@ -429,7 +429,7 @@ class SideTable:
     def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str | None]]:
         """A text column as codes in the order of the turns, and the distinct texts (None for null)."""
         self._require(name, method, nulls=True)
-        column = _cast(self.table.column(name), pa.string(), self.name, name)
+        column = cast(self.table.column(name), pa.string(), self.name, name)
         codes, values = factorise(column)
         return codes[self.row_N], values.to_pylist()
 
@@ -453,13 +453,13 @@ class SideTable:
             both = pa.chunked_array(
                 [
                     *turns.column(key).cast(pa.string()).chunks,
-                    *_cast(mine.column(key), pa.string(), self.name, key).chunks,
+                    *cast(mine.column(key), pa.string(), self.name, key).chunks,
                 ]
             )
             codes, values = factorise(both)
             code_N = code_N * len(values) + codes[: turns.num_rows]
             code_M = code_M * len(values) + codes[turns.num_rows :]
-        there_turn = _to_numpy(_cast(mine.column("turn"), pa.int64(), self.name, "turn"))
+        there_turn = _to_numpy(cast(mine.column("turn"), pa.int64(), self.name, "turn"))
         here_turn = _to_numpy(turns.column("turn").cast(pa.int64()))
         width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
         wanted_N = (code_N * width + here_turn)[self.turns.order_N]
@@ -526,7 +526,8 @@ def _factorise_runs(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
     return np.repeat(codes, np.diff(np.append(first, len(whole)))), values
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:
+def cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:
+    """The column `name` as another type. Raises UserError, with what it must hold, where values cannot be cast."""
     if column.type == kind:
         return column
     try:

@@ -10,6 +10,9 @@ import yaml
 
 from turncredit.errors import UserError
 
+#: The configuration that Snakemake reads first: the Snakefile names it.
+CONFIG = "config.yaml"
+
 
 def read_mapping(path: str | Path) -> dict[str, Any]:
     """The keys and values in the YAML or JSON file `path`.

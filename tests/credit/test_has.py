@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.credit.tables import numbers, side, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.conventions import blend
+from turncredit.credit.conventions import add, blend
 from turncredit.credit.turnrd import v_projection
 from turncredit.errors import UserError
 from turncredit.turns import Turns
@@ -80,11 +80,12 @@ def test_alpha_one_is_flat_grpo_bit_for_bit_whatever_the_decomposer_says(decompo
     assert got.tobytes() == numbers(compute(TWO, METHODS["flat_grpo"])).tobytes()
 
 
-def test_at_alpha_one_not_even_a_broken_turn_signal_gets_through() -> None:
+def test_at_alpha_one_and_weight_zero_not_even_a_broken_turn_signal_gets_through() -> None:
     base = np.array([0.0, -0.0, 1.5, -2.0])
     broken = np.array([np.nan, 1.0, np.inf, -np.inf])
     assert blend(base, broken, 1.0).tobytes() == base.tobytes()
     assert blend(broken, base, 0.0).tobytes() == base.tobytes()
+    assert add(base, broken, 0.0).tobytes() == base.tobytes()
 
 
 def test_oracle_progress_replaces_the_rollouts_advantage_and_knows_dead_ends() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import pytest
 
+from tests.envs.hash_seeds import printed_here_and_elsewhere
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
 from turncredit.envs.searchqa import Expert, Settings, make_tasks, open_task, random_command, slip_command
@@ -111,13 +110,9 @@ def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys)
         "        if step.done: break\n"
         "print(hashlib.sha256(text.encode()).hexdigest())\n"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONHASHSEED": "1", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    exec(code, {})  # in this process, whose hash seed is another one
-    assert capsys.readouterr().out == other
-    assert len(other.strip()) == 64
+    here, elsewhere = printed_here_and_elsewhere(code, capsys)
+    assert here == elsewhere
+    assert len(here.strip()) == 64
 
 
 def test_unknown_splits_too_few_questions_and_damaged_tasks_are_errors() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from tests import tiny
 from tests.envs.conftest import DATA, needs_virtualhome
+from tests.envs.hash_seeds import WALK, printed_here_and_elsewhere
 from turncredit import tables
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
@@ -108,28 +107,10 @@ def test_households_have_the_rooms_and_as_many_things_as_the_settings_say():
         assert len(things) == 3
 
 
-def test_rollouts_are_the_same_in_another_process_with_another_hash_seed():
-    code = (
-        "from turncredit.envs.virtualhome import Settings, make_tasks, open_task\n"
-        "import hashlib\n"
-        "text = ''\n"
-        "for row in make_tasks('train', 6, 5, Settings()):\n"
-        "    env = open_task(row, Settings())\n"
-        "    text += row['task_id'] + row['goal'] + env.reset()\n"
-        "    for n in range(8):\n"
-        "        text += env.step(env.admissible()[(7 * n + 2) % len(env.admissible())]).observation\n"
-        "        if not env.admissible(): break\n"
-        "print(hashlib.sha256(text.encode()).hexdigest())\n"
-    )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert len(seen) == 1
-    assert len(seen.pop().strip()) == 64
+def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys):
+    here, elsewhere = printed_here_and_elsewhere(WALK.format(name="virtualhome", settings="", tasks=6), capsys)
+    assert here == elsewhere
+    assert len(here.strip()) == 64
 
 
 def test_unknown_splits_wrong_settings_and_too_few_tasks_are_errors():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 
 import pytest
 
+from tests.envs.hash_seeds import WALK, printed_here_and_elsewhere
 from turncredit.envs import load
 from turncredit.envs.webshop import Expert, Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.webshop.generate import SPLITS, catalogue
@@ -124,28 +123,10 @@ def test_the_catalogue_is_decided_by_its_seed_and_tasks_leave_it_alone():
     assert [p.title for p in catalogue(60, 0)] != [p.title for p in catalogue(60, 1)]
 
 
-def test_rollouts_are_the_same_in_another_process_with_another_hash_seed():
-    code = (
-        "from turncredit.envs.webshop import Settings, make_tasks, open_task\n"
-        "import hashlib\n"
-        "settings, text = Settings(products=150), ''\n"
-        "for row in make_tasks('train', 12, 5, settings):\n"
-        "    env = open_task(row, settings)\n"
-        "    text += row['task_id'] + row['goal'] + env.reset()\n"
-        "    for n in range(8):\n"
-        "        text += env.step(env.admissible()[(7 * n + 2) % len(env.admissible())]).observation\n"
-        "        if not env.admissible(): break\n"
-        "print(hashlib.sha256(text.encode()).hexdigest())\n"
-    )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }  # fmt: skip
-    assert len(seen) == 1
-    assert len(seen.pop().strip()) == 64
+def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys):
+    here, elsewhere = printed_here_and_elsewhere(WALK.format(name="webshop", settings="products=150", tasks=12), capsys)
+    assert here == elsewhere
+    assert len(here.strip()) == 64
 
 
 def test_unknown_splits_wrong_settings_and_too_few_goals_are_errors():

@@ -49,7 +49,7 @@ def test_runs_are_nested_and_every_stage_is_there(folder):
     names = {name for (name,) in table(folder, "SELECT name FROM runs")}
     rounds = {f"{method}/seed0/round0{r}" for method in ("flat_grpo", "random_credit") for r in (1, 2, 3)}
     assert rounds | {"flat_grpo/seed0", "random_credit/seed0", "shared"} <= names
-    assert found == {"imported": len(tracking.entries(read_config(folder), folder)), "known": 0}
+    assert found == {"imported": len(tracking.entries(read_config(folder), Layout(folder))), "known": 0}
     parents = table(
         folder,
         "SELECT c.name, p.name FROM runs c JOIN tags t USING (run_uuid) JOIN runs p ON p.run_uuid = t.value "

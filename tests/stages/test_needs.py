@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from turncredit.cli.plan import lines_of, submitted_jobs
+from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
 from turncredit.config import POLICY_STAGES, from_mapping, load, merge
 from turncredit.policy.shapes import PUBLISHED
 from turncredit.stages import needs
+from turncredit.stages.job import At
 from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
 from turncredit.yaml_files import read_mapping
@@ -141,12 +142,43 @@ def test_with_rounds_in_one_job_fewer_jobs_are_submitted_for_the_same_stages():
     plain, fused = (plan_of(granularity=granularity) for granularity in ("stage", "round"))
     jobs = every_job(plain)
     assert every_job(fused) == jobs
-    assert submitted_jobs(plain, jobs) == len(jobs)
+    assert len(submitted_jobs(plain, jobs)) == len(jobs)
     inside = {"rollout": 1, "measures": 1, "credit": 4, "update": 4, "eval": 4, "invariants": 2}
     count = Counter(stage for stage, _ in jobs)
     # Two runs of two rounds each; what the SFT policy sampled in round 1 is shared, and has jobs of its own.
     inside |= {"rollout": count["rollout"] - 1, "measures": count["measures"] - 1}
-    assert submitted_jobs(fused, jobs) == len(jobs) - sum(inside.values()) + 4
+    assert len(submitted_jobs(fused, jobs)) == len(jobs) - sum(inside.values()) + 4
+
+
+def hours_of(**changes) -> dict[str, float]:
+    """GPU hours by stage, of one method, one seed and three rounds; those of its evaluations are left out."""
+    plan = plan_of(methods=["flat_grpo"], rounds=3, eval={"games": 2}, **changes)
+    hours = gpu_hours(plan, submitted_jobs(plan, every_job(plan)))
+    return {stage: hours[stage] for stage in ("sft", "rollout", "update")}
+
+
+def test_the_stages_of_one_job_wait_for_one_start_of_a_process():
+    on_gpus = {"rollout": {"gpu": 1}}
+    alone, together = (hours_of(granularity=each, resources=on_gpus) for each in ("stage", "run"))
+    start = needs.START / 3600
+    assert together["sft"] == alone["sft"] > start
+    # Round 1 has no rollouts of its own, so its update starts the process that two more rounds run in.
+    assert together["rollout"] == pytest.approx(alone["rollout"] - 2 * start)
+    assert together["update"] == pytest.approx(alone["update"] - 2 * start)
+
+
+def test_vllm_starts_in_every_stage_that_samples_also_in_one_job():
+    alone, together = (hours_of(granularity=each, policy={"engine": "vllm"}) for each in ("stage", "run"))
+    assert together["rollout"] == alone["rollout"]
+    assert together["update"] < alone["update"]
+
+
+def test_a_job_of_several_stages_holds_the_gpus_of_the_largest_all_along():
+    own = {"rollout": {"gpu": 1}, "update": {"gpu": 4}}
+    one, four = (hours_of(granularity="run", resources=each) for each in ({"rollout": {"gpu": 1}}, own))
+    # The SFT policy's rollouts of round 1 are a job of their own, on one GPU.
+    alone = needs.gpu_seconds(plan_of(resources=own), "rollout", At(policy="")) / 3600
+    assert four["rollout"] - alone == pytest.approx(4 * (one["rollout"] - alone))
 
 
 def test_a_model_of_unknown_size_asks_for_much_and_says_so(tmp_path):

@@ -35,27 +35,6 @@ from turncredit.training.sequences import token_logprobs
 RATE = 5e-7
 
 
-@pytest.fixture(scope="module")
-def hub_model(world, tmp_path_factory):
-    """A policy's folder with weights in bfloat16, as on the hub."""
-    folder, sft = tmp_path_factory.mktemp("hub") / "policy", world.path("sft_policy")
-    models.save_model(models.load_model(sft, dtype="bfloat16"), folder, base=sft, final=folder)
-    assert {tensor.dtype for tensor in weights(folder).values()} == {torch.bfloat16}
-    return folder
-
-
-@pytest.fixture(scope="module")
-def credits(world, tmp_path_factory):
-    """A random advantage for every turn."""
-    path = tmp_path_factory.mktemp("credits") / "credits.parquet"
-    turns = tables.read(world.path("turns"), "turns")
-    advantage_N = np.random.default_rng(0).normal(size=turns.num_rows)
-    columns = {key: turns.column(key) for key in tables.KEYS}
-    table = pa.table({**columns, "method": ["random"] * turns.num_rows, "advantage": advantage_N})
-    tables.write(table, path, "credits", tables.provenance("test"))
-    return path
-
-
 def weights(folder):
     return load_file(folder / "model.safetensors")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -33,26 +32,6 @@ pytestmark = pytest.mark.slow
 #: see the signs of gradients alone, and one that is zero to rounding can have either. Seen: 3e-7 and 2e-3.
 SHARE = {"float32": 1e-4, "bfloat16": 0.02}
 LORA = {"rank": 4, "alpha": 8}
-
-
-@pytest.fixture(scope="module")
-def credits(world, tmp_path_factory):
-    """A random advantage for every turn."""
-    path = tmp_path_factory.mktemp("credits") / "credits.parquet"
-    turns = tables.read(world.path("turns"), "turns")
-    advantage_N = np.random.default_rng(0).normal(size=turns.num_rows)
-    columns = {key: turns.column(key) for key in tables.KEYS}
-    table = pa.table({**columns, "method": ["random"] * turns.num_rows, "advantage": advantage_N})
-    tables.write(table, path, "credits", tables.provenance("test"))
-    return path
-
-
-@pytest.fixture(scope="module")
-def hub_model(world, tmp_path_factory):
-    """A policy's folder with weights in bfloat16, as on the hub."""
-    folder, sft = tmp_path_factory.mktemp("hub") / "policy", world.path("sft_policy")
-    models.save_model(models.load_model(sft, dtype="bfloat16"), folder, base=sft, final=folder)
-    return folder
 
 
 def from_one_and_from_two(world, folder, stage, at, changes, policy, inputs):

@@ -27,18 +27,6 @@ from turncredit.training.sequences import cut, rollout_numbers
 from turncredit.training.update import Objective, training_set
 
 
-@pytest.fixture(scope="module")
-def credits(world, tmp_path_factory):
-    """A credits table with a random advantage for every turn, the same for all tests."""
-    path = tmp_path_factory.mktemp("credits") / "credits.parquet"
-    turns = tables.read(world.path("turns"), "turns")
-    advantage_N = np.random.default_rng(0).normal(size=turns.num_rows)
-    columns = {key: turns.column(key) for key in tables.KEYS}
-    table = pa.table({**columns, "method": ["random"] * turns.num_rows, "advantage": advantage_N})
-    tables.write(table, path, "credits", tables.provenance("test"))
-    return path
-
-
 def run(
     world,
     credits,

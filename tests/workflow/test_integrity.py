@@ -15,8 +15,10 @@ from tests import tiny
 from tests.helpers import nonempty
 from turncredit import tables
 from turncredit.cli.main import app
-from turncredit.layout import ARTIFACTS
-from turncredit.results import collect, sql
+from turncredit.errors import UserError
+from turncredit.layout import ARTIFACTS, Layout
+from turncredit.pages import show
+from turncredit.results import collect, sql, tracking
 from turncredit.stages import jobs, wanted
 from turncredit.stages.job import PROVENANCE_FILE, At
 from turncredit.stages.plan import Plan, load
@@ -224,6 +226,23 @@ def test_artifacts_of_rounds_that_the_configuration_no_longer_has_are_left_out_o
     assert set(found.metrics["round"].dropna()) == {1}
     perform(wanted.plan_of(fewer), "report", At())
     assert "which this configuration would not make" in (fewer / "report" / "index.html").read_text()
+
+
+def test_jobs_of_rounds_that_the_configuration_no_longer_has_are_left_out_of_mlflow(fewer):
+    experiment = collect.read_config(fewer)
+    rounds = {entry.round for entry in tracking.entries(experiment, wanted.current(fewer))}
+    assert rounds == {entry.round for entry in tracking.entries(experiment, Layout(fewer))} - {2} == {None, 1}
+
+
+def test_show_finds_what_the_configuration_would_make_by_name_and_anything_by_its_path(fewer):
+    credits = path(fewer, "credits", 1)
+    shutil.copy(credits, credits.with_name("gigpo.parquet"))
+    assert show.find("flat_grpo/seed0/round01", fewer, wanted.current).credits == [credits]
+    with pytest.raises(UserError, match="neither a file, nor a folder, nor a run's round"):
+        show.find("flat_grpo/seed0/round02", fewer, wanted.current)
+    by_path = show.find(str(path(fewer, "turns")), fewer, wanted.current)
+    assert by_path == show.find("flat_grpo/seed0/round02", fewer)
+    assert by_path.credits == [path(fewer, "credits")]
 
 
 def test_clean_lists_what_it_would_remove_and_removes_it_only_when_told(fewer):

@@ -145,7 +145,7 @@ class AgentSpec:
         raise UserError(f"{where}: agent '{self.name}' wrote no '{missing}'; use None for no value")
 
     def cannot_look_back(self, key: str = "agent") -> str:
-        """Why turns of an agent without `hindsight` can't be read in hindsight, and what to do: part of a line.
+        """Why this agent's turns can't be read in hindsight, and what to do: the end of an error message.
 
         `key` is where the configuration names the agent.
         """

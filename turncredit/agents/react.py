@@ -1,4 +1,4 @@
-"""ReAct (Yao et al. 2023, arXiv 2210.03629): thought, action and observation take turns in an append-only context.
+"""ReAct (Yao et al. 2023, arXiv 2210.03629): thoughts, actions and observations alternate in an append-only context.
 
 A response is `Thought: ...` and, on a line of its own, `Action: ...`. As in the paper's decision-making tasks the model
 decides when to think, so the thought may be left out. It stays in the context, as everything else does.

@@ -1,11 +1,11 @@
 """Reflexion (Shinn et al. 2023, arXiv 2303.11366): after a failed trial the model writes a lesson, and tries again.
 
-`reflexion` makes it of any agent, its actor, which plays every trial from the start with the lessons so far in its
-goal. The environment says when a trial has failed and starts again after the next response (`turncredit.envs.trials`),
-so a lesson is a turn of the rollout like any other: its prompt is the failed trial, its action the lesson.
+`reflexion` wraps any agent, the actor, which plays every trial from the start with the lessons so far in its goal. The
+environment says when a trial has failed and starts again after the next response (`turncredit.envs.trials`), so a
+lesson is a turn of the rollout like any other: its prompt is the failed trial, its action the lesson.
 
 Departures from the paper: the same policy acts and reflects; a trial fails when the environment ends it without
-success, no heuristic of loops or of too many steps ends one earlier; our own wording stands in place of worked
+success, and no heuristic stops one earlier for loops or too many steps; our own wording stands in place of worked
 examples.
 """
 
@@ -44,7 +44,7 @@ class Settings(AgentSettings):
 
 
 class Lesson(NamedTuple):
-    """A lesson as it is kept: one line of plain text; whether it was too long; whether it is all that was said."""
+    """A lesson as it is kept: one line of plain text; whether it was cut; whether the response held nothing else."""
 
     text: str
     cut: bool
@@ -96,7 +96,7 @@ class Reflexion:
     ) -> Prompt:
         """The actor's next prompt; after a failed trial the question, and after a lesson the next trial's first prompt.
 
-        An empty lesson is not shown: the next trial has those of the ones before.
+        An empty lesson is dropped: the next trial sees only the earlier ones.
         """
         if self._asked:
             lesson = parsed.columns["lesson"]
@@ -144,7 +144,7 @@ class Reflexion:
         return self._encoder.encode(self._showing(observation))
 
     def _said(self, response_ids: Sequence[int]) -> list[int]:
-        """A response as the question shows it: inside a chat message its end-of-turn token must not stand."""
+        """A response as the question shows it: in a chat message without its end-of-turn token."""
         said = [token for token in response_ids if token != self._encoder.eos_id]
         return [*said, *(self._encoder.encode("\n") if self._encoder.has_chat_template else [self._encoder.eos_id])]
 

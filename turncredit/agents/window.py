@@ -68,7 +68,7 @@ class Window:
         return turn["action"] if tagged else f"<action>{turn['action']}</action>"
 
     def fork(self) -> Window:
-        """Another window on the same goal and the same turns so far."""
+        """An independent copy, with the same goal and the same turns so far."""
         other = Window(self._encoder, self._settings, self._words)
         other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
         return other

@@ -1,12 +1,12 @@
-"""Whether the methods of an experiment took the same optimiser steps: else a comparison is not one of credit alone.
+"""Whether all methods took the same number of optimiser steps: otherwise more than their credit is compared.
 
-Methods whose `rollout` and `update` sections ask for the same number of steps must have taken it, to the step, in every
-round of every seed; in round 1, whose rollouts they share, on as many sequences and tokens. A method whose own entry
-asks for another number (`define.<method>.update: {epochs: 2}`) is compared with those that ask for the same; the report
-shows each method's steps, sequences and tokens beside its success.
+Methods whose `rollout` and `update` sections ask for the same number of steps must have taken exactly that many in
+every round of every seed, and in round 1, whose rollouts they share, on equally many sequences and tokens. A method
+whose own entry asks for another number (`define.<method>.update: {epochs: 2}`) is compared with those that ask for the
+same; the report shows each method's steps, sequences and tokens beside its success.
 
 Methods with different agents are compared as well: a minibatch counts rollouts, so a context that is rebuilt at every
-turn means more sequences in a step, not more steps. They have no rollouts in common, in round 1 either.
+turn means more sequences in a step, not more steps. They share no rollouts, not even in round 1.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def planned(experiment: Experiment, method: str) -> tuple[int, int, int] | None:
 
 
 def _differences(by_method: Mapping[str, Spent]) -> str:
-    """The methods that differ from most of them, in words."""
+    """The methods that differ from the majority, in words."""
     usual = Counter(by_method.values()).most_common(1)[0][0]
     differ = [f"{method} took {_words(found)}" for method, found in by_method.items() if found != usual]
     same = next(method for method, found in by_method.items() if found == usual)

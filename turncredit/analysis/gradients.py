@@ -37,7 +37,7 @@ from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.training import update as training
 from turncredit.training.losses import token_weights
-from turncredit.training.sequences import TokenSequence, batches, rollout_numbers, stack, token_logprobs
+from turncredit.training.sequences import TokenSequence, batches, by_rollout, rollout_numbers, stack, token_logprobs
 from turncredit.training.update import sequences_of, training_set
 
 #: Gradients of more parameters than this are projected to this many dimensions.
@@ -229,10 +229,7 @@ def rollout_gradients(
     """
     parameters = list(models.trained_parameters(model).values())
     project = Projection(sum(parameter.numel() for parameter in parameters), device())
-    by_rollout: dict[int, list[TokenSequence]] = {}
-    for sequence in sequences:
-        by_rollout.setdefault(sequence.rollout, []).append(sequence)
-    for rollout in sorted(by_rollout):
+    for rollout, own in by_rollout(sequences).items():
         row_T = np.flatnonzero(rollout_N == rollout)
         basis_TK, size_K, mix_KM = np.linalg.svd(coefficient_NM[row_T], full_matrices=False)
         rank = int((size_K > 1e-10 * size_K[0]).sum()) if size_K[0] > 0 else 0
@@ -241,7 +238,7 @@ def rollout_gradients(
         direction_NK = np.zeros((len(rollout_N), rank), dtype=np.float32)
         direction_NK[row_T] = basis_TK[:, :rank]
         total_KD = torch.zeros((rank, project.dimensions), device=device())
-        for part in batches(by_rollout[rollout], tokens_per_pass):
+        for part in batches(own, tokens_per_pass):
             ids, turn, _ = stack(part, device())
             logprobs = token_logprobs(model, ids, turn >= 0, temperature)
             turn_L = turn[:, 1:][(turn >= 0)[:, 1:]].cpu().numpy()

@@ -1,4 +1,4 @@
-"""The measures of the table `leaks`, and a one-sentence verdict for each learned credit model. Free of torch.
+"""The measures of the table `leaks`, and a one-sentence verdict for each learned credit model. Does not import torch.
 
 A credit model may know how a rollout ended without knowing which turn mattered: in an environment that stops at
 success, a rollout's length reveals it, and so may its last turn. The credit of the other turns may then be arbitrary
@@ -115,7 +115,7 @@ def verdicts(rows: Iterable[Mapping]) -> dict[str, str]:
 
 
 def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
-    """The verdict on one method from its measures, by (view, measure). Differences count from `MARGIN` on."""
+    """The verdict on one method from its measures, by (view, measure). Differences below `MARGIN` do not count."""
     full = found.get(("full", "outcome_auc"), NOTHING)
     length = found.get(("length_only", "outcome_auc"), NOTHING)
     if ("full", "outcome_auc") not in found:

@@ -1,4 +1,4 @@
-"""The check that needs the policy: stored log-probabilities against the policy's own.
+"""The check that needs the policy: stored log-probabilities compared with the policy's own.
 
 The checks that only read are in `turncredit.analysis.invariants`.
 """
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 import torch
 
 from turncredit import tables
-from turncredit.analysis.invariants import LOGPROB, CheckSettings, Finding, RoundFiles, as_row, check
+from turncredit.analysis.checked_round import CheckSettings, RoundFiles
+from turncredit.analysis.invariants import LOGPROB, Finding, as_row, check
 from turncredit.errors import UserError
 from turncredit.policy import models
 from turncredit.policy.sampling import device

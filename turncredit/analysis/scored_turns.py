@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.stats.ranks import ranks
-from turncredit.turns import KEYS, factorise
+from turncredit.turns import KEYS, cast, factorise
 
 #: (group, rollout, turn) as numbers, the same in all tables that were read together
 Keys = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -205,7 +205,7 @@ def _scored(
         success_R = return_R > 0
         scale = float(np.ptp(return_R[seen_R])) or 1.0
     if "success" in turns.column_names:
-        won = _cast(turns.column("success"), pa.bool_(), where[0], "success").to_numpy()
+        won = cast(turns.column("success"), pa.bool_(), where[0], "success").to_numpy()
         success_R = np.bincount(rollout, won, rollouts) > 0
     truth_N = _numbers(truth, "advantage_true", where[1])[branch_N]
     se_N = _numbers(truth, "advantage_true_se", where[1])[branch_N]
@@ -223,7 +223,7 @@ def _scored(
         family, texts = _coded(turns.column("family"))
         labels["family"] = family[row_N], texts
     if "valid" in turns.column_names:
-        valid = _cast(turns.column("valid"), pa.bool_(), where[0], "valid").to_numpy()[row_N]
+        valid = cast(turns.column("valid"), pa.bool_(), where[0], "valid").to_numpy()[row_N]
         labels["action"] = valid.astype(np.int64), ["invalid", "valid"]
     if {"v_true", "v_se", "q_true", "q_se"} <= set(truth.column_names):
         for out, names in (("v_N", ("v_true", "v_se")), ("q_N", ("q_true", "q_se"))):
@@ -270,18 +270,10 @@ def _advantages(
 
 def _numbers(table: pa.Table, name: str, where: str) -> np.ndarray:
     """A column as finite float64."""
-    x = _cast(table.column(name), pa.float64(), where, name).to_numpy()
+    x = cast(table.column(name), pa.float64(), where, name).to_numpy()
     if not np.isfinite(x).all():
         raise UserError(f"{where}: the column '{name}' has {int((~np.isfinite(x)).sum())} values that are not finite")
     return x
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = "true or false" if kind == pa.bool_() else "numbers"
-        raise UserError(f"{where}: the column '{name}' must hold {what}: {str(error).splitlines()[0]}") from None
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:

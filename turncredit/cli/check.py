@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from turncredit import tables
+from turncredit.analysis.checked_round import CheckSettings, RoundFiles
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
-from turncredit.analysis.invariants import CheckSettings, RoundFiles
 from turncredit.errors import UserError
 from turncredit.layout import refuse_old
 from turncredit.results import collect, views
@@ -83,14 +83,14 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
 
 
 def said_already(row: Mapping[str, Any], found: integrity.Compared) -> bool:
-    """Whether a violation only says that a file is unreadable or has changed, which the comparison has said."""
+    """Whether the comparison has already reported the cause: a file that is unreadable or has changed."""
     if not found.problems:
         return False
     return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in found.unreadable)
 
 
 def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> None:
-    """Print how what was found is mended, or mend it."""
+    """Print how to repair what was found, or with `repair` remove what must be made again."""
     root = plan.layout.root
     if found.waiting:
         print(f"{root.name}: {found.waiting} jobs of the configuration have not run yet")
@@ -112,22 +112,21 @@ def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> No
 
 
 def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
-    """The files of a round but the policy, where it is damaged: its damage is said, and no check can load it."""
+    """The files of a round without the policy if that is damaged: this was reported, and no check could load it."""
     damaged = files.policy is not None and str(files.policy) in unreadable
     return files.model_copy(update={"policy": None}) if damaged else files
 
 
 def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunRound, Spent]:
     """Optimiser steps, sequences and tokens of every update of the configured runs on disk that can be read."""
-    spent = {}
+    spent, configured = {}, set(plan.experiment.runs())
     for found in plan.layout.find("updates"):
-        run = (str(found.keys["method"]), int(found.keys["seed"]))
-        if run not in plan.experiment.runs() or str(found.path) in unreadable:
+        at = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
+        if (at.method, at.seed) not in configured or str(found.path) in unreadable:
             continue
         log = tables.read(found.path, "updates", ["sequences", "tokens"])
-        run = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
         sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))
-        spent[run] = Spent(log.num_rows, sequences, tokens)
+        spent[at] = Spent(log.num_rows, sequences, tokens)
     return spent
 
 

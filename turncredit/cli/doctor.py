@@ -14,31 +14,25 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from turncredit.cli.configured import ConfigfileOption, ResultsOption, files_of, plan_of
 from turncredit.config import Experiment
-from turncredit.config import load as load_config
 from turncredit.errors import UserError
 from turncredit.layout import Layout
-from turncredit.stages.checks import check
 from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan
 from turncredit.workflow import failures, preflight
 from turncredit.yaml_files import read_mapping
 
-#: The configuration that Snakemake reads first.
-CONFIG = Path("config.yaml")
 VERDICTS = {True: "ok", None: "?", False: "FAIL"}
 
 
 def doctor(
-    configfile: Annotated[
-        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
-    ] = None,
+    configfile: ConfigfileOption = None,
     profile: Annotated[str | None, typer.Option(help="Snakemake's profile: slurm, or a folder.")] = None,
     sdm: Annotated[str | None, typer.Option(help="As in snakemake: conda.")] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run tiny jobs of every kind, through the profile, and report.")
     ] = False,
-    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Check that an experiment's jobs can run: engines, torch, weights, memory, disk, Slurm. Exit code 1 if not.
 
@@ -46,17 +40,14 @@ def doctor(
     """
     if sdm not in (None, "conda"):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for conda")
-    files = [CONFIG, *(configfile or [])]
-    experiment = load_config(files)
-    check(experiment)
-    plan = Plan(experiment, results)
+    plan = plan_of(configfile, results)
     stages = {stage for stage, _ in every_job(plan)}
     failed = False
     for finding in preflight.findings(plan, stages, setting(profile, sdm)):
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(experiment, files, results, profile, sdm)
+        failed = try_jobs(plan.experiment, files_of(configfile), results, profile, sdm)
     if failed:
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""The command `fidelity`: credits and ground truth in, measures out."""
+"""The command `fidelity`: compares credits with ground truth."""
 
 from __future__ import annotations
 

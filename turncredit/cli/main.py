@@ -105,9 +105,9 @@ for _name, (_, _help) in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. A mistake of the user's, or a full disk, is one line on stderr and exit code 2.
+    """Run the command line. A user's mistake or a full disk is one line on stderr and exit code 2.
 
-    Typer ends a command whose reader has gone (`| head -1`) without a word, and one that Ctrl-C ends with status 130.
+    Typer itself silently ends a command whose output is no longer read (`| head -1`), and exits with 130 after Ctrl-C.
     """
     try:
         app()

@@ -1,52 +1,42 @@
-"""`turncredit plan`: what an experiment takes, before anything runs."""
+"""`turncredit plan`: an estimate of an experiment's memory, disk and GPU hours, before anything runs."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import NamedTuple
 
-import typer
-
-from turncredit.config import load as load_config
+from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.stages import needs
-from turncredit.stages.checks import check
 from turncredit.stages.jobs import Step, every_job
 from turncredit.stages.plan import STAGES, Plan
-from turncredit.workflow.rounds import steps_of_block
+from turncredit.workflow.rounds import resource_of_block, steps_of_block
 
-#: The configuration that Snakemake reads first.
-CONFIG = Path("config.yaml")
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
 
 def plan(
-    configfile: Annotated[
-        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+    configfile: ConfigfileOption = None,
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 
     Example: turncredit plan --configfile config/paper/has_table2.yaml
     """
-    experiment = load_config([CONFIG, *(configfile or [])])
-    check(experiment)
-    print("\n".join(lines_of(Plan(experiment, results))))
+    print("\n".join(lines_of(plan_of(configfile, results))))
 
 
 def lines_of(plan: Plan) -> list[str]:
     """What `turncredit plan` prints."""
     experiment, jobs = plan.experiment, every_job(plan)
     count = Counter(stage for stage, _ in jobs)
-    hours: defaultdict[str, float] = defaultdict(float)
-    for stage, at in jobs:
-        hours[stage] += needs.gpu_seconds(plan, stage, at) / 3600 * experiment.gpus(stage)
     submitted = submitted_jobs(plan, jobs)
+    hours = gpu_hours(plan, submitted)
     runs = f"{len(experiment.trained())} methods x {len(experiment.seeds)} seeds x {experiment.rounds} rounds"
     lines = [
-        f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {submitted:,} jobs "
+        f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {len(submitted):,} jobs "
         f"(granularity: {experiment.granularity})",
         "",
         f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  of it, for the policy",
@@ -73,16 +63,35 @@ def lines_of(plan: Plan) -> list[str]:
     return [*lines, needs.ASSUMED] if on_gpus else lines
 
 
-def submitted_jobs(plan: Plan, jobs: list[Step]) -> int:
-    """How many jobs Snakemake runs for these stages: with granularity `round` or `run` one runs many of them."""
-    if plan.experiment.granularity == "stage":
-        return len(jobs)
-    blocks, inside = 0, set()
-    for method, seed in plan.experiment.runs():
-        for block in plan.experiment.blocks():
-            blocks += 1
-            inside.update(steps_of_block(plan, method, seed, block))
-    return blocks + sum(job not in inside for job in jobs)
+class Submitted(NamedTuple):
+    """A job as Snakemake submits it: the stages that it runs, and the GPUs that it holds while it does."""
+
+    stages: list[Step]
+    gpus: int
+
+
+def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
+    """The jobs that Snakemake runs for these stages: with granularity `round` or `run` one runs many of them."""
+    experiment, blocks = plan.experiment, []
+    if experiment.granularity != "stage":
+        asked = cache(lambda method, block: resource_of_block(plan, method, experiment.seeds[0], block))
+        blocks = [
+            Submitted(steps_of_block(plan, method, seed, block), asked(method, block).gpu or 0)
+            for method, seed in experiment.runs()
+            for block in experiment.blocks()
+        ]
+    inside = {step for block in blocks for step in block.stages}
+    return [*blocks, *(Submitted([step], experiment.gpus(step[0])) for step in steps if step not in inside)]
+
+
+def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
+    """GPU hours of these jobs by stage. Stages in one process share its start, and each holds all of its GPUs."""
+    hours: defaultdict[str, float] = defaultdict(float)
+    for job in jobs:
+        on_gpu = [step for step in job.stages if plan.experiment.gpus(step[0])]
+        for number, (stage, at) in enumerate(on_gpu):
+            hours[stage] += job.gpus * needs.gpu_seconds(plan, stage, at, starts=number == 0) / 3600
+    return hours
 
 
 def disk_lines(plan: Plan) -> list[str]:
@@ -99,7 +108,7 @@ def disk_lines(plan: Plan) -> list[str]:
 
 
 def size_of(size: float) -> str:
-    """A number of bytes in a unit in which it can be read."""
+    """A number of bytes in a readable unit."""
     unit, of = next(((unit, of) for unit, of in UNITS if size >= of), UNITS[-1])
     number = size / of
     return f"{number:,.0f} {unit}" if number >= 10 or unit == "MB" else f"{number:.1f} {unit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -50,9 +51,12 @@ def sql(
     """
     from turncredit.layout import Layout
     from turncredit.results import sql
-    from turncredit.stages import wanted
 
-    layout = Layout if everything else wanted.current
+    layout: Callable[[Path], Layout] = Layout
+    if not everything and not file:
+        from turncredit.stages import wanted
+
+        layout = wanted.current
     sql.run(query, results=results, format=format.value, out=out, layout=layout, files=file or [])
 
 
@@ -64,7 +68,8 @@ def show(
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
     credits: Annotated[
-        list[Path] | None, typer.Option(help="Credits tables to show; by default those next to the turns.")
+        list[Path] | None,
+        typer.Option(help="Credits tables to show; by default those of the configured methods."),
     ] = None,
     components: Annotated[
         bool, typer.Option(help="Show all components of the credit, not only the advantage.")
@@ -72,8 +77,17 @@ def show(
 ) -> None:
     """Show a rollout in the terminal: observation, action, reward, progress, ground truth, each method's credit."""
     from turncredit.pages import show as module
+    from turncredit.stages import wanted
 
-    module.run(what, rollout, turn, results=results, credit_files=credits or [], components=components)
+    module.run(
+        what,
+        rollout,
+        turn,
+        results=results,
+        credit_files=credits or [],
+        components=components,
+        layout_of=wanted.current,
+    )
 
 
 def report(
@@ -166,11 +180,16 @@ def config(
 def track(
     results: Annotated[Path, typer.Argument(help="An experiment's folder, such as results/household.")],
 ) -> None:
-    """Copy the stages' metrics to MLflow (config: tracking.uri). Existing entries are left alone."""
-    from turncredit.results import collect, tracking
+    """Copy the stages' metrics to MLflow (config: tracking.uri). Existing entries are left alone.
 
-    experiment = collect.read_config(results)
+    Metrics of jobs that the experiment's configuration would not run are left out, as in report and SQL.
+    """
+    from turncredit.results import tracking
+    from turncredit.results.experiments import read_config
+    from turncredit.stages import wanted
+
+    experiment = read_config(results)
     if not experiment.tracking.enabled:
         raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
-    done = tracking.track(experiment=experiment, results=results)
+    done = tracking.track(experiment=experiment, results=results, layout_of=wanted.current)
     print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} already there", file=sys.stderr)

@@ -7,20 +7,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import typer
-
-from turncredit.config import load as load_config
+from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.errors import UserError
 from turncredit.stages import needs
-from turncredit.stages.checks import check
 from turncredit.stages.jobs import Step, every_job, maker
 from turncredit.stages.plan import Plan
 from turncredit.workflow import failures, locks, slurm
 
-#: The configuration that Snakemake reads first, and the folder of its own state.
-CONFIG, STATE = Path("config.yaml"), Path(".snakemake")
+#: The folder of Snakemake's own state.
+STATE = Path(".snakemake")
 #: Lines of a failed job's log that are shown.
 LAST_LINES = 5
 #: Seconds without any job after which nobody was running the experiment.
@@ -28,19 +25,15 @@ PAUSE = 600.0
 
 
 def status(
-    configfile: Annotated[
-        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+    configfile: ConfigfileOption = None,
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
 
     Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
     config/rails.yaml
     """
-    experiment = load_config([CONFIG, *(configfile or [])])
-    check(experiment)
-    print("\n".join(lines_of(Plan(experiment, results))))
+    print("\n".join(lines_of(plan_of(configfile, results))))
 
 
 class Measured(NamedTuple):

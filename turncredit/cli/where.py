@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from turncredit.config import load as load_config
+from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
@@ -22,8 +22,6 @@ from turncredit.stages.plan import STAGES, Plan
 from turncredit.starts import SFT, is_start
 from turncredit.workflow import rounds
 
-#: The configuration that Snakemake reads first.
-CONFIG = Path("config.yaml")
 #: Keys with few values, which identify the key that a word is for.
 CHOICES = {
     key: [word for word in KEYS[key].split("|") if word.isalpha()]
@@ -43,24 +41,22 @@ def where(
     ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     round: Annotated[int, typer.Option(min=1)] = 1,
-    configfile: Annotated[
-        list[Path] | None, typer.Option(help="Merged over config.yaml, as in snakemake; repeatable.")
-    ] = None,
-    results: Annotated[Path, typer.Option(help="The results folder.")] = Path("results"),
+    configfile: ConfigfileOption = None,
+    results: ResultsOption = Path("results"),
 ) -> None:
     """Show the files that a stage reads and writes, its slice of the configuration and its log.
 
     For a path, show this for the stage that wrote it. Example: turncredit where credit gigpo --seed 0 --round 1
     """
     if artifact not in STAGE_NAMES and ("/" in artifact or Path(artifact).exists()):
-        plan, stage, at = of_path(Path(artifact), configfile or [], results)
+        plan, stage, at = of_path(Path(artifact), configfile, results)
     else:
         if artifact not in STAGE_NAMES:
             raise UserError(
                 f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
                 f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
             )
-        plan, stage = Plan(load_config([CONFIG, *(configfile or [])]), results), STAGE_NAMES[artifact]
+        plan, stage = plan_of(configfile, results), STAGE_NAMES[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
     refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
@@ -149,12 +145,12 @@ def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
     return {"judge": judge_name(plan.experiment.judge)}
 
 
-def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Plan, str, At]:
+def of_path(path: Path, configfile: Sequence[Path] | None, results: Path) -> tuple[Plan, str, At]:
     """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
 
     The configuration is the one in the experiment's folder, if there is one and no other is given.
     """
-    folder = None if configfiles else experiment_of(path)
+    folder = None if configfile else experiment_of(path)
     if folder:
         shown = folder if path.is_absolute() else Path(os.path.relpath(folder))
         plan = Plan(read_config(folder), shown.parent)
@@ -163,7 +159,7 @@ def of_path(path: Path, configfiles: Sequence[Path], results: Path) -> tuple[Pla
                 f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
             )
     else:
-        plan = Plan(load_config([CONFIG, *configfiles]), results)
+        plan = plan_of(configfile, results)
     root = plan.layout.root.resolve()
     whole = path.resolve()
     if not whole.is_relative_to(root):

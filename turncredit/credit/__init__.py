@@ -21,7 +21,7 @@ __all__ = ["METHODS", "Method", "Part", "compute", "resolve"]
 
 
 class _Package(ModuleType):
-    """This package, whose name is also that of the function that people import."""
+    """This package as a callable: `from turncredit import credit; credit(turns)`."""
 
     def __call__(self, turns: Any, method: str = "gigpo", **options: Any) -> pa.Table:
         return library.credit(turns, method, **options)

@@ -10,7 +10,7 @@ method's and whose value is a `Method`:
     [project.entry-points."turncredit.methods"]
     novelty = "my_package.novelty:NOVELTY"
 
-It is imported when it is asked for or listed, and not before; what is wrong with it is one line that names its package.
+It is imported when it is asked for or listed, and not before; an error in it is one line that names its package.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def builtin() -> Declared:
 def find(name: str) -> Method:
     """The method called `name`, built in or from an installed package.
 
-    Raises UserError for a name that there is not, with the nearest one, and for an installed method that is broken.
+    Raises UserError for an unknown name, with the nearest one, and for an installed method that is broken.
     """
     builtins = builtin().methods
     if name in builtins:
@@ -69,7 +69,7 @@ def find(name: str) -> Method:
 
 
 def installed() -> Iterator[tuple[str, Method | UserError]]:
-    """The methods of installed packages by name, or what is wrong with one."""
+    """The methods of installed packages by name; for a broken one, its error."""
     for name in sorted(plugins.installed(GROUP)):
         try:
             yield name, _load(name)

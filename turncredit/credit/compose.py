@@ -43,7 +43,7 @@ class Part:
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
                `turncredit.credit_models`, or the dotted name of a module anywhere
     model_settings   settings of that model which are not its kind's defaults; a configuration's `model` goes first
-    reader     who reads the responses once more for the side table `logprobs`, for a part that reads it
+    reader     the reader of the second pass that writes the side table `logprobs`, for a part that reads it
     continuations   how many continuations from each state the side table `continuations` has unless the configuration
                says otherwise, for a part that reads it
     forks      how many forks of each task's rollouts there are unless the configuration says otherwise, for a part
@@ -98,8 +98,8 @@ class Method:
     """A named composition of parts.
 
     summary   one line of at most 90 characters
-    role      a `method` of its own; a `variant` or ablation that takes another method apart; or a `bound`, which no
-              method for a real environment can be and which tests the set-up
+    role      a `method` of its own; a `variant` or ablation of another method; or a `bound`, which tests the set-up and
+              could not be used in a real environment
     family    the method that stands for this one and its other relatives where comparisons are counted: variants, and
               methods that read the same signal (the same judge's labels); by default none, it stands for itself
     """
@@ -150,7 +150,7 @@ class Method:
 
     @property
     def reader(self) -> Reader | None:
-        """Who reads the responses once more for the side table `logprobs`; None where the method does not read it.
+        """The reader of the second pass that writes the side table `logprobs`; None if the method does not read it.
 
         Raises UserError for a composition whose parts need two readers: there is one table.
         """

@@ -21,7 +21,7 @@ def configured_method(experiment: Experiment, name: str) -> Method:
 
 
 def ask_of(method: Method) -> Ask:
-    """What `method` asks of the judge; a role where it does not say."""
+    """What `method` asks of the judge; by default a role."""
     return method.asks or "role"
 
 

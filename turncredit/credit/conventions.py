@@ -119,6 +119,11 @@ def blend(base_N: np.ndarray, turn_N: np.ndarray, alpha: float) -> np.ndarray:
     return alpha * base_N + (1.0 - alpha) * turn_N
 
 
+def add(base_N: np.ndarray, turn_N: np.ndarray, weight: float) -> np.ndarray:
+    """base + weight * turn; weight 0 is `base_N` bit for bit, whatever `turn_N` holds."""
+    return base_N.copy() if weight == 0 else base_N + weight * turn_N
+
+
 def success_R(turns: Turns, method: str, success_above: float | None) -> np.ndarray:
     """Which rollouts succeeded.
 

@@ -15,6 +15,7 @@ from turncredit.credit.conventions import (
     Share,
     Singleton,
     Weighting,
+    add,
     group_relative_N,
     standardise,
 )
@@ -63,7 +64,7 @@ def gigpo(
         "step_return": return_N,
         "advantage_step": step_N,
         "anchor_size": size_A[anchor_N],
-        "advantage": episode_N.copy() if omega == 0 else episode_N + omega * step_N,
+        "advantage": add(episode_N, step_N, omega),
     }
 
 

@@ -1,4 +1,4 @@
-"""Whether a method has anything to say about a rollout that is alone in its group."""
+"""Whether a method gives any credit to a rollout that is alone in its group."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def needs_a_group(method: Method) -> bool:
     """Whether every advantage of `method` is 0 where each group is one rollout, so that nothing could be learned.
 
     Found by computing it on a small table of such rollouts, in which everything else that a method may compare differs:
-    outcomes, lengths, states that occur twice, failed turns, progress. A method that reads side tables, or columns of
-    an agent's own, may say something, and is not judged.
+    outcomes, lengths, states that occur twice, failed turns, progress. A method that reads side tables, or an agent's
+    own columns, may give credit, and is not tested.
     """
     if method.needs:
         return False

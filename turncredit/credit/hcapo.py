@@ -1,4 +1,4 @@
-"""HCAPO, hindsight credit assignment: the policy reads each response again, knowing how the rollout ended."""
+"""HCAPO, hindsight credit assignment: the policy scores each response again, given how the rollout ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, success_R, turn_relative_N
+from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, add, success_R, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.second_pass import second_pass
 from turncredit.turns import Turns
@@ -62,7 +62,7 @@ def hcapo(
         "hindsight_q": q_N,
         "advantage_rollout": base_N,
         "advantage_turn": turn_N,
-        "advantage": base_N.copy() if omega == 0 else base_N + omega * turn_N,
+        "advantage": add(base_N, turn_N, omega),
     }
 
 

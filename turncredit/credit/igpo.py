@@ -1,4 +1,4 @@
-"""IGPO: a turn is worth how much likelier it makes the gold answer."""
+"""IGPO: a turn's reward is how much more likely it makes the gold answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def igpo(turns: Turns, *, gamma: Share = 1.0, ddof: Ddof = 1, eps: NonNegative =
     r_t = p_{t+1} - p_t before the last turn; r of the last turn is the rollout's return
     z_t = (r_t - mean r) / (std r + eps), mean and std over all turns of the group
 
-    So the turns before the last are paid for what they have found out, and the last one for the outcome. A group
+    So the turns before the last are rewarded for what they found out, and the last one for the outcome. A group
     whose rewards are all equal, or with a single turn, gets 0.
 
     Source: Wang et al. 2025 (IGPO, arXiv 2510.14967), from secondary transcriptions. Its outcome is the answer's F1,

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Positive
+from turncredit.credit.conventions import NonNegative, Positive, add
 from turncredit.credit.rloo import RLOO
 from turncredit.credit.second_pass import log_ratio_N
 from turncredit.turns import Turns
@@ -44,7 +44,7 @@ def istar(
         "step_reward": reward_N,
         "advantage_rollout": base_N,
         "advantage_turn": turn_N,
-        "advantage": base_N.copy() if omega == 0 else base_N + omega * turn_N,
+        "advantage": add(base_N, turn_N, omega),
     }
 
 

@@ -1,4 +1,4 @@
-"""In which order a rollout's turns are looked at by SCPO's matcher, token balancing by Karmarkar-Karp included."""
+"""The order in which SCPO's matcher visits a rollout's turns, including token balancing by Karmarkar and Karp."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def balanced_partition(length_M: np.ndarray, parts: int) -> list[np.ndarray]:
 
 
 def visit_rank_N(turns: Turns, order: Order, ranks: int) -> np.ndarray:
-    """A number for each turn; a rollout's turns are visited from the smallest on.
+    """A number for each turn; a rollout's turns are visited in rising order.
 
     balanced        all turns of the table are split over `ranks` by length, the parts are put one after the other
     chronological   turn by turn

@@ -20,7 +20,7 @@ def gae_N(turns: Turns, reward_N: np.ndarray, value_N: np.ndarray, gamma: float,
 def values_N(turns: Turns, method: str) -> np.ndarray | None:
     """V before each turn's action, from the side table `values`; None where no value is known yet (all null).
 
-    A learned model has nothing to say before its first training; a table with some nulls is damaged.
+    A learned model has no values before its first training; a table with only some nulls is damaged.
     """
     if "values" not in turns.side:
         raise UserError(f"{method} needs the side table 'values' with a column 'value'; give it with --values")
@@ -29,7 +29,7 @@ def values_N(turns: Turns, method: str) -> np.ndarray | None:
 
 
 def trained_values_N(turns: Turns, method: str) -> np.ndarray:
-    """As `values_N`, where the method can't do without."""
+    """As `values_N`, for a method that cannot do without values: UserError if there are none."""
     value_N = values_N(turns, method)
     if value_N is None:
         raise UserError(f"{method} needs values, but every 'value' of the side table 'values' is null")
@@ -45,8 +45,8 @@ def ppo(
 
     Source: Schulman et al. 2016, eq. 16; 2017. gamma = lam = 1 are verl 0.9.1's defaults. As in verl the advantages
     are whitened for the policy (the normaliser of the named method), and the critic's targets are not.
-    Departures: values and advantages are per turn; verl has one for each token. An episode cut off by the horizon
-    is treated as ended (V = 0 after it), as in verl.
+    Departures: values and advantages are per turn; verl has one for each token. A rollout cut off by the horizon is
+    treated as finished (V = 0 after it), as in verl.
 
     Returns `value`, `value_target` (A + V, what the critic is trained on) and `advantage` (each N).
     """

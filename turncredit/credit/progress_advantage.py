@@ -1,4 +1,4 @@
-"""Progress Advantage: how much more likely reinforcement learning has made a response than the SFT policy had it."""
+"""Progress Advantage: how much more likely a response is under the trained policy than under the SFT policy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def progress_advantage(
     its group (`turn_norm`), so beta matters only with `turn_norm="none"`. In round 1 the SFT policy is the one that
     sampled: c_t is 0 everywhere, and the advantage is alpha times flat GRPO's.
 
-    Source: Oh et al. 2026 (arXiv 2606.26080), the definition of c_t. They score finished rollouts with it, of a policy
-    that is trained already, and do not train on it. Decided here: to train on it, as a decomposer in HAS's blend; the
-    sum over tokens; `turn_norm="group"`. As an advantage it rewards distance from the SFT policy: with
-    `turn_norm="none"` it is a KL penalty to that policy (estimator k1, in the reward) with its sign turned round.
+    Source: Oh et al. 2026 (arXiv 2606.26080), the definition of c_t. They use it to score rollouts of a policy that is
+    already trained, and do not train on it. Decided here: to train on it, as a decomposer in HAS's blend; the sum over
+    tokens; `turn_norm="group"`. As an advantage it rewards distance from the SFT policy: with `turn_norm="none"` it is
+    a KL penalty to that policy (estimator k1, in the reward) with the sign reversed.
 
     Reads the side table `logprobs` (reader `sft`). Returns `advantage_rollout`, `credit` (c), `advantage_turn`,
     `advantage` (each N).

@@ -1,4 +1,4 @@
-"""From a name, or a configuration's mapping, to a `Method`; every mistake is one line with the nearest valid name."""
+"""Resolve a name or a configuration's mapping to a `Method`; a mistake is one line with the nearest valid name."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A scorer takes the distinct texts and blocks of pairs (rows x columns, as indices into the texts) and returns one
 matrix for each block. Each distinct text (bi-encoder) or pair of texts (cross-encoder) is scored once, and kept in a
-small database, so a text that comes back in a later round costs nothing.
+small database, so a text that occurs again in a later round costs nothing.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Store:
             raise UserError(f"{path}: not a cache of similarity scores ({error}); choose another path") from None
 
     def read(self, model: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
-        """What is known of these texts."""
+        """The stored vectors of these texts."""
         keys = {_key(model, text): text for text in texts}
         found: dict[str, np.ndarray] = {}
         names = list(keys)
@@ -142,7 +142,7 @@ class Store:
         return found
 
     def write(self, model: str, vectors: dict[str, np.ndarray]) -> None:
-        """Keep these vectors."""
+        """Store these vectors."""
         rows = [(_key(model, text), vector.astype("<f4").tobytes()) for text, vector in vectors.items()]
         with self._open() as database:
             database.executemany("insert or ignore into scores values (?, ?)", rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, turn_relative_N
+from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, add, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.second_pass import gold_mean_logprob_N
 from turncredit.turns import Turns
@@ -46,7 +46,7 @@ def trace(
         "td_error": error_N,
         "advantage_rollout": base_N,
         "advantage_turn": turn_N,
-        "advantage": base_N.copy() if omega == 0 else base_N + omega * turn_N,
+        "advantage": add(base_N, turn_N, omega),
     }
 
 

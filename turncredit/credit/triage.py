@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative
+from turncredit.credit.conventions import NonNegative, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError, nearest
@@ -37,10 +37,10 @@ def triage(
     """A_t = A_rollout + lam r(role_t); the named method whitens it over the batch. lam = 0 is the base exactly.
 
     r is 1.0 for decisive progress, 0.5 for useful exploration, -0.1 for no progress, -0.5 for a regression; lam is
-    0.2 on ALFWorld and WebShop, 0.4 on Search-QA. A turn whose role could not be had (null) gets no correction.
+    0.2 on ALFWorld and WebShop, 0.4 on Search-QA. A turn without a role (null) gets no correction.
 
-    Source: TRIAGE, eq. 2-4. The constants were lost from the copy of the paper that this was written from; they are
-    from a secondary source and agree with what the text says of them.
+    Source: TRIAGE, eq. 2-4. The constants were missing from our copy of the paper; they are from a secondary source and
+    agree with the paper's text.
 
     Reads `role` of the side table `labels`: decisive, exploration, no progress, regression, or D, E, N, R.
     Returns `advantage_rollout`, `credit` (r, 0 where there is no role) and `advantage` (each N).
@@ -79,7 +79,7 @@ def _labels(turns: Turns, method: str, column: str) -> SideTable:
 
 
 def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:
-    advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
+    advantage_N = add(base_N, credit_N, lam)
     return {"advantage_rollout": base_N, "credit": credit_N, "advantage": advantage_N}
 
 

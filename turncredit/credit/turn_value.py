@@ -1,4 +1,4 @@
-"""Our own: a causal value of each turn, read from the policy's hidden state, and GAE on it."""
+"""Our own method: GAE on a causal value of each turn, predicted from the policy's hidden state."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def turn_value(turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9) -> dict[st
     """A = GAE(gamma, lam) on V(h_t); h_t is the policy's hidden state after it has read observation t.
 
     d_t = r_t + gamma V_{t+1} - V_t, V = 0 after the last turn, A_t = d_t + gamma lam A_{t+1}. Not centred; the named
-    method scales it to unit RMS over the batch. lam is the lever: with 0 the credit is V's own increment, which a
-    value that aliases states turns into a reward for looking good; with 1 it is R - V_t.
+    method scales it to unit RMS over the batch. lam matters: with 0 the credit is V's own increment, which rewards
+    looking good if V confuses states; with 1 it is R - V_t.
 
     In the first round no value model has been trained (all values null): the advantage is then flat GRPO's.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Positive
+from turncredit.credit.conventions import NonNegative, Positive, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.ppo import values_N
 from turncredit.credit.whiten import WHITEN
@@ -32,8 +32,12 @@ def value_baseline(
         value_N, credit_N = np.full(turns.n, np.nan), nothing_N
     else:
         credit_N = np.clip(turns.next_N(value_N, turns.return_R) - value_N, -clip, clip)
-    advantage_N = base_N.copy() if lam == 0 else base_N + lam * credit_N
-    return {"advantage_rollout": base_N, "value": value_N, "credit": credit_N, "advantage": advantage_N}
+    return {
+        "advantage_rollout": base_N,
+        "value": value_N,
+        "credit": credit_N,
+        "advantage": add(base_N, credit_N, lam),
+    }
 
 
 VALUE_BASELINE = Part("value_baseline", value_baseline, "turn_term", model="value_head")

@@ -57,7 +57,7 @@ def vineppo(turns: Turns) -> dict[str, np.ndarray]:
     which leaves each value unbiased and makes their difference more precise; a state that several rollouts begin with
     (the first of a group) has continuations for each of them, where the code samples equal prefixes once.
 
-    Reads the side table `continuations`, which says how many each state got: under a budget fewer, and as many for all.
+    Reads the side table `continuations`: as many for every state, fewer under a budget.
     Returns `value`, `value_se` (NaN for a single continuation), `continuations` and `advantage` (each N).
     """
     value_N, error_N, count_N = state_values(turns, "vineppo")

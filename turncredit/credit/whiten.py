@@ -1,4 +1,4 @@
-"""Normalisers: what is done to all advantages of a batch at the end."""
+"""Normalisers, the last step: they scale all advantages of a batch together."""
 
 from __future__ import annotations
 

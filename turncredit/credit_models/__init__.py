@@ -1,1 +1,1 @@
-"""Learned credit models: what they read, how they are trained, what they say of a turn."""
+"""Learned credit models: their inputs, their training, and their predictions for each turn."""

@@ -1,7 +1,7 @@
 """Networks over the hidden states of a rollout's turns.
 
 `TurnRD` sees the whole rollout. The others read h_t alone (or, for the causal transformer, h_1..t), so that a value
-never knows how its rollout goes on. What each is trained on is in the file of its kind.
+cannot depend on later turns. The losses are in the file of each kind.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class Critic(nn.Module):
 
 
 class ValueHead(nn.Module):
-    """A linear head, and the slowly moving copy of it that is used (TRIAGE, appendix D)."""
+    """A linear head, and its exponential moving average, which gives the values (TRIAGE, appendix D)."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -208,7 +208,7 @@ class ValueHead(nn.Module):
 
 
 def _ahead(turns: int, device: torch.device) -> torch.Tensor:
-    """Which turn (T, T) must not see which: the later ones."""
+    """The attention mask (T, T): true where a turn must not see another, which is a later one."""
     return torch.ones(turns, turns, dtype=torch.bool, device=device).triu(1)
 
 

@@ -1,11 +1,11 @@
 """The interface of learned credit models, which share one training loop (`train.py`).
 
 A kind of model is one file, `turncredit/credit_models/<kind>.py`: the class of its settings, a subclass of `ModelKind`
-with what sets it apart, and an object of that, `KIND`. A method names it in `Part.model`; there is no other list. The
-model of another package is named by its module, `my_package.my_model`.
+with what is particular to it, and an instance of that, `KIND`. A method names it in `Part.model`; there is no other
+list. The model of another package is named by its module, `my_package.my_model`.
 
-Such a file imports torch inside its functions only: settings are read while the workflow is planned, when the time that
-torch takes to import would be felt. Networks stand in `networks.py`, or inside `network`.
+Such a file imports torch only inside its functions: settings are read while the workflow is planned, which should not
+wait for torch. Networks are in `networks.py`, or inside `network`.
 
 Names of tensors end with their dimensions: B rollouts of a minibatch, T turns, D numbers of a hidden state; R rollouts
 and N turns of a table.
@@ -47,8 +47,8 @@ class ModelSettings(Closed):
 class ModelKind(ABC):
     """A kind of learned credit model. Only `network` and `losses` have no default.
 
-    It holds no state: weights are in the network, and the settings of a run are handed to each function. `settings` are
-    those of a method that says nothing about its model.
+    It has no state: weights are in the network, and each function is given the settings of the run. `settings` are the
+    defaults, for a method that sets none.
     """
 
     #: whether it trains on the last round alone (its targets belong to the policy that played it), or on all so far
@@ -106,7 +106,7 @@ class ModelKind(ABC):
         return replay.epochs(np.ones(sum(sizes)), settings.epochs, settings.batch, rng)
 
     def transform(self, batch: Rollouts, settings: Any, rng: np.random.Generator) -> Rollouts:
-        """A minibatch as the network is shown it; `rng` is the one that `minibatches` drew from."""
+        """A minibatch as the network sees it; `rng` is the one that `minibatches` drew from."""
         return batch
 
     def after_step(self, network: Any, settings: Any) -> None:

@@ -152,8 +152,7 @@ def pairs_N(view: Turns) -> np.ndarray:
     """A number (N) int64 for each turn's state and action: equal numbers, equal pairs.
 
     The state is the goal with all observations and actions up to the turn's observation, so a pair recurs where
-    rollouts of one task begin alike. Numbers agree between tables; that two pairs share one by chance (64 bits) is
-    ignored.
+    rollouts of one task begin alike. Numbers agree between tables; collisions (64 bits) are ignored.
     """
     goal, observation, action = (view.column(name, "a credit model").tolist() for name in PAIR)
     out_N = np.empty(view.n, dtype=np.int64)
@@ -195,9 +194,9 @@ def recency(sizes: Sequence[int], half_life: float) -> np.ndarray:
 def epochs(weight_R: np.ndarray, count: int, batch: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Minibatches (indices) of `count` passes; in each, a rollout is visited once with its weight as probability.
 
-    So the newest round is seen in full at every pass, and a pass costs the sum of the weights, which stays bounded
-    (6.3 rounds' worth at half-life 4) while the replay grows. The paper weights minibatches by recency and does not
-    say how; this is our way.
+    So the newest round is seen in full at every pass, and a pass costs the sum of the weights, which stays bounded (6.3
+    rounds' worth at half-life 4) while the replay grows. The paper weights minibatches by recency without saying how;
+    this is our choice.
     """
     for _ in range(count):
         visited = np.flatnonzero(rng.random(len(weight_R)) < weight_R)

@@ -1,8 +1,8 @@
 """The settings of a learned credit model: `define.<method>.model` in the configuration, typed and closed.
 
 Which kind of model a method needs follows from the method (`Method.model`). Its settings are the kind's defaults,
-overridden by the method's own (`Method.model_settings`), and these by its entry in the configuration. Free of torch:
-the workflow reads this before any job starts.
+overridden by the method's own (`Method.model_settings`), and these by its entry in the configuration. It does not
+import torch: the workflow reads this before any job starts.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def learns_from_credits(kind: str) -> bool:
 
 
 def model_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
-    """What the environment must be able to give to the method's credit model as it is configured."""
+    """The capabilities of the environment that the method's credit model needs, as it is configured."""
     kind = kind_of(configured_method(experiment, method))
     return load_kind(kind).requires(model_settings(experiment, method)[1]) if kind else ()
 
 
 def required_capabilities(experiment: Experiment, method: str) -> tuple[str, ...]:
-    """What the environment must be able to give to the method as it is configured, its credit model included."""
+    """The capabilities of the environment that the method and its credit model need, as configured."""
     own = configured_method(experiment, method).requires
     return tuple(dict.fromkeys([*own, *model_capabilities(experiment, method)]))

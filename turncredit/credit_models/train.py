@@ -1,8 +1,9 @@
 """A learned credit model is trained on earlier rounds and applied to this one.
 
 The model of round r is trained on rounds before r, starting from the model of round r-1, and is frozen while it shapes
-round r; the model of round 1 is untrained. So training it needs nothing of round r and runs beside the policy's update.
-A model is a folder: `model.safetensors`, `optimizer.safetensors` (the moments, by parameter) and `model.json`.
+round r; the model of round 1 is untrained. So its training needs nothing from round r and runs in parallel with the
+policy's update. A model is a folder: `model.safetensors`, `optimizer.safetensors` (the moments, by parameter) and
+`model.json`.
 """
 
 from __future__ import annotations
@@ -206,13 +207,13 @@ def measures(
     seed: int,
     round: int,
 ) -> dict[str, float]:
-    """How good the model is on rollouts it was not trained on.
+    """How well the model predicts rollouts that it was not trained on.
 
     value_mean, value_std   of V_t over turns
     value_auc               the chance that V of a turn of a rollout with a positive return is above V of a turn of
                             one without (.5: V says nothing; absent where all rollouts ended alike)
 
-    and what the kind measures beside (`ModelKind.measures`).
+    and the kind's own measures (`ModelKind.measures`).
     """
     found = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
     won_N = (view.return_R > 0)[view.rollout_N]

@@ -90,7 +90,7 @@ def cross_entropy(network: Any, batch: Rollouts, target_BT: torch.Tensor) -> tor
 
 
 def widen(network: Any, targets: torch.Tensor, name: str) -> None:
-    """Let the values of a `networks.TurnValue` reach the largest of its targets. Raises UserError for any below 0."""
+    """Extend the range of a `networks.TurnValue` to the largest of its targets. Raises UserError for any below 0."""
     if float(targets.min()) < 0:
         raise UserError(
             f"{name} predicts returns from 0 up, but a rollout's return is {float(targets.min())}; "

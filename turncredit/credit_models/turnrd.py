@@ -14,7 +14,7 @@ Departures, each marked where it is made: what the losses on progress aim at, an
 are not in the paper; the goal's vector is scaled to unit variance before the projection to gamma and beta; minibatches,
 the optimiser's weight decay (.01) and gradient clipping (1) are not in the paper.
 
-Three options ask whether TurnRD reads the outcome off how a rollout ends instead of finding credit: an environment
+Three options test whether TurnRD infers the outcome from how a rollout ends instead of finding credit: an environment
 that stops at success makes length and last turn reveal R to a bidirectional model. `causal`, `equal_length` and
 `mask_last_turn` each remove one shortcut (docs/methods/learned-models.md).
 """
@@ -78,7 +78,7 @@ class TurnRDSettings(ModelSettings):
 
 
 class TurnRD(ModelKind):
-    """TurnRD. It shapes round 1 with fresh weights (HAS, algorithm 1), so it is always ready."""
+    """TurnRD. It is used in round 1 with untrained weights (HAS, algorithm 1), so it is always ready."""
 
     def network(self, width: int, settings: TurnRDSettings) -> Any:
         """`networks.TurnRD`."""
@@ -115,7 +115,7 @@ class TurnRD(ModelKind):
         value     the squared error of V_t against the turn's change of progress, over turns
         progress  the cross-entropy of the attention with the shares of absolute change, over rollouts with any change
 
-        All are in HAS, section 3.3; what the last two aim at is ours, the paper does not write it down.
+        All are in HAS, section 3.3; the targets of the last two are ours, since the paper does not give them.
         """
         from torch.nn import functional
 
@@ -163,7 +163,7 @@ class TurnRD(ModelKind):
         weight_N: np.ndarray,
         rng: np.random.Generator,
     ) -> dict[str, float]:
-        """What is particular to TurnRD.
+        """The measures of TurnRD alone.
 
         return_mse           squared error of R^ against R, over rollouts
         conservation_error   the largest |sum of a rollout's projected credits - R|

@@ -26,7 +26,7 @@ class ValueHeadSettings(ModelSettings):
 
 
 class ValueHead(ModelKind):
-    """A linear head on the frozen backbone, of which a slowly moving copy is used once it has warmed up."""
+    """A linear head on the frozen backbone; its moving average gives the values, once it has warmed up."""
 
     last_round_only = True
 

@@ -1,4 +1,4 @@
-"""The description of an environment: all that the pipeline, agents, judges and commands need to know of it.
+"""The description of an environment: all that the pipeline, agents, judges and commands need to know about it.
 
 An environment's package declares it as `ENVIRONMENT`. Two things are needed to play: `open_task`, and tasks. All other
 fields are optional; leaving one out removes a capability (`Environment.capabilities`) or selects a simple default.
@@ -178,7 +178,7 @@ class Environment:
 
     @property
     def acts_at_random(self) -> bool:
-        """Whether `random_action` has something to choose from."""
+        """Whether there are random actions: `random_command`, or a list of admissible actions."""
         return self.random_command is not None or "admissible" in self.capabilities
 
     def random_action(self, env: Any, rng: Rng) -> str:

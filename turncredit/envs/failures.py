@@ -35,7 +35,7 @@ class FailureRule:
 
 
 def replies(pattern: str, *, blank: bool = False) -> TextRule:
-    """The rule that a reply fails where `pattern` is found in it; with `blank`, an empty reply fails too."""
+    """The rule by which a reply that contains `pattern` is a failure; with `blank`, an empty reply is one too."""
     search = re.compile(pattern).search
 
     def rule(reply: str) -> bool:

@@ -70,7 +70,7 @@ class Guarded:
         call(self, "restore", inner)
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes beyond the protocol."""
+        """Attributes that are not part of the protocol."""
         return getattr(self.env, name)
 
 

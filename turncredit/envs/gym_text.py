@@ -4,9 +4,9 @@
 
 What is wrapped has `reset(seed) -> (text, info)` and `step(text) -> (text, reward, terminated, truncated, info)`;
 `Arena` gives a game of TextArena that form. Many such environments draw from Python's and NumPy's global generators,
-also in `step`. Every rollout therefore has generators of its own, which are exchanged for the global ones around each
-call: rollouts that take turns do not disturb each other, and a recorded rollout can be replayed. An environment with
-another source of chance must be declared `deterministic=False`.
+also in `step`. Every rollout therefore has generators of its own, which replace the global ones during each call:
+interleaved rollouts do not disturb each other, and a recorded rollout can be replayed. An environment with another
+source of randomness must be declared `deterministic=False`.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def gym_text(
     valid: Verdict = lambda _result: True,
     **fields: Any,
 ) -> Environment:
-    """The environment `name` with these games, which are its families of tasks and take turns.
+    """The environment `name` with these games, each of which is a family of its tasks, in rotation.
 
-    `success` is asked about the last step, unless the game was truncated; `valid` about every step. `fields` are
+    `success` is called with the last step, unless the game was truncated; `valid` with every step. `fields` are
     further ones of `Environment`: words, expert, failures, deterministic. A task is a game's name and a seed.
     """
     fields = {"Settings": Settings, "make_tasks": partial(_make_tasks, name, games), **fields}
@@ -194,7 +194,7 @@ class GymText:
 class Arena:
     """A game of TextArena for one player, in the form of Gymnasium: `Arena(textarena.make("FrozenLake-v0"))`.
 
-    The reward is known once the game has ended; `info` then has what TextArena says of the player, such as
+    The reward is known once the game has ended; `info` then has TextArena's information on the player, such as
     `invalid_move`.
     """
 
@@ -215,6 +215,6 @@ class Arena:
 
 
 def _seen(observation: str, info: Mapping[str, Any]) -> str:
-    """An observation with what gem keeps apart from it: `suffix`, such as the board."""
+    """An observation, with the `suffix` (such as the board) that gem returns separately."""
     suffix = info.get("suffix")
     return f"{observation.rstrip()}\n{suffix}" if suffix else observation

@@ -36,7 +36,7 @@ class Env(Protocol):
     """One running task. Not thread-safe; many may share one task's static data."""
 
     def reset(self) -> str | Awaitable[str]:
-        """Start again and return the first observation, without the task's own words (the row's `goal`)."""
+        """Start again and return the first observation, without the text of the task (the row's `goal`)."""
         ...
 
     def step(self, action: str) -> Step | Awaitable[Step]:
@@ -96,7 +96,7 @@ class HasAdmissible(Protocol):
 
 
 class Redone(Protocol):
-    """No capability, but a mark: a rollout may have to be played again from its start for a reason outside of it."""
+    """Not a capability, but a mark: rollouts may have to be played again from their start, for external reasons."""
 
     @property
     def redone(self) -> int:

@@ -1,9 +1,9 @@
 """Several trials of one game in one rollout, for agents that learn from a failed one (Reflexion).
 
 While trials are left, one that ends without success does not end the rollout: its last observation ends with the marker
-`FAILED`. Whatever the agent says next is its lesson and not a command; the environment is reset, and the first
-observation of the next trial is the reply. So a rollout of several trials is a rollout like any other, of an
-environment whose steps are deterministic and whose states can be restored if the game's own are.
+`FAILED`. The agent's next response is a lesson and not a command; the environment is reset, and the reply is the first
+observation of the next trial. So a rollout of several trials is a rollout like any other, of an environment whose steps
+are deterministic and whose states can be restored if the game's own are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from turncredit.markers import FAILED
 
 
 def with_trials(environment: Environment, trials: int) -> Environment:
-    """`environment` as one whose rollouts have at most this many trials."""
+    """`environment` with rollouts of at most this many trials."""
     assert environment.open_task is not None
     open_task = environment.open_task
 
@@ -44,8 +44,8 @@ def with_trials(environment: Environment, trials: int) -> Environment:
 class Trials:
     """One rollout of an environment: trial after trial until one succeeds, or none is left.
 
-    The rewards of a failed trial are taken back with its last step, unless no other one follows: a rollout's return is
-    that of its last trial, and failing is worth nothing.
+    A failed trial's rewards are subtracted again in its last step, unless it is the last trial: a rollout's return is
+    that of its last trial, and a failed trial before it adds nothing.
     """
 
     def __init__(self, env: Any, trials: int, where: str, when: str):
@@ -72,7 +72,7 @@ class Trials:
         return [] if self._failed else self.env.admissible()
 
     def snapshot(self) -> State:
-        """The trial, what it has earned so far, whether it has failed, and the game's state if it has not."""
+        """The trial, its rewards so far, whether it has failed, and the game's state if it has not."""
         return self._trial, self._score, self._failed, None if self._failed else self.env.snapshot()
 
     def restore(self, state: State) -> None:
@@ -118,7 +118,7 @@ def _is_step(result: Any) -> bool:
 
 
 def _plain(observation: Any) -> Any:
-    """An observation without the marker, should the environment itself end with it."""
+    """An observation without the marker, in case the environment's own text ends with it."""
     return observation.removesuffix(FAILED) if isinstance(observation, str) else observation
 
 

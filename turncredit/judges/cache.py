@@ -1,13 +1,13 @@
 """The cache of language models' answers: a table in `results/`, keyed by content and shared by all jobs.
 
 The folder holds `answers-*.parquet` (the table "judge_cache", for anyone to query) and `journal.jsonl`, to which each
-answer is appended when it arrives, so that a killed job loses none that it paid for. The last job to close the cache
-moves the journal into Parquet.
+answer is appended when it arrives, so that a killed job loses no answer that was paid for. The last job to close the
+cache moves the journal into Parquet.
 
 Concurrent jobs are coordinated by byte-range locks on the journal, one for each window that has been requested: a job
-that needs a window which another job has requested waits for that answer. The kernel drops a dead job's locks, so
-nothing is ever left behind. SQLite is not used because label jobs run on several nodes: its fast mode (WAL) works on
-one machine only, and in its other mode each answer would wait for a lock on the whole file.
+that needs a window which another job has requested waits for that answer. The kernel drops a dead job's locks, so none
+is ever left behind. SQLite is not used because label jobs run on several nodes: its fast mode (WAL) works on one
+machine only, and in its other mode each answer would wait for a lock on the whole file.
 
 On a network file system whose clients see each other's writes late, two nodes may request the same window; it is then
 paid for twice and stored once.

@@ -1,4 +1,4 @@
-"""Many requests to an LLM: cached answers are not requested again, and helper processes start if they pay off.
+"""Many requests to an LLM: cached answers are not requested again, and helper processes start where they save time.
 
 One Python process needs about a millisecond of CPU time per request, so 32 concurrent requests to a fast server
 saturate a core. Above that, helper processes (`python -m turncredit.judges.client`) send requests, too: all go through

@@ -93,7 +93,7 @@ def instructions(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> st
 
 @cache
 def prompt_version(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> str:
-    """The name of the wording of `instructions`, such as `role-1f3a9c02`: a changed word makes it a new question."""
+    """The name of the wording of `instructions`, such as `role-1f3a9c02`: a new wording is a new question."""
     text = instructions(ask, rubric, evidence)
     version = f"{ask}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     INSTRUCTIONS[version] = text

@@ -13,8 +13,8 @@ def choose(book: Book, pages: int) -> list[int]:
     """At most `pages` rollouts, in an arbitrary but fixed order.
 
     Two thirds are the most instructive: with ground truth, in groups of mixed outcome, with much disagreement between
-    methods, in this order of importance. The rest are siblings of theirs with the other outcome, those of failures
-    first, for comparison; if there are too few, the next most instructive.
+    methods, in this order of importance. The rest are their siblings with the other outcome, those of failures first,
+    for comparison; if there are too few, the next most instructive.
     """
     truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     apart_R = disagreement_R(book)

@@ -1,4 +1,4 @@
-"""The templates' context as plain values: text is made here, markup there."""
+"""The values that the templates show: texts are made here, markup there."""
 
 from __future__ import annotations
 

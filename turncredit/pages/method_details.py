@@ -51,7 +51,7 @@ class Walk:
 
 
 def walk(book: Book, method: str, made: Method, rollout: int) -> Walk | None:
-    """SCPO's walk through a failed rollout; None if it had no reference or nothing to visit.
+    """SCPO's walk through a failed rollout; None if it had no reference, or no turn to visit.
 
     The similarities are recomputed with the method's own scorer; positions and credits are those of the table.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,13 @@ def run(
     results: Path,
     credit_files: Sequence[Path],
     components: bool,
+    layout_of: Callable[[Path], Layout] = Layout,
 ) -> None:
-    """Print the list of rollouts, one rollout, or one turn of it. Raises UserError if it cannot be found."""
-    files = find(what, results)
+    """Print the list of rollouts, one rollout, or one turn of it. Raises UserError if it cannot be found.
+
+    `layout_of` makes the layout of an experiment's folder, which says which of its artifacts are shown.
+    """
+    files = find(what, results, layout_of)
     turns = _turns(files.turns, measures_beside(files.turns))
     truth = _truth(files.branches)
     screen = console()
@@ -80,15 +84,16 @@ def run(
 # Finding -------------------------------------------------------------------------------------------------------------
 
 
-def find(what: str, results: Path) -> Tables:
+def find(what: str, results: Path, layout_of: Callable[[Path], Layout] = Layout) -> Tables:
     """Resolve `what`: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
 
-    Raises UserError with the nearest round that exists.
+    A name must be that of a round in `layout_of`; a path may be that of any round. Raises UserError with the
+    nearest round that exists.
     """
     path = Path(what)
     if path.is_file() or path.is_dir():
-        return _at(path)
-    layouts = [Layout(folder.resolve()) for folder in experiment_folders(results)] if results.is_dir() else []
+        return _at(path, layout_of)
+    layouts = [layout_of(folder.resolve()) for folder in experiment_folders(results)] if results.is_dir() else []
     for layout in layouts:
         keys = _called(layout, what.removeprefix(f"{layout.root.name}/"))
         if keys is not None:
@@ -106,8 +111,15 @@ def _called(layout: Layout, name: str) -> Found | None:
     who, seed, round_ = parts
     policy = who if of_sft(who) else sampled_by(read_config(layout.root), who, round_)
     keys: Found = {"policy": policy, "method": who, "seed": seed, "round": round_}
-    # Round 1's turns are shared: they belong to every method that has credited them.
-    return keys if Path(layout.path("turns" if policy == who else "credits", keys)).exists() else None
+    return keys if _has(layout, keys) else None
+
+
+def _has(layout: Layout, keys: Found) -> bool:
+    """Whether a layout has this round. Round 1's turns are shared: they belong to every method that credited them."""
+    of = {name: keys[name] for name in ("policy", "seed", "round")}
+    method = keys.get("method", keys["policy"])
+    found = layout.find("turns", **of) if method == keys["policy"] else layout.find("credits", **of, method=method)
+    return next(found, None) is not None
 
 
 def _rounds(layout: Layout) -> Iterator[str]:
@@ -118,18 +130,19 @@ def _rounds(layout: Layout) -> Iterator[str]:
         yield round_name(str(found.keys["policy"]), int(found.keys["seed"]), 1)
 
 
-def _at(path: Path) -> Tables:
+def _at(path: Path, layout_of: Callable[[Path], Layout]) -> Tables:
     """The turns of a file or a folder, with the other tables about them in an experiment's folder."""
     root = experiment_of(path)
     if root is not None:
-        layout, experiment = Layout(root), read_config(root)
+        layout, experiment = layout_of(root), read_config(root)
         located = layout.locate(path)
         keys: Found | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
         if keys is not None:
             if "policy" not in keys:
                 method, round_ = str(keys["method"]), int(keys["round"])
                 keys = {**keys, "policy": sampled_by(experiment, method, round_)}
-            return _of_round(layout, keys)
+            # A path that the configuration knows nothing of was meant all the same.
+            return _of_round(layout if _has(layout, keys) else Layout(root), keys)
     if path.is_dir():
         raise UserError(f"{path}: not the folder of a round; give a Parquet file or the round of a run")
     return Tables(path, [], [], None)
@@ -143,12 +156,12 @@ def _of_round(layout: Layout, keys: Found) -> Tables:
     of = {name: keys[name] for name in ("policy", "seed", "round")}
     own = keys.get("method", keys["policy"])
     credits = sorted(layout.find("credits", **of), key=lambda found: (found.keys["method"] != own, str(found.path)))
-    branches = Path(layout.path("branches", keys))
+    branches = next(layout.find("branches", **of), None)
     return Tables(
         turns,
         [found.path for found in credits],
         [found.path for found in layout.find("labels", **of)],
-        branches if branches.exists() else None,
+        branches.path if branches else None,
     )
 
 
@@ -293,7 +306,7 @@ def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """A text from the tables as a line of its own. Whatever it contains is shown, nothing in it is obeyed."""
+    """A text from the tables as a line of its own. Control characters in it are shown, not interpreted."""
     return Text(visible(text), style=style)
 
 

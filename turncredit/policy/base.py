@@ -12,6 +12,7 @@ from turncredit.config import ScratchConfig
 from turncredit.errors import UserError
 from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
+from turncredit.policy.hub import MODEL_FILES
 
 
 def new_base(
@@ -57,10 +58,6 @@ def corpus(demos: pa.Table, own_columns: Sequence[str] = ()) -> Iterator[str]:
             yield f" {text}"
     for actions in demos.column("admissible").to_pylist():
         yield from (f" {action}" for action in actions)
-
-
-#: The files of a model: weights as safetensors only, since loading a pickle (`.bin`, `.pt`) can run any code.
-MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 
 
 def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float]:

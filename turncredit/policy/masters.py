@@ -1,4 +1,4 @@
-"""What an optimiser steps of a model that computes in bfloat16: masters of its weights in float32.
+"""Master weights: the float32 weights that an optimiser steps for a model that computes in bfloat16.
 
 bfloat16 has eight significant bits. A step of AdamW at a learning rate of 1e-6 changes a weight of .02 by 1/60 of the
 distance to its neighbour, and rounding to the nearest undoes it. So the optimiser steps masters (Micikevicius et al.
@@ -48,7 +48,7 @@ class Masters:
 
     @contextmanager
     def in_model(self) -> Iterator[torch.nn.Module]:
-        """The model with the masters in place of their copies, to be saved with all their digits."""
+        """The model with the masters in place of their copies, to be saved at full precision."""
         rounded = [copy.data for _, copy in self._copies]
         for master, copy in self._copies:
             copy.data = master.data
@@ -59,7 +59,7 @@ class Masters:
                 copy.data = data
 
     def release(self) -> None:
-        """Forget the masters: of the model, in memory, only what it computes with is left."""
+        """Free the masters: only the weights that the model computes with stay in memory."""
         for hook in self._hooks:
             hook.remove()
         self._copies, self._hooks, self.parameters = [], [], {}

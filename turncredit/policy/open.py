@@ -62,7 +62,7 @@ class OpenPolicy:
         return SpreadMasters(load, self.dtype, prepare)
 
     def release(self) -> None:
-        """Free the model; it is read from the folder again on its next use."""
+        """Free the model; it is read from the folder again when next used."""
         self._models = {}
 
     @cached_property
@@ -86,7 +86,7 @@ class OpenPolicy:
     def trained_into(self, folder: str | Path) -> OpenPolicy:
         """This policy's model, whose weights an update has changed, as the policy that was saved in `folder`.
 
-        This policy gives up its weights, which are read from its folder again on their next use.
+        This policy releases its weights, which are read from its folder again when next used.
         """
         after = OpenPolicy(folder, dtype=self.dtype, engine=self.engine)
         if not self.adapted:

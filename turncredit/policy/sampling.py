@@ -87,7 +87,7 @@ def _check_finite(x: torch.Tensor) -> None:
 
 
 def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where the share (B,) of each row's total weight (B, n) falls, and the share of that place's own weight below it.
+    """Where the share (B,) of each row's total weight (B, n) falls, and the share of that entry's own weight below it.
 
     Never a position without weight: the sums need not be 1, and a share below 1 stays below the total.
     """

@@ -47,7 +47,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 
 def lockstep_reads(config: Mapping[str, Any] | None) -> str:
-    """What of a model the lockstep engine does not read; '' if it reads it, or nothing is known of it yet."""
+    """What the lockstep engine does not support in a model; '' if there is nothing, or it is not known yet."""
     if config is None:
         return ""
     kind = config.get("model_type")
@@ -174,7 +174,7 @@ def shapes_of(config: Mapping[str, Any], where: str) -> Shapes:
 
 
 def shapes_of_scratch(settings: ScratchConfig) -> Shapes:
-    """The shapes of a model built from scratch, with as large a vocabulary as it may have."""
+    """The shapes of a model built from scratch, with the largest vocabulary that it can have."""
     return Shapes(
         vocab=settings.vocab,
         hidden=settings.hidden,

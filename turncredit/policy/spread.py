@@ -1,7 +1,7 @@
 """A model spread over processes, one a GPU, for training (FSDP2 of torch): weights, gradients, the optimiser's moments.
 
-Each process keeps its share of every parameter, cut along the first axis, and steps it; a layer's weights are brought
-together for its passes alone. `turncredit.training.ranks` starts the processes.
+Each process keeps its share of every parameter, cut along the first axis, and steps it; a layer's weights are gathered
+only for its own passes. `turncredit.training.ranks` starts the processes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from turncredit.policy.sampling import device
 class SpreadMasters:
     """As `turncredit.policy.masters.Masters`, each parameter spread over the processes along its first axis.
 
-    FSDP2 brings a layer's weights together for its passes, rounded to the type that the model computes in; what the
-    optimiser steps are the shares, in the type in which `load` returns them. Frozen weights of an adapted model are
-    spread in their own type.
+    FSDP2 gathers a layer's weights for its passes, rounded to the type that the model computes in; the optimiser steps
+    the shares, in the type in which `load` returns them. Frozen weights of an adapted model are spread in their own
+    type.
     """
 
     def __init__(self, load: Callable[[], Any], dtype: str, prepare: Callable[[Any], None] | None = None):
@@ -35,13 +35,13 @@ class SpreadMasters:
         self.parameters = trained_parameters(model)
 
     def stepped(self) -> None:
-        """Nothing to do: the weights are rounded when they are brought together."""
+        """Nothing to do: the weights are rounded when they are gathered."""
 
     @contextmanager
     def in_model(self) -> Iterator[torch.nn.Module | None]:
-        """The whole model with all its digits, in the first process and on the CPU; None in the others.
+        """The whole model at full precision, in the first process and on the CPU; None in the others.
 
-        All processes must come here, to hand over their shares.
+        All processes must call this, to hand over their shares.
         """
         whole = self._load() if dist.get_rank() == 0 else None
         into = trained_parameters(whole) if whole is not None else {}
@@ -56,14 +56,14 @@ class SpreadMasters:
 
 
 class Spread(torch.nn.Module):
-    """A model whose layers are spread. FSDP2 acts on calls of modules, so what uses the model is called by this one."""
+    """A model whose layers are spread. FSDP2 acts on calls of modules, so this one makes all calls."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self.model = model
 
     def forward(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """The tensors (or None) that `function(model, ...)` returns, with the parts outside of the layers together."""
+        """The tensors (or None) that `function(model, ...)` returns, with the parts outside of the layers gathered."""
         found = function(self.model, *arguments, **options)
         # FSDP2 hooks the gradient of what is returned, which it advises against for views.
         return tuple(None if part is None else part.clone() for part in found)

@@ -40,7 +40,7 @@ def states_at(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -
 
 
 def _is_plain_qwen2(body: torch.nn.Module) -> bool:
-    """Whether every layer attends to all that came before, as `_last_layer` does, and has its weights at hand."""
+    """Whether every layer attends to all earlier positions, as `_last_layer` does, and has its weights in memory."""
     if hasattr(body.layers[-1], "unshard"):  # FSDP2 brings them together when the layer is called
         return False
     return body.config.model_type == "qwen2" and set(body.config.layer_types) == {"full_attention"}

@@ -65,7 +65,8 @@ class Tokenizer:
     def _by_word(self, text: str) -> list[int]:
         """The ids of a text whose words are encoded one by one, a word that was seen before only once.
 
-        A fifth of the time of encoding the whole text, which counts for contexts that are made anew every turn.
+        This takes a fifth of the time of encoding the whole text, which matters for contexts that are rebuilt every
+        turn.
         """
         # Outside of ASCII the two libraries' patterns need not agree on what is a space.
         words = self._words.findall(text) if self._words is not None and text.isascii() else []

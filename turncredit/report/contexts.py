@@ -48,7 +48,7 @@ class Ratio(NamedTuple):
 
     @property
     def sums(self) -> list[str]:
-        """Those of the two that are among `contexts.SUMS`."""
+        """Which of the two are among `contexts.SUMS`."""
         return [name for name in (self.top, self.bottom) if name in SUMS]
 
 

@@ -122,10 +122,10 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
 
 
 def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Number]:
-    """By method, the turns that its runs took from the environment for training, whoever else used them.
+    """By method, the environment turns that its runs used for training, including those that other runs share.
 
-    What a comparison at equal environment turns holds equal: rollouts (in round 1 those that runs share), and the
-    continuations and forks that the method needs.
+    What a comparison at equal environment turns counts: rollouts (in round 1 the shared ones), and the continuations
+    and forks that the method needs.
     """
     turns = results.metrics[results.metrics["name"] == "turns"]
     played = played_for(results.experiment)

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from scipy.special import chdtrc, ndtri, stdtrit
 
-from turncredit import tables
 from turncredit.analysis import leak_measures
 from turncredit.analysis.equal_steps import RunRound, Spent, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
@@ -194,7 +193,7 @@ SAMPLE = {
 
 
 def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
-    """How many turns, rollouts and groups a method's fidelity rests on."""
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from."""
     frame = results.analysis["fidelity"]
     keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
     rows = frame[keep & (frame["measure"] == "rank_correlation") & (frame["subset"] == "all")]
@@ -206,7 +205,7 @@ def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str
         f"n_{name}": Number(int(rows[name].sum()), "count", f"SELECT sum({name}) FROM fidelity WHERE {where}", files)
         for name in ("turns", "groups")
     }
-    rollouts = _branched_rollouts(results, policy, round_)
+    rollouts = results.branched_rollouts[policy, round_]
     if rollouts:
         sql = (
             "SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches "
@@ -216,25 +215,14 @@ def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str
     return cells
 
 
-def _branched_rollouts(results: Results, policy: str, round_: int) -> int:
-    """The number of rollouts with ground truth, over all seeds."""
-    found = results.layout.find("branches", policy=policy, round=round_)
-    return sum(
-        len(set(zip(*tables.read(one.path, "branches", _ROLLOUT).to_pydict().values(), strict=True))) for one in found
-    )
-
-
-_ROLLOUT = ("group_id", "rollout_id")
-
-
 def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
-    """What the ground truth of these turns (policy, round) is of, in words: turns, rollouts and groups."""
+    """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
     said = []
     frame = results.analysis.get("fidelity", pd.DataFrame())
     for policy, round_ in pairs if len(frame) else ():
         here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
         per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
-        rollouts = _branched_rollouts(results, policy, round_)
+        rollouts = results.branched_rollouts[policy, round_]
         said.append(
             f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
             f"{per_seed['groups']:.0f} groups"

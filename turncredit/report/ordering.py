@@ -84,9 +84,9 @@ class Corrected:
 def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, float]) -> Corrected:
     """The p-values of methods against `baseline`, in the configuration's order, corrected by family. No bounds.
 
-    One method of a family stands for it, fixed before anything is known: so a family costs one comparison however many
-    variants it has, and a variant's luck or harm is not the family's. The rest is a question of its own, such as which
-    part of a method matters, and is corrected as one; so are the baseline's own variants, for which nobody stands.
+    One method stands for its family, and is fixed in advance: a family then costs one comparison however many variants
+    it has, and a lucky or harmful variant does not count for the family. The other variants are a question of their
+    own, such as which part of a method matters, and are corrected together, with the variants of the baseline.
     """
     tested = [name for name in p_values if group_of(experiment, name) != "rails"]
     standing = standing_for(experiment, tested)

@@ -20,7 +20,7 @@ from turncredit.starts import is_start
 class Paper:
     """One published table: its source, what can be compared, and its numbers by method and column.
 
-    checkpoint   which of ours the paper's numbers are like: `best`, `last`, or None if the paper does not say
+    checkpoint   our checkpoint that corresponds to the paper's: `best`, `last`, or None if the paper does not say
     """
 
     source: str

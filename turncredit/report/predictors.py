@@ -60,7 +60,7 @@ class Prediction:
 def predictions(
     results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Estimate]
 ) -> list[Prediction]:
-    """The predictors that were measured in round 1, for the methods that were trained as well, if they are not few."""
+    """The predictors that were measured in round 1, for the methods that were also trained, if they are enough."""
     out = []
     for name in DRAWN:
         table, _, label = PREDICTORS[name]
@@ -101,8 +101,8 @@ def prediction_grid(
 ) -> list[Grid]:
     """Which measure, on which turns, predicts the gain: Spearman's correlation over families of methods.
 
-    Relatives share what they know, so a family is one point: the method that stands for it
-    (`turncredit.report.ordering`). Bounds are left out, since they alone would make a correlation.
+    Methods of a family read the same signals, so a family is one point: the method that stands for it
+    (`turncredit.report.ordering`). Bounds are left out, since they alone would produce a correlation.
     """
     grid = Grid(
         name="predictors",

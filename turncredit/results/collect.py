@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import duckdb
@@ -47,6 +49,15 @@ class Results:
     def methods(self) -> list[str]:
         """Methods in the order of the configuration, then those that are only on disk."""
         return list(dict.fromkeys(self.runs["method"]))
+
+    @cached_property
+    def branched_rollouts(self) -> Counter[tuple[str, int]]:
+        """Rollouts with ground truth, of all seeds, by the policy that sampled them and the round."""
+        count: Counter[tuple[str, int]] = Counter()
+        for found in self.layout.find("branches"):
+            ids = tables.read(found.path, "branches", ["group_id", "rollout_id"]).to_pylist()
+            count[str(found.keys["policy"]), int(found.keys["round"])] += len({tuple(row.values()) for row in ids})
+        return count
 
     def finished_seeds(self, method: str) -> list[int]:
         """The seeds of `method` whose last three rounds are all evaluated."""

@@ -1,4 +1,4 @@
-"""What a policy reads in its training rollouts, from the tables of turns alone: contexts, subgoals and penalties.
+"""What a policy reads in its training rollouts, from the tables of turns: contexts, subgoals and penalties.
 
 Tokens are stored once: `prompt_ids` are those that entered the context since the last response, all of it where
 `context_reset`. So the context that turn t reads is the sum of the prompts since the last reset up to t, and of the

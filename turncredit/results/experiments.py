@@ -75,7 +75,7 @@ PLAYED_FOR = {"continuations": "continued", "forks": "forked"}
 
 
 def played_for(experiment: Experiment) -> dict[tuple[str, str], list[str]]:
-    """The runs that need what is played from states of their rollouts, by stage and by the key of what is played."""
+    """The runs that need continuations or forks of their rollouts, by stage and by the key of what is played."""
     methods: dict[tuple[str, str], list[str]] = {}
     for name in dict.fromkeys(name for name, _ in experiment.runs()):
         try:

@@ -12,7 +12,7 @@ import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,9 +54,12 @@ class Entry:
         return int(self.keys["round"]) if "round" in self.keys else None
 
 
-def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
+def track(
+    *, experiment: Experiment, results: str | Path, layout_of: Callable[[Path], Layout] = Layout
+) -> dict[str, float]:
     """Copy the metrics below `results` (results/<experiment>) to MLflow, except those that were copied before.
 
+    `layout_of` makes the folder's layout, which says which jobs' metrics and which artifacts are looked at.
     The store is `tracking.uri`, or else the environment's MLFLOW_TRACKING_URI, or else `mlflow.db` in `results`.
     Several processes may call this at once: a file lock admits one at a time, so that the database is created once.
     Returns `imported` and `known`, the numbers of metrics files copied now and before. With `tracking.enabled` false
@@ -78,7 +81,7 @@ def track(*, experiment: Experiment, results: str | Path) -> dict[str, float]:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         with _locked(uri, results), _quick_commits():
-            return _copy(MlflowClient(uri), experiment, results)
+            return _copy(MlflowClient(uri), experiment, layout_of(results))
     except MlflowException as error:
         reason = " ".join(str(error).split()).replace(uri, without_password(uri))
         raise UserError(
@@ -112,7 +115,7 @@ def _locked(uri: str, results: Path) -> Iterator[None]:
 
 @contextmanager
 def _quick_commits() -> Iterator[None]:
-    """SQLite without a disk flush for every commit: hundreds of small ones otherwise take most of the time.
+    """SQLite without a disk flush after every commit: hundreds of small commits otherwise take most of the time.
 
     The database is a copy of the metrics files and can be rebuilt after deleting it; only a power cut could damage it.
     """
@@ -130,12 +133,11 @@ def _quick_commits() -> Iterator[None]:
         event.remove(Engine, "connect", set_pragma)
 
 
-def entries(experiment: Experiment, results: Path) -> list[Entry]:
-    """The metrics files below an experiment's folder: those of runs by method, seed and round, the others as `shared`.
+def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
+    """The metrics files of an experiment's layout: those of runs by method, seed and round, the others as `shared`.
 
     A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
     """
-    layout = Layout(results)
     rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
     found = []
     for stage, keys, path in layout.find_metrics():
@@ -171,15 +173,15 @@ class Measured:
     mark: tuple[str, str]
 
 
-def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[str, float]:
+def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[str, float]:
     """Create missing runs and log the metrics files that are new or have changed.
 
     The tags that mark files as done are written last: metrics that a killed process logged are logged again, and MLflow
     treats them as the same row, since time, round and value are the same.
     """
-    mlflow_id = _experiment_id(client, experiment.experiment, results)
+    mlflow_id = _experiment_id(client, experiment.experiment, layout.root)
     runs = _existing(client, mlflow_id)
-    every = entries(experiment, results)
+    every = entries(experiment, layout)
     new = [found for entry in every if (found := _read(entry, runs.get(entry.key, {}))) is not None]
     for one in new:
         for key in dict.fromkeys((one.entry.parent, one.entry.key)):
@@ -194,7 +196,7 @@ def _copy(client: MlflowClient, experiment: Experiment, results: Path) -> dict[s
         if key != own[0].entry.parent:
             _log_numbers(client, runs[key]["id"], own)
         _finish(
-            client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, experiment, results)}, own
+            client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, experiment, layout)}, own
         )
     for parent in dict.fromkeys(one.entry.parent for one in new):
         _finish(client, runs[parent]["id"], {}, [one for one in new if one.entry.parent == parent])
@@ -285,9 +287,9 @@ def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
         yield list(items[at : at + size])
 
 
-def _links(entry: Entry, experiment: Experiment, results: Path) -> dict[str, str]:
+def _links(entry: Entry, experiment: Experiment, layout: Layout) -> dict[str, str]:
     """The paths of a round's artifacts, as tags."""
-    layout, keys = Layout(results), dict(entry.keys)
+    keys = dict(entry.keys)
     if entry.round is None:
         return {}
     if entry.parent == SHARED:

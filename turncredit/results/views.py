@@ -144,7 +144,7 @@ def connect(
 
 
 def _named(files: Sequence[Path]) -> dict[str, Path]:
-    """Each file by its name without the ending. Raises UserError for two of a name and for what is no Parquet file."""
+    """Each file by its name without the ending. UserError for two of one name, and for a file that is not Parquet."""
     path_of: dict[str, Path] = {}
     for path in files:
         if path.stem in path_of:
@@ -155,7 +155,7 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
 
 
 def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
-    """Leave a query nothing to read but these folders and files, no extension and no network."""
+    """Let a query read only these folders and files: no others, no extensions, no network."""
     readable = ", ".join(_quote(f"{folder}/") for folder in folders)
     connection.execute(f"SET allowed_directories = [{readable}]")
     connection.execute(f"SET allowed_paths = [{', '.join(_quote(str(file)) for file in files)}]")
@@ -306,7 +306,7 @@ def metrics_table(layouts: Sequence[Layout]) -> pa.Table:
 def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
     """What made each artifact: its stage, the version of the code, the stage's settings, and the hashes of its inputs.
 
-    Settings and inputs are JSON. Artifacts that do not say it (pages, figures) have no row.
+    Settings and inputs are JSON. Artifacts without provenance (pages, figures) have no row.
     """
     rows = []
     for layout in layouts:

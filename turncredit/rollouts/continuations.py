@@ -1,4 +1,4 @@
-"""Continuations: a policy goes on from the states of recorded rollouts, several times from each.
+"""Continuations: a policy continues from the states of recorded rollouts, several times from each.
 
 Ground truth (`turncredit.truth.branch`) samples them for some turns of an audited round, as many as each needs. A
 method whose credit is made from continuations (VinePPO) takes the same number from every state of its rollouts.
@@ -51,12 +51,12 @@ def continued(
 def state_returns(
     player: Player, turns: pa.Table, settings: ContinuationsConfig, *, seed: int, round: int, where: str = "turns"
 ) -> tuple[pa.Table, dict[str, float]]:
-    """A `continuations` table: what the player's policy came to from the state before every turn of `turns`.
+    """A `continuations` table: the returns of the player's policy from the state before every turn of `turns`.
 
-    The policy must be the one that sampled the turns; it goes on at their temperature, with random numbers that depend
-    on the seed, the round and the rollouts. Returns of continuations are undiscounted.
+    The policy must be the one that sampled the turns; it continues at their temperature, with random numbers that
+    depend on the seed, the round and the rollouts. Returns of continuations are undiscounted.
 
-    Raises UserError for rollouts of several policies, of unknown games, or that don't come out again when replayed.
+    Raises UserError for rollouts of several policies, of unknown games, or that replay differently.
     """
     temperature = only_value(turns, "temperature", where, "continuing")
     policy_id = only_value(turns, "policy_id", where, "continuing")
@@ -81,9 +81,9 @@ def play_equally(
 ) -> dict[str, np.ndarray]:
     """The same number of continuations from each of the S states: sums over them, each (S).
 
-    `per_state` of them, or as many as `budget_turns` allows, at least one: the first one of every state says what one
-    of each costs, and whatever number of them then fits is played. So a budget never gives one state fewer than
-    another, and the number does not depend on how any single state's continuations ended.
+    `per_state` of them, or as many as `budget_turns` allows, at least one: the first from every state shows the cost of
+    one more for each, and as many as fit are then played. So a budget never gives one state fewer than another, and the
+    number does not depend on how any single state's continuations ended.
     """
     states = sum(len(rollout.checkpoints) for rollout in rollouts)
     totals: dict[str, np.ndarray] = {

@@ -69,7 +69,7 @@ class Tree:
             self._add(rollout, self.states[0])
 
     def choose(self) -> State:
-        """The state to fork next; among equal ones that which is in the tree for longest."""
+        """The state to fork next; among equals the one that has been in the tree longest."""
         return max(self.states, key=lambda state: state.priority)
 
     def add_fork(self, rollout: TreeRollout) -> None:
@@ -97,11 +97,11 @@ def forks(
     """A `forks` table: `per_task` forks of the rollouts of each task, by the policy that sampled them.
 
     Every fork goes on from the state of its task's tree with the largest H / n, H the mean over the n actions sampled
-    there of their mean -log pi per token (length-normalised, at the sampling temperature). Forks of one task are
-    chosen one after the other; those of all tasks are played side by side. Their random numbers depend on the seed,
-    the round and the task. `common` gives the columns that are the same in every row.
+    there of their mean -log pi per token (length-normalised, at the sampling temperature). Forks of one task are chosen
+    one after the other; those of different tasks are played side by side. Their random numbers depend on the seed, the
+    round and the task. `common` gives the columns that are the same in every row.
 
-    Raises UserError for rollouts of several policies, of unknown games, or that don't come out again when replayed.
+    Raises UserError for rollouts of several policies, of unknown games, or that replay differently.
     """
     temperature = only_value(turns, "temperature", where, "forking")
     only_value(turns, "policy_id", where, "forking")

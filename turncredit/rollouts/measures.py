@@ -1,7 +1,7 @@
 """Progress and distance of every turn, by replaying recorded actions in the environment.
 
-So they can be had when something begins to read them, without playing the rollouts again. The environment's steps must
-be deterministic; every step is compared with the recorded one.
+So they can be computed when something first reads them, without sampling the rollouts again. The environment's steps
+must be deterministic; every step is compared with the recorded one.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class ActiveRollout:
         self.rng.random(checkpoint.turn * self.max_new)
 
     def _look(self) -> None:
-        """What is allowed now, for an agent that shows it."""
+        """The admissible actions, for an agent that shows them."""
         if self._lists_admissible:
             self.admissible = self.env.admissible()
 
@@ -208,7 +208,7 @@ class Player:
         temperature: float,
         on_done: Callable[[int], None] = lambda _: None,
     ) -> list[Played]:
-        """Play every start to its end. Returns them in the order given, whatever order they ended in.
+        """Play every start to its end. Returns the rollouts in the order given, whatever order they ended in.
 
         A rollout's samples depend on its own seed and on the policy, not on the other rollouts (up to the rounding of
         batched arithmetic). A slot is refilled with the next start as soon as its rollout has ended; `on_done` is

@@ -1,8 +1,8 @@
 """Restore recorded rollouts: the environment's state and the agent before each of their turns.
 
 The recorded actions are played once from the start, and then from every restored state to the rollout's end; the
-results are compared with the recorded ones. Where a state is restored by playing the actions again, the first of these
-has shown it all. Audits and methods that continue from the middle of rollouts need it.
+results are compared with the recorded ones. Where states are restored by playing the actions again, the first of these
+playthroughs is enough. Audits and methods that continue from the middle of rollouts need it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def restore(
     rewards and end when the rest was played from the restored state. The model's context holds the recorded tokens in
     any case.
 
-    Raises UserError, naming `where`, for a rollout that has no end, or that ends elsewhere when it is replayed: its
+    Raises UserError, naming `where`, for a rollout without an end, or that ends differently when it is replayed: its
     states cannot be restored.
     """
     env = open_env()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from turncredit.config import BranchConfig
 from turncredit.stages.job import At, Inputs, Job
-from turncredit.stages.plan import Plan, Playing
-from turncredit.stages.playing import PlayingSlice, open_player, played_with
+from turncredit.stages.plan import Plan
+from turncredit.stages.playing import PlayingSlice, as_configured, open_player, played_with, sampled_turns
 
 
 class Config(PlayingSlice):
@@ -25,20 +25,14 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def operation(plan: Plan, at: At) -> Playing:
-    """The number of processes that share the work, and the time limit of an environment's call."""
-    return plan.playing()
-
-
 def inputs(plan: Plan, at: At) -> Inputs:
     """The policy that sampled, the training games, and the turns with the planner's distance where there is one."""
-    path = plan.layout.path
-    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    measured: Inputs = {"measures": path("measures", at.keys)} if plan.measurable(at) else {}
-    return {**files, **measured, **plan.plugin_files(at)}
+    measured: Inputs = {"measures": plan.layout.path("measures", at.keys)} if plan.measurable(at) else {}
+    return {**sampled_turns(plan, at), **measured}
 
 
 OUTPUTS = {"branches": "branches"}
+operation = as_configured
 
 
 def run(job: Job) -> dict[str, float]:

@@ -26,13 +26,13 @@ def credited_runs(experiment: Experiment, name: str) -> list[str]:
 
 
 def trials(experiment: Experiment, who: str) -> int:
-    """The number of trials at most of a rollout of `who`, a method or turns by their key `policy`."""
+    """The largest number of trials in a rollout of `who`, a method or turns by their key `policy`."""
     chosen = experiment.agent_of(who).chosen()
     return agents.load(chosen.name).trials_of(chosen.settings)
 
 
 def measurable(experiment: Experiment, environment: Environment, who: str) -> bool:
-    """Whether progress or distance can be had of the rollouts of `who`, as for `trials`, by replaying them."""
+    """Whether progress or distance of the rollouts of `who` (as for `trials`) can be computed by replaying them."""
     have = environment.capabilities
     return "replay" in have and not have.isdisjoint(MEASURES) and trials(experiment, who) == 1
 
@@ -44,7 +44,7 @@ def measures_read(experiment: Experiment, name: str) -> list[str]:
 
 
 def credit_reads_measures(experiment: Experiment, environment: Environment, name: str) -> bool:
-    """Whether the credit of the method `name` gets measures. One's own file may read any column: it gets all."""
+    """Whether the credit of the method `name` gets measures. A user's own file may read any column, so it gets them."""
     own = name in experiment.define and experiment.define[name].credit is not None
     return bool(measures_read(experiment, name)) or (own and measurable(experiment, environment, name))
 

@@ -69,7 +69,7 @@ def check(experiment: Experiment) -> None:
 
 
 def _check_builtin(name: str, entry: MethodConfig) -> None:
-    """Raise UserError for a definition that makes another method of a built-in one's name."""
+    """Raise UserError for a definition that gives a built-in method's name to another method."""
     if name in METHODS and entry.base != name:
         other = f"the file {entry.credit}" if entry.base is None else f"'{entry.base}'"
         raise UserError(

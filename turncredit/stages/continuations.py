@@ -1,12 +1,12 @@
-"""Stage `continuations`: the policy that sampled goes on from every state of a round's rollouts, several times."""
+"""Stage `continuations`: the policy that sampled continues from every state of a round's rollouts, several times."""
 
 from __future__ import annotations
 
 from turncredit.config import ContinuationsConfig
 from turncredit.layout import named_continuations
-from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.job import At, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_sampled, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_sampled, open_player, played_with, sampled_turns
 
 
 class Config(PlayingSlice):
@@ -17,7 +17,7 @@ class Config(PlayingSlice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """How the policy plays; how many continuations is among the keys."""
+    """How the policy plays; the number of continuations is among the keys."""
     return Config(
         **played_with(plan, at),
         continuations=named_continuations(at.continued),
@@ -25,20 +25,13 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the training games, and the turns."""
-    path = plan.layout.path
-    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files(at)}
-
-
 OUTPUTS = {"continuations": "continuations"}
 VARIES_BY = ("policy", "continued")
-operation = as_sampled
+inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write what the continuations of each state came to; returns how many there are and what they took."""
+    """Write the returns of each state's continuations; returns their number and their cost."""
     from turncredit.rollouts.continuations import state_returns
 
     config, at = job.config, job.at

@@ -27,7 +27,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns and hidden states of the rounds that it learns from, what else it learns of them, the model before."""
+    """Turns, hidden states and other tables of the rounds that it learns from, and the model of the round before."""
     rounds = plan.rounds_before(at)
     kind, _ = plan.model(at.method)
     path = plan.layout.path

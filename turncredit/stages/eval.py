@@ -13,8 +13,8 @@ from turncredit.config import EvalMode
 from turncredit.errors import UserError
 from turncredit.layout import round_name
 from turncredit.stages.job import At, Inputs, Job
-from turncredit.stages.plan import Plan, Playing
-from turncredit.stages.playing import PlayingSlice, open_player, played_with
+from turncredit.stages.plan import Plan
+from turncredit.stages.playing import PlayingSlice, as_configured, open_player, played_with
 from turncredit.starts import is_start
 
 
@@ -47,11 +47,6 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def operation(plan: Plan, at: At) -> Playing:
-    """The number of processes that share the work, and the time limit of an environment's call."""
-    return plan.playing()
-
-
 def inputs(plan: Plan, at: At) -> Inputs:
     """The round's policy, and the held-out games; or the rows that are repeated."""
     if (first := _repeats(plan, at)) is not None:
@@ -68,6 +63,7 @@ def _repeats(plan: Plan, at: At) -> int | None:
 
 
 OUTPUTS = {"evals": "evals"}
+operation = as_configured
 #: Each round is evaluated on its own games; a method plays with its agent.
 VARIES_BY = ("round", "method")
 

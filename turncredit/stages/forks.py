@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from turncredit.layout import named_forks
-from turncredit.stages.job import At, Inputs, Job
+from turncredit.stages.job import At, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, open_player, played_with, sampled_turns
 
 
 class Config(PlayingSlice):
@@ -16,7 +16,7 @@ class Config(PlayingSlice):
 
 
 def config(plan: Plan, at: At) -> Config:
-    """How the policy plays; how many forks is among the keys."""
+    """How the policy plays; the number of forks is among the keys."""
     return Config(
         **played_with(plan, at),
         per_task=named_forks(at.forked),
@@ -24,20 +24,13 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-def inputs(plan: Plan, at: At) -> Inputs:
-    """The policy that sampled, the training games, and the turns."""
-    path = plan.layout.path
-    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
-    return {**files, **plan.plugin_files(at)}
-
-
 OUTPUTS = {"forks": "forks"}
 VARIES_BY = ("policy", "forked")
-operation = as_sampled
+inputs, operation = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the forks' turns; returns how many there are, what they took, and how many states have several actions."""
+    """Write the forks' turns; returns their number, their cost, and how many states have several actions."""
     from turncredit.rollouts.forks import forks
     from turncredit.turns import only_value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turncredit.analysis.invariants import CheckSettings, RoundFiles, StepSettings
+from turncredit.analysis.checked_round import CheckSettings, RoundFiles, StepSettings
 from turncredit.heartbeat import progress
 from turncredit.judges.config import JudgeConfig, decides
 from turncredit.layout import sampler_id

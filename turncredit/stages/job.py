@@ -13,7 +13,7 @@ A stage is a module of this package:
 and, optionally, VARIES_BY (the keys that its slice varies by), operation(plan, at) (see `Job`), and warning(metrics): a
 line for the terminal and the log about a result that is valid and probably not wanted, or None.
 
-`run` gets tables and policies from the job and hands its results back to it. The job's `Store` decides whether they
+`run` gets tables and policies from the job and returns its results through it. The job's `Store` decides whether they
 come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as one
 of many in a process.
 """
@@ -69,13 +69,13 @@ class At:
 
     @classmethod
     def of(cls, wildcards: Mapping[str, str]) -> At:
-        """The keys in Snakemake's wildcards. The warm start of the experiment's own agent goes without saying."""
+        """The keys in Snakemake's wildcards. The warm start of the experiment's own agent is left empty."""
         keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
         return cls(**{**keys, "start": "" if keys.get("start") == SFT else keys.get("start", "")})
 
     @cached_property
     def keys(self) -> dict[str, str | int]:
-        """The keys that are there."""
+        """The keys that are set."""
         # Tens of thousands of jobs are planned: dataclasses.asdict would copy every value.
         return {key: value for key, value in vars(self).items() if value not in ("", -1)}
 

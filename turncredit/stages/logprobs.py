@@ -1,9 +1,9 @@
-"""Stage `logprobs`: a second pass over a round's turns, for methods that ask a policy about each response once more.
+"""Stage `logprobs`: a second pass over a round's turns, for methods that need another log-probability of each response.
 
-Who reads is the key `reader`: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts that say
-how the rollout ended; `implicit-<method>`, the method's implicit reward model; `gold` and `gold_sft`, the policy that
-sampled and the SFT policy, which read the gold answer in place of the response. Log-probabilities are at the
-temperature that the turns were sampled at, like the recorded ones.
+The key `reader` says which policy reads: `sft`, the frozen SFT policy; `hindsight`, the policy that sampled, in prompts
+that say how the rollout ended; `implicit-<method>`, the method's implicit reward model; `gold` and `gold_sft`, the
+policy that sampled and the SFT policy, which read the gold answer in place of the response. Log-probabilities are at
+the temperature that the turns were sampled at, like the recorded ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from turncredit.starts import SFT
 
 
 class Config(Slice):
-    """How the policy is loaded, how many tokens a pass takes; what makes the prompts in hindsight, or gold answers."""
+    """How the policy is loaded, the tokens of a pass, and what prompts in hindsight or gold answers depend on."""
 
     dtype: str
     tokens_per_pass: int
@@ -55,8 +55,8 @@ def config(plan: Plan, at: At) -> Config:
 def inputs(plan: Plan, at: At) -> Inputs:
     """The turns, the policy that reads them, and the one that sampled, with which it is compared.
 
-    No policy where the reader is the one that sampled, with the same prompts: what it has to say is recorded. For gold
-    answers the training games as well.
+    No policy where the reader is the one that sampled, with the same prompts: its log-probabilities are recorded. For
+    gold answers the training games as well.
     """
     turns: Inputs = {"turns": plan.layout.path("turns", at.keys)}
     if at.reader in GOLD:
@@ -86,8 +86,9 @@ def run(job: Job) -> dict[str, float]:
     """Write the log-probabilities; returns how many tokens were read for them, and how the two policies' differ.
 
     The policy that sampled is read in the same way as the reader it is compared with: equal policies then have a
-    log-ratio of exactly 0, whatever sampled the turns, and not rounding noise. In hindsight what it recorded is enough.
-    `log_ratio` is the mean over turns of log pi_reader - log pi_old, `log_ratio_rms` its root mean square.
+    log-ratio of exactly 0, whatever sampled the turns, and not rounding noise. In hindsight the recorded
+    log-probabilities are enough. `log_ratio` is the mean over turns of log pi_reader - log pi_old, `log_ratio_rms` its
+    root mean square.
     """
     from turncredit.credit.second_pass import sums_of
     from turncredit.training import second_pass
@@ -182,7 +183,7 @@ def _prompts(job: Job, turns: pa.Table) -> list[Prompt]:
 
 
 def _read(job: Job, name: str, turns: pa.Table, sequences: Sequence[Any]) -> np.ndarray:
-    """What the input policy `name` has to say of the turns (N)."""
+    """The log-probabilities (N) of the turns under the input policy `name`."""
     from turncredit.training.second_pass import logprobs_N
     from turncredit.turns import only_value
 

@@ -1,6 +1,6 @@
 """Stage `measures`: progress and distance of every turn, by replaying the rollouts in their games.
 
-They lie beside the turns and not in them: a first method that reads them, or an audit, repeats no rollout.
+They are a table beside the turns, so that a first method or audit that reads them repeats no rollout.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def config(plan: Plan, at: At) -> Config:
 
 
 def operation(plan: Plan, at: At) -> Operation:
-    """As many at a time as were played."""
+    """As many rollouts at a time as when they were played."""
     return Operation(plan.sampling(at.policy).slots, plan.experiment.env.timeout)
 
 

@@ -1,8 +1,8 @@
 """What the jobs of an experiment take, estimated from the model's shapes: memory, disk, time on a GPU.
 
 Rules ask for the memory and the GPUs that are computed here, unless the configuration's `resources` say otherwise;
-`turncredit plan` prints them. An estimate, not a measurement: `ASSUMED` has what it assumes. Nothing here reads weights
-or imports torch.
+`turncredit plan` prints them. These are estimates, not measurements; `ASSUMED` states their assumptions. Nothing here
+reads weights or imports torch.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Contexts(NamedTuple):
 class Need:
     """Bytes that a job takes where its policy is (`model`, by part), and in main memory (`host`) beside its process.
 
-    On the CPU both are in main memory. `note` says what the sum does not.
+    On the CPU both are in main memory. `note` qualifies the sum.
     """
 
     model: Mapping[str, float] = field(default_factory=dict)
@@ -120,8 +120,7 @@ def shapes(experiment: Experiment) -> Shapes | None:
 
 
 def contexts(experiment: Experiment, shapes: Shapes) -> Contexts:
-    """How long contexts get with the experiment's agents: as they limit them, else by the turns that they show, each
-    with a response of mean length."""
+    """The lengths of the agents' contexts: as they limit them, else the turns that they show, with mean responses."""
     environment = envs.load(experiment.env.name)
     settings = environment.Settings.model_validate(experiment.env.chosen().settings)
     turns = int(getattr(settings, "horizon", None) or HORIZON)
@@ -143,7 +142,7 @@ def _responses(experiment: Experiment) -> int:
 
 
 def _rebuilt(experiment: Experiment) -> bool:
-    """Whether the agent makes each turn's context anew, so that a rollout is one sequence a turn."""
+    """Whether the agent rebuilds the context each turn, so that a rollout has one sequence per turn."""
     return not agents.load(experiment.agent.name).append_only
 
 
@@ -274,7 +273,7 @@ def _sampling(experiment: Experiment, model: Shapes) -> Need:
 
 
 def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:
-    """Weights, and what a forward pass has alive at a time; for gradients, all that it keeps."""
+    """Weights, and what a forward pass holds at a time; for gradients, everything that it keeps."""
     tokens = _tokens_of_a_pass(experiment, model, math.inf)
     weights, dtype = _weights(experiment, model), experiment.policy.dtype
     parts = {"weights": weights, "logits": _logits(model, tokens)}
@@ -369,11 +368,15 @@ def disk(plan: Plan) -> dict[str, float]:
 # Time on a GPU --------------------------------------------------------------------------------------------------------
 
 
-def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
-    """Seconds that a job takes on its GPU, its start included; 0 for a job without one, or with an unknown model."""
+def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float:
+    """Seconds that a stage takes on its GPU; 0 for a stage without one, or with an unknown model.
+
+    `starts`: it is the first of its process, whose start is included. vLLM starts anew for each stage that samples.
+    """
     experiment, model = plan.experiment, shapes(plan.experiment)
     if not experiment.gpus(stage) or model is None:
         return 0.0
+    start = START if starts else 0.0
     rollout = plan.sampling(at.policy) if at.policy else experiment.rollout
     length = contexts(experiment, model)
     turns = TURNS * length.turns
@@ -393,7 +396,7 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
             passes = update.epochs * (passes + update.gradient_checkpointing)
             passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
         spread = experiment.policy.train_gpus if stage != "implicit_model" else 1
-        return START + passes * forward / (PEAK * REACHED * spread)
+        return start + passes * forward / (PEAK * REACHED * spread)
     if stage in ("rollout", "eval", "continuations", "forks", "branch"):
         played = rollouts
         if stage == "eval":
@@ -405,16 +408,13 @@ def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
         decoded = math.ceil(played / slots) * turns * response * step / (BANDWIDTH * DECODED)
         # A prefix cache saves what contexts share, about half of a rebuilt one.
         fresh = played * turns * (length.mean / 2 if _rebuilt(experiment) else OBSERVATION)
-        start = VLLM_START + VLLM_START_A_BILLION * model.parameters / 1e9
-        return (
-            (start if experiment.policy.engine == "vllm" else START)
-            + decoded
-            + model.passes(int(fresh)) / (PEAK * REACHED)
-        )
+        if experiment.policy.engine == "vllm":
+            start = VLLM_START + VLLM_START_A_BILLION * model.parameters / 1e9
+        return start + decoded + model.passes(int(fresh)) / (PEAK * REACHED)
     if stage not in POLICY_STAGES:
-        return START
+        return start
     share = 0.02 * experiment.rounds if stage == "invariants" else 3.0 if stage == "gradients" else 1.0
-    return START + share * model.passes(int(tokens)) / (PEAK * REACHED)
+    return start + share * model.passes(int(tokens)) / (PEAK * REACHED)
 
 
 def fits(plan: Plan, stage: str) -> str | None:

@@ -46,7 +46,7 @@ VARIES_BY = ("policy", "method", "split", "start")
 
 
 class Playing(NamedTuple):
-    """What a job that plays needs besides its slice, and what changes no result.
+    """The settings of a job that plays which are not in its slice, since they change no result.
 
     processes   how many processes share the rollouts
     timeout     seconds that a call of an environment may take; None: no limit

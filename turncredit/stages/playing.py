@@ -1,4 +1,4 @@
-"""What the stages share in which a policy plays: its part of their slices, and the player that a job opens."""
+"""What stages in which a policy plays have in common: part of their slices, inputs, and the job's player."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from turncredit.config import AgentSlice, EnvSlice
 from turncredit.layout import sampler_id
-from turncredit.stages.job import At, Job, Slice
+from turncredit.stages.job import At, Inputs, Job, Slice
 from turncredit.stages.plan import Plan, Playing
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ def played_with(plan: Plan, at: At) -> dict[str, Any]:
 def as_sampled(plan: Plan, at: At) -> Playing:
     """The operation of a stage that plays as the turns of `at` were sampled."""
     return plan.playing(plan.sampling(at.policy))
+
+
+def as_configured(plan: Plan, at: At) -> Playing:
+    """The number of processes that share the work, and the time limit of an environment's call."""
+    return plan.playing()
+
+
+def sampled_turns(plan: Plan, at: At) -> Inputs:
+    """The policy that sampled, the training games, and the turns."""
+    path = plan.layout.path
+    files: Inputs = {"policy": plan.sampler(at), "tasks": path("tasks", split="train"), "turns": path("turns", at.keys)}
+    return {**files, **plan.plugin_files(at)}
 
 
 def open_player(job: Job, slots: int) -> Player:

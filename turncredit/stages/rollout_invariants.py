@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.analysis.invariants import RoundFiles
+from turncredit.analysis.checked_round import RoundFiles
 from turncredit.layout import sampler_id
 from turncredit.stages.invariants import Config, check_settings, continuations_files, every_file, run
 from turncredit.stages.job import At, Inputs

@@ -34,8 +34,9 @@ OUTPUTS: dict[str, str] = {}
 
 def run(job: Job) -> dict[str, float]:
     """Copy what is missing; returns the numbers of files copied now and before."""
-    from turncredit.results.collect import read_config
+    from turncredit.results.experiments import read_config
     from turncredit.results.tracking import track
+    from turncredit.stages import wanted
 
     root = Path(job.path("config")).parent
-    return track(experiment=read_config(root), results=root)
+    return track(experiment=read_config(root), results=root, layout_of=wanted.current)

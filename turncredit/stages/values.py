@@ -10,7 +10,7 @@ __all__ = ["OUTPUTS", "Config", "config", "inputs", "run"]
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
-    """The round's model, its turns, and what the model reads of them."""
+    """The round's model, its turns, and the tables about them that the model reads."""
     path = plan.layout.path
     files: Inputs = {
         "model": path("model", at.keys),
@@ -24,7 +24,7 @@ OUTPUTS = {"values": "values"}
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write the values; returns the model's quality on rollouts that it has not seen."""
+    """Write the values; returns the model's quality on rollouts that it was not trained on."""
     from turncredit.credit_models import replay
     from turncredit.credit_models.protocol import load_kind
     from turncredit.credit_models.train import check_settings, check_width, load, values_table

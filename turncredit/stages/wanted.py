@@ -1,7 +1,7 @@
-"""Which artifacts a configuration makes: all that its report, its audits and its tracking are made from, and these.
+"""Which artifacts a configuration makes: its report, audits and tracking, and everything that they are made from.
 
 Artifacts in an experiment's folder that are not among them are foreign: another configuration left them there (other
-methods, more rounds, another judge), or somebody asked for them by path. They are not mixed into reports and queries.
+methods, more rounds, another judge), or somebody asked for them by path. They are in no report, query or MLflow run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def plan_of(folder: str | Path) -> Plan:
 def current(folder: str | Path) -> Layout:
     """The layout of an experiment's folder without foreign artifacts.
 
-    Results can outlive the file or the package of a method of one's own: nobody can say then what the configuration
-    makes, and nothing is left out.
+    Results can outlive the file or package of a user's own method: what the configuration makes is then not known, and
+    nothing is left out.
     """
     folder = Path(folder)
     try:

@@ -235,7 +235,7 @@ def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Es
 
 
 def _edge(excluded: Callable[[float], bool], start: float, side: int) -> float:
-    """Where `excluded` becomes true on one side of `start`, to three digits; NaN if that is beyond 1,000."""
+    """The value on one side of `start` from which `excluded` is true, to three digits; NaN if it is beyond 1,000."""
     inside, step = start, 0.1
     while not excluded(start + side * step):
         inside, step = start + side * step, 2 * step

@@ -1,4 +1,4 @@
-"""Training that has diverged stops at the step where it did, and no weights that are not numbers are saved."""
+"""Training that diverges stops at that step, and weights that are not finite are never saved."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
         with masters.in_model() as model:     # the first process has the whole model, to be saved as always
             ...
 
-They take the place of the processes of `turncredit.training.shards`, which hold the whole model each: a minibatch is
+They replace the processes of `turncredit.training.shards`, each of which holds the whole model: a minibatch is
 cut into as many shards as there are processes, and what is computed of a shard is the same. Without a GPU the processes
 use the CPU and gloo.
 """
@@ -37,8 +37,8 @@ Result = TypeVar("Result")
 def launched(processes: int, function: Callable[..., Result], *arguments: Any) -> Result:
     """What `function(ranks, *arguments)` returns in the first of `processes` processes.
 
-    On GPUs they are fresh processes, so the function and its arguments must be such as can be pickled. Raises UserError
-    for fewer GPUs than processes, and what the function raises as such.
+    On GPUs they are fresh processes, so the function and its arguments must be picklable. Raises UserError for fewer
+    GPUs than processes, and the errors of the function itself.
     """
     import torch.distributed.fsdp  # for all processes, if they are forks of this one
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -90,7 +90,7 @@ def _rank(first: int, complaint: Path, function: Callable[..., Result], argument
 
 
 class Ranks:
-    """The processes that train together, as one of them sees them; for a minibatch, a team of one shard each."""
+    """The processes that train together, as seen by one of them; for a minibatch, a team with one shard each."""
 
     def __init__(self) -> None:
         self.rank, self.shards = dist.get_rank(), dist.get_world_size()
@@ -101,20 +101,20 @@ class Ranks:
         return self.rank == 0
 
     def gradient(self, compute: Callable[[int], Said]) -> list[Said]:
-        """Call `compute` on this process's shard, which calls backward; what was said of all shards, in their order.
+        """Call `compute`, which calls backward, on this process's shard; returns all shards' results, in their order.
 
         Every process must make as many passes (`idle`). FSDP2 adds up the gradients as they are computed.
         """
         return self.all_of(compute(self.rank))
 
     def all_of(self, mine: Any) -> list[Any]:
-        """What each process has here, in their order."""
+        """The argument of every process, in their order."""
         found: list[Any] = [None] * self.shards
         dist.all_gather_object(found, mine)
         return found
 
     def idle(self, passes: Sequence[int]) -> int:
-        """How many passes this process makes with nothing to compute, if shards need these numbers of passes."""
+        """The passes without anything to compute that this process must make, given the passes of each shard."""
         return max(passes) - passes[self.rank]
 
 

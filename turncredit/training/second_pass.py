@@ -1,8 +1,8 @@
 """A second pass over recorded turns: the log-probability that a policy gives each response, once more.
 
 The prompts are those that the responses were sampled from, or, in hindsight, the same prompts from an agent that was
-told how the rollout ended. For the gold answer the prompts are the recorded ones, and the response is another one: an
-answer, the right one. Nothing of this is trained on: the only result is one number for each turn.
+told how the rollout ended. For the gold answer the prompts are the recorded ones, and the response is replaced by one
+that gives the right answer. Nothing is trained here: the only result is one number for each turn.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def hindsight_prompts(
 
     The outcome is the rollout's last observation. Each rollout's agent is opened once more with `spec.hindsight(goal,
     outcome)` for its goal, and follows the recorded turns. A second agent follows them with the goal itself, and must
-    arrive at the recorded prompts: otherwise the table does not hold what the prompts were made of.
+    arrive at the recorded prompts: otherwise the table lacks something that the prompts were made from.
 
-    Raises UserError for an agent without `hindsight`, for prompts that do not come out as recorded, and for an agent
+    Raises UserError for an agent without `hindsight`, for prompts that differ from the recorded ones, and for an agent
     whose prompts are the same with the outcome.
     """
     told_of = spec.hindsight

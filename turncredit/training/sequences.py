@@ -6,7 +6,7 @@ a rollout with fresh prompts is one sequence a turn. Every response token carrie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,6 +37,14 @@ class TokenSequence:
     ids: np.ndarray
     turn: np.ndarray
     logprobs: np.ndarray
+
+
+def by_rollout(sequences: Iterable[TokenSequence]) -> dict[int, list[TokenSequence]]:
+    """The sequences of each rollout, in their order; rollouts by number."""
+    found: dict[int, list[TokenSequence]] = {}
+    for sequence in sequences:
+        found.setdefault(sequence.rollout, []).append(sequence)
+    return dict(sorted(found.items()))
 
 
 def cut(

@@ -1,7 +1,8 @@
 """A minibatch split into shards, whose gradients are computed in parallel and added in a fixed order.
 
-The number of shards belongs to the configuration, the number of processes to the machine: a shard's gradient is the
-same whoever computes it, and shards are added in their order, so the same bits come out of any number of processes.
+The number of shards belongs to the configuration, the number of processes to the machine: a shard's gradient does not
+depend on the process that computes it, and shards are added in their order, so any number of processes gives the same
+bits.
 
     with together(shards=2, processes=2, parameters=parameters) as team:
         for batch in minibatches:                      # every process runs this loop
@@ -34,7 +35,7 @@ Said = dict[str, float]
 
 
 class Team:
-    """The processes that share a minibatch, as one of them sees them. `leads` is true in the first."""
+    """The processes that share a minibatch, as seen by one of them. `leads` is true in the first."""
 
     def __init__(self, shards: int, processes: int, parameters: Sequence[torch.nn.Parameter]):
         self.shards, self.processes, self.rank = shards, min(shards, processes), 0
@@ -52,14 +53,14 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that was there before and goes on afterwards."""
+        """Whether this is the original process, which continues afterwards."""
         return self.rank == 0
 
     def gradient(self, compute: Callable[[int], Said]) -> list[Said]:
         """Call `compute` on each shard, here or in another process; leave the sum of the gradients on the parameters.
 
-        `compute(shard)` calls backward and says what it wants to be known. Returns what was said of all shards, in
-        their order; in the other processes, of theirs alone.
+        `compute(shard)` calls backward and returns a result. Returns the results of all shards, in their order; in the
+        other processes, only of their own.
         """
         if self.shards == 1:
             self._forget()
@@ -114,7 +115,7 @@ class Team:
             start = end
 
     def _fork(self) -> list[int]:
-        """Start the other processes; they return from here as well, with another rank and nothing to return."""
+        """Start the other processes, which also return from here, with ranks above 0."""
         children: list[int] = []
         first = os.getpid()
         for rank in range(1, self.processes):
@@ -138,7 +139,7 @@ class Team:
 def together(*, shards: int, processes: int, parameters: Sequence[torch.nn.Parameter]) -> Iterator[Team]:
     """A team of at most `processes` processes (one on a GPU) for minibatches of `shards` shards.
 
-    What is inside runs in every process; only the first one goes on after it.
+    The block runs in every process; only the first one continues after it.
     """
     on_gpu = any(parameter.is_cuda for parameter in parameters)
     team = Team(shards, 1 if on_gpu else processes, parameters)

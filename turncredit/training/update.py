@@ -32,6 +32,7 @@ from turncredit.training.ranks import Ranks, pass_idly, passes
 from turncredit.training.sequences import (
     TokenSequence,
     batches,
+    by_rollout,
     cut,
     list_column,
     rollout_numbers,
@@ -65,7 +66,7 @@ def update(
 ) -> Updated:
     """Improve `policy`, whose model is changed in place, on its own rollouts and their credit.
 
-    reference     the policy that the KL penalty, if any, holds on to (the SFT policy)
+    reference     the policy that the KL penalty, if any, refers to (the SFT policy)
     rate          the share of the learning rate in this round (`round_rate`)
     processes     compute the shards of a minibatch side by side; how many does not change the result
     train_dtype   the type in which whole weights are stepped; `moments_dtype` that of the optimiser's moments
@@ -132,7 +133,7 @@ class TrainingSet(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """What a round's update made: the model, a log row for each step, what is carried to the next round, metrics."""
+    """The result of a round's update: the model, a log row for each step, the state for the next round, metrics."""
 
     masters: Masters | SpreadMasters
     rows: list[dict]
@@ -216,14 +217,11 @@ def _minibatches(
     sequences: Sequence[TokenSequence], settings: UpdateConfig, rng: np.random.Generator
 ) -> Iterator[tuple[int, list[TokenSequence]]]:
     """(epoch, sequences) of `minibatch` rollouts each, in a new random order every epoch."""
-    by_rollout: dict[int, list[TokenSequence]] = {}
-    for sequence in sequences:
-        by_rollout.setdefault(sequence.rollout, []).append(sequence)
-    rollouts = sorted(by_rollout)
+    sequences_of = by_rollout(sequences)
     for epoch in range(settings.epochs):
-        order = rng.permutation(rollouts)
+        order = rng.permutation(list(sequences_of))
         for start in range(0, len(order), settings.minibatch):
-            yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in by_rollout[r]]
+            yield epoch, [sequence for r in order[start : start + settings.minibatch] for sequence in sequences_of[r]]
 
 
 @dataclass(frozen=True)
@@ -366,7 +364,7 @@ def _logprobs_of(
 
 
 class TrainerState:
-    """What the trainer carries from round to round besides the optimiser's moments."""
+    """The trainer's state between rounds, besides the optimiser's moments."""
 
     def __init__(self, steps: int, kl_coefficient: float):
         self.steps, self.kl_coefficient = steps, kl_coefficient

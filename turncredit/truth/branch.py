@@ -1,6 +1,6 @@
 """Ground truth for the credit of a turn.
 
-The policy that played a rollout is sampled many more times from the state before each of its turns. The mean return
+We sample the policy that played a rollout many more times from the state before each of its turns. The mean return
 from there is V; the state after a turn is the state before the next one, so Q(s_t, a_t) = r_t + V(s_{t+1}), and the
 true advantage of the turn is Q - V, each with its standard error. docs/branching.md says how the turns are chosen and
 how many continuations each state gets.
@@ -234,7 +234,7 @@ def stratum(turn: dict[str, Any], length: int) -> str:
 
 
 def _distance_change(turn: dict[str, Any]) -> float | None:
-    """How much nearer the turn brought the goal; None if that is unknown or the goal cannot be reached."""
+    """The decrease of the distance to the goal over the turn; None if it is unknown or the goal cannot be reached."""
     before, after = (turn.get(name) for name in tables.MEASURES["distance"])
     return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
 

@@ -23,7 +23,7 @@ USER_ERROR, OTHER_ERROR = 2, 1
 
 
 class JobFailed(SystemExit):
-    """Ends the process of a job with `status`, after `line` has been printed; the rest of its story is in `log`."""
+    """Ends the process of a job with `status`, after `line` has been printed; details are in `log`."""
 
     def __init__(self, status: int, line: str, log: str | None):
         super().__init__(status)

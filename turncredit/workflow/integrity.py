@@ -2,7 +2,7 @@
 
 missing   it is not there, although its job has ended or something was made from it
 damaged   it cannot be read, its checksums fail, or a folder's files are not those that were written
-changed   it is not what everything that was made from it was made from
+changed   it differs from what was recorded in everything that was made from it
 stale     it was made with other settings, or from other inputs, than it would be now
 foreign   the present configuration would not make it (`turncredit.stages.wanted`)
 
@@ -11,8 +11,6 @@ What has not been made yet, because the run has not got that far or was extended
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -44,7 +42,7 @@ class Problem(NamedTuple):
 
 @dataclass
 class Compared:
-    """What was found. `foreign` is left out of report and SQL; `waiting` counts jobs that have not run yet."""
+    """What differs. Report, SQL, MLflow and `show` leave out `foreign` artifacts; `waiting` jobs have not run yet."""
 
     problems: list[Problem] = field(default_factory=list)
     foreign: list[Located] = field(default_factory=list)
@@ -78,8 +76,9 @@ def compare(plan: Plan) -> Compared:
                 why = damage(path, load(step[0]).OUTPUTS[name])
                 if why:
                     broken[path] = Problem("damaged", path, why, step)
-    stale, changed = _provenance(plan, jobs, store, set(broken))
-    missing = _missing(plan, jobs, deleted)
+    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    stale, changed = _provenance(plan, jobs, recorded, store, set(broken))
+    missing = _missing(plan, jobs, recorded, deleted)
     by_path = {**stale, **changed, **missing, **broken}
     found.problems = sorted(by_path.values(), key=lambda one: one.path)
     found.waiting = sum(
@@ -90,9 +89,10 @@ def compare(plan: Plan) -> Compared:
 
 
 def missing_from(plan: Plan) -> list[Problem]:
-    """Only what is missing: it takes no reading of files."""
+    """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
     jobs = {step: _made(plan, step) for step in every_job(plan)}
-    return sorted(_missing(plan, jobs, _deleted(plan)).values(), key=lambda one: one.path)
+    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    return sorted(_missing(plan, jobs, recorded, _deleted(plan)).values(), key=lambda one: one.path)
 
 
 def foreign(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
@@ -117,8 +117,7 @@ def damage(path: str, kind: str) -> str | None:
         return str(error).removeprefix(f"{path}: ").partition(";")[0]
     except Exception as error:  # a damaged file can make its reader stumble over anything
         return f"not a readable Parquet file ({type(error).__name__})"
-    said = json.dumps(made_by.get("config", {}), sort_keys=True).encode()
-    if made_by and hashlib.sha256(said).hexdigest()[:16] != made_by.get("config_hash"):
+    if made_by and tables.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
         return "what it says of its settings has changed since it was written"
     return None
 
@@ -152,18 +151,24 @@ def _deleted(plan: Plan) -> set[str]:
     return {path for path, after in passing.items() if not os.path.exists(path) and os.path.exists(after)}
 
 
-def _recorded(made: Made) -> dict[str, dict[str, Any]]:
-    """The provenance in the artifacts of a job that are on disk and have one."""
+#: By path, the provenance in the artifacts of a job that are on disk and have one.
+Recorded = dict[str, dict[str, Any]]
+
+
+def _recorded(step: Step, made: Made) -> Recorded:
+    if step[0] in UNSAID:
+        return {}
     there = {path: tables.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in there.items() if made_by}
 
 
-def _missing(plan: Plan, jobs: Mapping[Step, Made], deleted: set[str]) -> dict[str, Problem]:
+def _missing(
+    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], deleted: set[str]
+) -> dict[str, Problem]:
     """Artifacts that are not there although their job has ended, or something that is there was made from them."""
     users: dict[str, str] = {}
     for step, made in jobs.items():
-        recorded = _recorded(made) if step[0] not in UNSAID else {}
-        for path, made_by in recorded.items():
+        for path, made_by in recorded[step].items():
             if set(made.reads) == set(made_by.get("inputs") or {}):  # otherwise it was made from other inputs
                 users |= dict.fromkeys(made.reads.values(), path)
     found = {}
@@ -192,7 +197,7 @@ def _unreadable(metrics: str) -> str | None:
 
 
 def _provenance(
-    plan: Plan, jobs: Mapping[Step, Made], store: Store, broken: set[str]
+    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], store: Store, broken: set[str]
 ) -> tuple[dict[str, Problem], dict[str, Problem]]:
     """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
 
@@ -206,19 +211,19 @@ def _provenance(
         if step[0] in UNSAID or not all(map(os.path.exists, made.reads.values())):
             continue
         config = {**step[1].keys, **plan.slice(*step).model_dump(mode="json")}
-        wanted = tables.provenance(step[0], config=config)["config_hash"]
-        for path, made_by in _recorded(made).items():
+        wanted = tables.config_hash(config)
+        for path, made_by in recorded[step].items():
             if path in broken:
                 continue
-            recorded = made_by.get("inputs") or {}
+            inputs = made_by.get("inputs") or {}
             if made_by.get("config_hash") != wanted:
                 stale[path] = Problem("stale", path, "made with other settings than the configuration has now", step)
-            elif set(recorded) != set(made.reads):
+            elif set(inputs) != set(made.reads):
                 stale[path] = Problem("stale", path, "made from other files than it would be now", step)
             for name, source in made.reads.items():
-                if name not in recorded or source in broken:
+                if name not in inputs or source in broken:
                     continue
-                if store.hash(source) == recorded[name]:
+                if store.hash(source) == inputs[name]:
                     same.add(source)
                 else:
                     other.setdefault(source, []).append((path, step))
@@ -241,7 +246,8 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
     """The files to remove so that the same command makes these artifacts again: they, and what was made from them.
 
     Snakemake does not make a file again that only finished jobs have read, so it must not find what they wrote. A job
-    of several rounds looks itself which stages are up to date: only what tells Snakemake to start it is removed.
+    of several rounds itself checks which stages are up to date: only the files that make Snakemake start it are
+    removed.
     """
     jobs = jobs_and_inputs(plan)
     makers = {path: step for step in jobs for path in plan.outputs(*step).values()}

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from turncredit.config import POLICY_STAGES, Experiment
 from turncredit.errors import UserError
+from turncredit.policy.hub import FETCHED_FILES
 from turncredit.policy.shapes import lockstep_reads
 from turncredit.stages import needs
 from turncredit.stages.plan import Plan
@@ -160,7 +161,7 @@ def fetched(name: str, revision: str | None) -> int:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+    patterns = list(FETCHED_FILES)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
         whole = any(Path(folder).glob("*.safetensors"))

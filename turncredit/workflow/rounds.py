@@ -37,7 +37,7 @@ Step = tuple[str, At]
 def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
     """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
 
-    This excludes what methods share: games, the SFT policy, and its rollouts with what belongs to them
+    This leaves out what methods share: games, the SFT policy, and its rollouts with what belongs to them
     (continuations, forks, labels, hidden states, second passes).
     """
     turns = plan.turns_at(method, seed, round)

@@ -24,9 +24,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
-from turncredit.stages.wanted import plan_of
-from turncredit.workflow import integrity, watch
-from turncredit.yaml_files import read_mapping
+from turncredit.workflow import watch
+from turncredit.yaml_files import CONFIG, read_mapping
 
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
@@ -43,8 +42,6 @@ ALONE = ("tasks", "demos", "base", "sft")
 SHOWN = (*ALONE, "report", "track")
 #: The exit status after Ctrl-C, as of any program in a shell, and seconds until Snakemake is told more firmly.
 INTERRUPTED, STOP_WITHIN = 130, 5.0
-#: The configuration that the Snakefile reads first.
-CONFIG = "config.yaml"
 #: Seconds between plain lines without a terminal.
 QUIET_FOR = 20.0
 
@@ -310,6 +307,10 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
 
 def _gone(results: Path) -> list[str]:
     """A line on artifacts that are gone although others were made from them: Snakemake does not look for these."""
+    # The plan and the statistics behind it take a second to import, which no run should wait for before it starts.
+    from turncredit.stages.wanted import plan_of
+    from turncredit.workflow import integrity
+
     try:
         missing = integrity.missing_from(plan_of(results))
     except UserError:

@@ -4,7 +4,7 @@
     <subgoal> a new subgoal </subgoal>      only where the current one is completed, or given up
     <action> one action </action>
 
-A new subgoal declares the current one complete: its actions and observations are folded to the subgoal and the last
+A new subgoal declares the current one complete: its actions and observations are folded into the subgoal and its last
 observation. Source: HIPIF (arXiv 2606.10507), sections 3.1, 3.2, appendices B, C, E; docs/agents_hipif.md has every
 departure.
 """
@@ -107,11 +107,11 @@ class Hipif:
         return "".join([*parts, block("action", turn["action"])])
 
     def fork(self) -> Hipif:
-        """A copy that goes on by itself."""
+        """An independent copy."""
         return copy(self)
 
     def _start(self, subgoal: str, index: int) -> None:
-        """Make a subgoal the current one; the one before is folded to its text and the observation it ended with."""
+        """Make a subgoal the current one; the one before is folded into its text and its last observation."""
         current = self._part(self._words.current(plain(subgoal)), self._room // 8)
         if self._index < 0:
             self._history = replace(self._history, subgoal=current)

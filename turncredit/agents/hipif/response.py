@@ -1,4 +1,4 @@
-"""The parser: a response's text to action, subgoal, reflection, and the name of what is malformed in it.
+"""The parser: reads action, subgoal and reflection from a response, and names what is malformed in it.
 
 A well-formed response is `<reflection>..</reflection>`, then `<subgoal>..</subgoal>` where a new subgoal is given, then
 `<action>..</action>`, and nothing else but white space. Every other response has a fault, one of `FAULTS`; the first

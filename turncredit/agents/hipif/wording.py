@@ -1,8 +1,8 @@
 """How the agent's prompts are worded.
 
-Real weights read an instruction and labelled lines, in the structure of HIPIF's figures 7-12; the sentences are ours. A
-tokenizer built from scratch has one token for each tag and marker, and its policy learns from demonstrations what they
-mean: it reads nothing else.
+A pretrained model reads an instruction and labelled lines, in the structure of HIPIF's figures 7-12; the sentences are
+ours. A tokenizer built from scratch has one token for each tag and marker, and its policy learns from demonstrations
+what they mean: it reads nothing else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plain(text: str) -> str:
 
 
 def wording(encoder: Encoder, words: Words, *, reflection: bool, subgoals: bool) -> Wording:
-    """Compact for a tokenizer that has a token for each tag (built from scratch), else a full instruction."""
+    """The wording for a tokenizer: compact where each tag has a token (built from scratch), else a full instruction."""
     if not encoder.has_chat_template and len(encoder.encode("<subgoal></subgoal>")) == 2:
         return COMPACT
     told = instruction(words, reflection=reflection, subgoals=subgoals)
@@ -90,7 +90,7 @@ COMPACT = Wording(
 
 
 def instruction(words: Words, *, reflection: bool, subgoals: bool) -> str:
-    """What real weights are told: where they act, what actions look like, what they are shown, and what to reply."""
+    """The instruction for a pretrained model: where it acts, the form of actions, what it is shown, how to reply."""
     lines = [
         words.setting + (" You reach the task's goal by way of subgoals, one after the other." if subgoals else "")
     ]

@@ -1,4 +1,4 @@
-"""One AppWorld environment server, spoken to over HTTP (appworld 0.1.3, `appworld serve environment`).
+"""A client of one AppWorld environment server, over HTTP (appworld 0.1.3, `appworld serve environment`).
 
 Every call is `POST /<method>` with the task's id, answered by {"output": ...}; `GET /tasks/<id>` describes a task.
 """

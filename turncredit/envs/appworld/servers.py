@@ -1,8 +1,8 @@
-"""The servers of a process: started when they are needed, or running already; each is lent to one rollout at a time.
+"""The servers of a process, started when needed or already running; each serves one rollout at a time.
 
-A server has one world, so a rollout has a server to itself from its reset to its end. Servers of one's own end with the
-process, and one that has gone wrong is ended and another one started. A server that was running already is locked, so
-that no other process of this machine uses it as well; one that has gone wrong is not used again.
+A server has one world, so a rollout has a server to itself from its reset to its end. Servers that this process started
+end with it, and one that fails is replaced by a new one. A server that was running already is locked, so that no other
+process of this machine uses it as well; one that fails is not used again.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class Servers:
         return server
 
     def give_back(self, server: Server) -> None:
-        """A server whose rollout has ended."""
+        """Take back a server whose rollout has ended."""
         with self._lock:
             del self._lent[server]
             self._free.append(server)
 
     def discard(self, server: Server) -> None:
-        """A server that has gone wrong."""
+        """Give up a server that has failed."""
         with self._lock:
             del self._lent[server]
             process, lock = self._processes.pop(server, None), self._locks.pop(server, None)
@@ -87,7 +87,7 @@ class Servers:
             _end(process)
 
     def _running(self) -> Server:
-        """One of those that run already."""
+        """One of the servers that were already running."""
         while True:
             with self._lock:
                 if not self._untried:
@@ -153,7 +153,7 @@ class Servers:
 
 
 def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a server gets: it executes a policy's code, which must find no keys in them."""
+    """The environment variables for a server: it executes a policy's code, which must not find any keys in them."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
     return {name: value for name, value in environ.items() if name in kept or name.startswith(("LC_", "APPWORLD_"))}
 
@@ -177,7 +177,7 @@ def _locked(url: str) -> IO[str] | None:
 
 
 def _end(process: subprocess.Popen) -> None:
-    """Kill a server with all that it has started: one that hangs would not listen to anything else."""
+    """Kill a server with its child processes: one that hangs would not react to anything else."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -47,7 +47,7 @@ def read_tasks(split: str, settings: Settings) -> list[dict[str, Any]]:
 
 
 def list_tasks(split: str, settings: Settings) -> list[tuple[str, int | None]]:
-    """The tasks of a split with their difficulties, as far as the list tells them. Raises UserError."""
+    """The tasks of a split with their difficulties, where the list has them. Raises UserError."""
     if split == "mgr_train":
         return [(f"{scenario}_{number}", None) for scenario in MGR_SCENARIOS for number in (1, 2, 3)]
     folder, root = settings.task_lists, root_folder(settings)
@@ -75,7 +75,7 @@ def list_tasks(split: str, settings: Settings) -> list[tuple[str, int | None]]:
 
 
 def _difficulty(task: str, settings: Settings) -> int | None:
-    """From AppWorld's data; None where they do not tell."""
+    """The difficulty in AppWorld's data; None where it is missing."""
     root = root_folder(settings)
     if root is None:
         return None

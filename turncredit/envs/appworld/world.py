@@ -1,7 +1,7 @@
 """One rollout in AppWorld: code is executed in a world on a server, until the task is declared complete.
 
 A server that ends or hangs is replaced, the world is opened again and the actions so far are executed again in it; the
-rollout goes on only if they are answered as before. What happened is said on standard error, and `redone` counts it.
+rollout goes on only if they are answered as before. This is reported on standard error, and `redone` counts it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class AppWorld:
     # ------------------------------------------------------------ calls that survive their server
 
     def _asked(self, method: str | None, **arguments: Any) -> Any:
-        """The answer of the rollout's world to a method; to None, the world's description, when it has been opened.
+        """The answer of the rollout's world to a method; for None, the description of the world, once it is open.
 
         Raises UserError, naming server, task and turn, where servers are lost again and again.
         """
@@ -113,7 +113,7 @@ class AppWorld:
         raise AssertionError("unreachable")
 
     def _open(self) -> dict[str, Any]:
-        """Open the world on the server, and bring it to where the rollout is."""
+        """Open the world on the server, and play the rollout's actions so far."""
         assert self._server is not None
         world = self._call(
             "initialize",

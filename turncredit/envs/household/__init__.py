@@ -32,7 +32,7 @@ def _refused(reply: str) -> bool:
 
 
 def _reads_as_error(reply: str) -> bool:
-    """MGR's patterns for ALFWorld (appendix A.5) match one more of the engine's texts, which is not a failure."""
+    """By MGR's patterns for ALFWorld (appendix A.5), which also match one text of the engine that is not a failure."""
     return _refused(reply) or reply.strip() == EMPTY_HANDED
 
 

@@ -1,4 +1,4 @@
-"""A hand-written agent that knows only what it has observed, and plausible noise.
+"""A rule-based expert that knows only what it has observed, and plausible noise for demonstrations.
 
 The planner looks into closed drawers; a policy cannot learn that. Demonstrations therefore come from this
 agent, which reads the task and the observations, searches receptacles in the order in which the room lists
@@ -167,7 +167,7 @@ class Expert:
     # -- memory --
 
     def _learn_from_mistake(self, action: str) -> None:
-        """Its own command was refused: correct the memory, so that it does not try the same again."""
+        """Correct the memory after a command of its own was refused, so that it does not try the same again."""
         self._refused.add(action)
         if action.startswith("go to "):
             receptacle = action.removeprefix("go to ")

@@ -1,4 +1,4 @@
-"""The six families of goals: recognise one, say whether it holds, how far it is.
+"""The six families of goals: recognise one, whether it holds, and the progress towards it.
 
 A goal is matched against the exact PDDL of its family (`alfworld.gen.goal_library`, white space and case
 aside); any other shape is refused.

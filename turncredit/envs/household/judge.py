@@ -85,8 +85,8 @@ class Act(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """A window with what its earlier turns tell: the object in hand (None where none is known to be), the objects
-    that were treated as the goal wants, taken, and put where they belong.
+    """A window with what follows from its earlier turns: the object in hand (None where none is known to be), the
+    objects that were treated as the goal wants, taken, and put where they belong.
     """
 
     goal: Goal
@@ -184,7 +184,7 @@ def _go(scene: Scene) -> tuple[str, str]:
 
 
 def _opens_next(scene: Scene) -> bool | None:
-    """Whether the place gone to is opened before another one is gone to; None where the window does not tell."""
+    """Whether the place gone to is opened before another one is gone to; None where the window does not show it."""
     for act in scene.after:
         if act.verb == "open" and act.place == scene.now.place and not act.failed:
             return True
@@ -340,7 +340,7 @@ def _scene(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) ->
 
 
 def _held_at_start(turns: Sequence[Act]) -> str | None:
-    """What was in hand before the first of `turns`, as far as they tell."""
+    """What was in hand before the first of `turns`, as far as they show it."""
     for act in turns:
         if act.failed:
             continue

@@ -1,4 +1,4 @@
-"""From the text of an ALFWorld PDDL problem to facts and names."""
+"""Parse the text of an ALFWorld PDDL problem into facts and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which edition of ALFWorld's domain and grammar a game carries.
+"""Which edition of ALFWorld's domain and grammar a game contains.
 
 A game file holds the full text of its PDDL domain and of its text grammar. The native engine does not
 interpret them: it knows the published editions by their SHA-256 (the grammar's with the task sentence cut

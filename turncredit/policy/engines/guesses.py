@@ -1,4 +1,4 @@
-"""Guesses how a response continues, which save passes through the model and never change a sample.
+"""Guesses of how a response continues: they save passes through the model and never change a sample.
 
 A token is a function of the logits and of the rollout's own random number. Tokens that will probably follow are
 therefore read together with the last one, and those that the draws confirm are kept (speculative decoding, Leviathan et

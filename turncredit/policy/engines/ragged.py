@@ -171,7 +171,7 @@ class Ragged:
         return added
 
     def _paired(self, projection: torch.Tensor) -> torch.Tensor:
-        """The rows of a query or key projection reordered so that the two numbers that rotate together are neighbours.
+        """The rows of a query or key projection, reordered so that the two numbers that rotate together are adjacent.
 
         Reordering queries and keys alike does not change their products, and makes a rotation one complex product.
         """

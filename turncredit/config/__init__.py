@@ -1,0 +1,71 @@
+"""The experiment's configuration: typed, closed (a misspelt key is an error), and checked before any job starts.
+
+`load` reads one or more YAML files (later ones override), resolves them to an `Experiment`, and turns every
+mistake into one line that names the key and the nearest valid one. `schemas/config.schema.json` is this model
+as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
+"""
+
+from turncredit.config.experiment import Experiment
+from turncredit.config.loading import from_mapping, load, merge, validated
+from turncredit.config.sections import (
+    POLICY_STAGES,
+    AgentConfig,
+    AgentSlice,
+    AuditConfig,
+    BranchConfig,
+    ContinuationsConfig,
+    DemosConfig,
+    Dtype,
+    EnvConfig,
+    EnvSlice,
+    EvalConfig,
+    EvalMode,
+    ForksConfig,
+    LoraConfig,
+    LossConfig,
+    MethodConfig,
+    PolicyConfig,
+    ResourceConfig,
+    RolloutConfig,
+    ScratchConfig,
+    Seed,
+    SftConfig,
+    Stage,
+    TasksConfig,
+    TrackingConfig,
+    UpdateConfig,
+)
+
+__all__ = [
+    "POLICY_STAGES",
+    "AgentConfig",
+    "AgentSlice",
+    "AuditConfig",
+    "BranchConfig",
+    "ContinuationsConfig",
+    "DemosConfig",
+    "Dtype",
+    "EnvConfig",
+    "EnvSlice",
+    "EvalConfig",
+    "EvalMode",
+    "Experiment",
+    "ForksConfig",
+    "LoraConfig",
+    "LossConfig",
+    "MethodConfig",
+    "PolicyConfig",
+    "ResourceConfig",
+    "RolloutConfig",
+    "ScratchConfig",
+    "Seed",
+    "SftConfig",
+    "Stage",
+    "TasksConfig",
+    "TrackingConfig",
+    "UpdateConfig",
+    "from_mapping",
+    "load",
+    "merge",
+    "validated",
+]

@@ -1,0 +1,231 @@
+"""The whole configuration of an experiment, and what follows from it: runs, rounds, warm starts, agents, GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args, overload
+
+from pydantic import Field, field_validator, model_validator
+
+from turncredit.bounds import RAILS
+from turncredit.closed import Closed
+from turncredit.config.sections import (
+    POLICY_STAGES,
+    AgentConfig,
+    AuditConfig,
+    DemosConfig,
+    EnvConfig,
+    EvalConfig,
+    MethodConfig,
+    PolicyConfig,
+    ResourceConfig,
+    RolloutConfig,
+    Section,
+    Seed,
+    SftConfig,
+    Stage,
+    TasksConfig,
+    TrackingConfig,
+    UpdateConfig,
+)
+from turncredit.errors import UserError, nearest
+from turncredit.judges.config import JudgeConfig
+from turncredit.starts import SFT, agent_name, is_start, start_name
+
+
+class Experiment(Closed):
+    """The whole configuration of an experiment."""
+
+    experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
+    seeds: tuple[Seed, ...] = Field((0,), min_length=1)
+    rounds: int = Field(12, ge=1, le=999)
+    methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="the methods to train, by name")
+    define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods besides the built-in ones")
+    env: EnvConfig = EnvConfig()
+    tasks: TasksConfig = TasksConfig()
+    agent: AgentConfig = AgentConfig()
+    agents: dict[str, AgentConfig] = Field(
+        default_factory=dict, description="further agents by name, for methods that play with another (define.*.agent)"
+    )
+    policy: PolicyConfig = PolicyConfig()
+    demos: DemosConfig = DemosConfig()
+    sft: SftConfig = SftConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    update: UpdateConfig = UpdateConfig()
+    eval: EvalConfig = EvalConfig()
+    judge: JudgeConfig = JudgeConfig()
+    audit: AuditConfig = AuditConfig()
+    tracking: TrackingConfig = TrackingConfig()
+    resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
+    keep_policies: Literal["all", "last"] = Field(
+        "all", description="'last' deletes a round's policy once the next round and its evaluation have read it"
+    )
+    granularity: Literal["stage", "round", "run"] = Field(
+        "stage",
+        description="what one job runs: one stage; all stages of rounds_per_job rounds of a run; or a whole run. "
+        "The artifacts are the same",
+    )
+    rounds_per_job: int = Field(1, ge=1, description="with granularity round: the number of rounds per job")
+    launcher: Literal["warm", "plain"] = Field(
+        "warm", description="how local jobs start: forked from a warm process, or as plain processes"
+    )
+
+    @field_validator("resources", mode="before")
+    @classmethod
+    def _stages_that_there_are(cls, resources: Any) -> Any:
+        stages = get_args(Stage)
+        for name in resources if isinstance(resources, Mapping) else ():
+            if name == "audit_model":
+                raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
+            if name not in stages:
+                raise ValueError(f"unknown stage '{name}'{nearest(name, stages)}")
+        return resources
+
+    @model_validator(mode="after")
+    def _evaluated_rounds(self) -> Experiment:
+        late = [round for round in self.eval.rounds or () if round > self.rounds]
+        if late:
+            raise ValueError(f"eval.rounds names {late[0]}, but there are only {self.rounds} rounds")
+        return self
+
+    @model_validator(mode="after")
+    def _enough_games(self) -> Experiment:
+        if self.rollout.tasks > self.tasks.train:
+            raise ValueError(
+                f"rollout.tasks is {self.rollout.tasks}, but tasks.train has only {self.tasks.train} games for a round"
+            )
+        need = self.eval.games * (len(self.eval_rounds()) if self.eval.fresh else 1)
+        if need > self.tasks.eval:
+            raise ValueError(
+                f"eval needs {need} held-out games (eval.games x evaluated rounds), but tasks.eval is {self.tasks.eval}"
+            )
+        if len(set(self.methods)) < len(self.methods) or len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("methods and seeds must not repeat")
+        return self
+
+    @model_validator(mode="after")
+    def _rounds_of_a_job(self) -> Experiment:
+        if self.granularity != "round" and self.rounds_per_job != 1:
+            raise ValueError(f"rounds_per_job belongs to granularity round; granularity is {self.granularity}")
+        return self
+
+    @model_validator(mode="after")
+    def _audit_of_a_run(self) -> Experiment:
+        """The audit with its run and rounds filled in."""
+        runs = self.trained()
+        audit = self.audit
+        if not audit.rounds or audit.run == () or (audit.run is None and not runs):
+            return self.model_copy(update={"audit": audit.model_copy(update={"rounds": ()})})
+        audited = audit.runs or runs[:1]
+        rounds = sorted({self.rounds if round == "last" else round for round in audit.rounds})
+        for run in audited:
+            if run not in runs:
+                raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
+        for name, wanted, there in (
+            ("run", audited, runs),
+            ("rounds", rounds, range(1, self.rounds + 1)),
+            ("seeds", audit.seeds or (), self.seeds),
+        ):
+            missing = [number for number in wanted if number not in there]
+            if missing:
+                raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
+            if len(set(wanted)) < len(wanted):
+                raise ValueError(f"audit.{name} must not repeat")
+        filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds)}
+        return self.model_copy(update={"audit": audit.model_copy(update=filled)})
+
+    def blocks(self) -> list[range]:
+        """The rounds of each job, as blocks; with granularity `stage` each round is a block."""
+        size = {"stage": 1, "round": self.rounds_per_job, "run": self.rounds}[self.granularity]
+        return [range(first, min(first + size, self.rounds + 1)) for first in range(1, self.rounds + 1, size)]
+
+    def audited(self) -> list[tuple[int, int]]:
+        """Every (seed, round) of the runs `audit.run` that is audited."""
+        seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
+        return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
+
+    def audit_methods(self) -> tuple[str, ...]:
+        """The methods that are compared on the audited rollouts, each once."""
+        if self.audit.methods is not None:
+            return tuple(dict.fromkeys(self.audit.methods))
+        return tuple(dict.fromkeys([*self.trained(), *RAILS]))
+
+    def eval_rounds(self) -> list[int]:
+        """The rounds that are evaluated: `eval.rounds`, or every `eval.every`-th and always the last three."""
+        if self.eval.rounds is not None:
+            return sorted(self.eval.rounds)
+        last = range(max(1, self.rounds - 2), self.rounds + 1)
+        return sorted({r for r in range(1, self.rounds + 1) if r % self.eval.every == 0} | set(last))
+
+    def eval_part(self, round: int) -> int:
+        """Which part of the held-out games an evaluated round is played on, counted from 0."""
+        return list(self.eval.rounds or self.eval_rounds()).index(round) if self.eval.fresh else 0
+
+    def resource(self, stage: str) -> ResourceConfig:
+        """The resources of a job of `stage`, as given; `stages/needs.py` fills in what is not."""
+        return self.resources.get(cast(Stage, stage), ResourceConfig())
+
+    def gpus(self, stage: str) -> int:
+        """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
+
+        A job that trains gets at least as many as the model is spread over (`policy.train_gpus`).
+        """
+        trains = stage in ("update", "rounds") or (stage == "sft" and self.sft.epochs > 0)
+        spread = self.policy.train_gpus if trains else 1
+        given = self.resource(stage).gpu
+        if given is not None or spread > 1:
+            return max(given or 0, spread if spread > 1 else 0)
+        if stage == "label":
+            return int(self.judge.serve is not None)
+        on_gpus = self.policy.engine == "vllm" or any(wanted.gpu for wanted in self.resources.values())
+        return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
+
+    def trained(self) -> list[str]:
+        """The methods that are trained; `sft` among `methods` is only evaluated."""
+        return [name for name in self.methods if not is_start(name)]
+
+    def runs(self) -> list[tuple[str, int]]:
+        """Every (method, seed)."""
+        return [(method, seed) for method in self.trained() for seed in self.seeds]
+
+    def start_of(self, who: str) -> str:
+        """The warm start behind `who`: a method, turns by their key `policy`, or a warm start itself."""
+        name = who.partition("-")[0]  # what a warm start sampled is called <start>-<sampling>
+        if is_start(name):
+            return name
+        entry = self.define.get(name)
+        return start_name(entry.agent if entry else None)
+
+    def starts(self) -> list[str]:
+        """The warm starts of the methods, and those among `methods` themselves; each once, the own agent's first."""
+        found = dict.fromkeys(map(self.start_of, self.methods))
+        return sorted(found, key=lambda start: start != SFT)
+
+    def agent_of(self, who: str) -> AgentConfig:
+        """The agent that plays for `who` (see `start_of`). Raises UserError for a name that no agent has."""
+        name = agent_name(self.start_of(who))
+        if name is not None and name not in self.agents:
+            raise UserError(f"no agent is called '{name}'{nearest(name, self.agents)}; add it to `agents`")
+        return self.agent if name is None else self.agents[name]
+
+    def agent_key(self, who: str) -> str:
+        """The key of the configuration that `agent_of(who)` is at: `agent`, or `agents.<name>`."""
+        name = agent_name(self.start_of(who))
+        return "agent" if name is None else f"agents.{name}"
+
+    def definition(self, method: str) -> dict[str, Any] | str:
+        """The definition of `method` for `turncredit.credit.resolve`: its entry, or a built-in's name."""
+        entry = self.define.get(method)
+        return entry.model_dump(include={"base", "credit", "params"}) if entry else method
+
+    @overload
+    def section_for(self, method: str, section: Literal["rollout"]) -> RolloutConfig: ...
+    @overload
+    def section_for(self, method: str, section: Literal["update"]) -> UpdateConfig: ...
+
+    def section_for(self, method: str, section: Section) -> RolloutConfig | UpdateConfig:
+        """`rollout` or `update` for `method`: the experiment's, with the method's own overrides."""
+        base: RolloutConfig | UpdateConfig = getattr(self, section)
+        entry = self.define.get(method)
+        changes = getattr(entry, section) if entry else {}
+        return base.model_validate({**base.model_dump(), **changes}) if changes else base

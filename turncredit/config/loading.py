@@ -1,0 +1,164 @@
+"""Configuration files as an `Experiment`; every mistake in them is one line with its key and the nearest valid one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from turncredit.config.experiment import Experiment
+from turncredit.config.sections import Section
+from turncredit.errors import UserError, nearest
+from turncredit.starts import SFT, is_start, start_name
+from turncredit.yaml_files import read_mapping
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings merged key by key; later ones win, lists are replaced whole."""
+    out = dict(base)
+    for other in others:
+        for key, value in other.items():
+            both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
+            out[key] = merge(out[key], value) if both else value
+    return out
+
+
+def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
+    """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
+    _check_numbers(data, where)
+    try:
+        experiment = Experiment.model_validate(dict(data))
+        _check_agents(experiment, where)
+        for name, entry in experiment.define.items():
+            if not name.replace("_", "").isalnum():
+                raise UserError(f"{where}: define.{name}: a method's name has letters, digits and underscores only")
+            if is_start(name):
+                raise UserError(
+                    f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are those of warm starts; "
+                    "give the method another name"
+                )
+            for section in get_args(Section):
+                if getattr(entry, section):
+                    _checked_override(experiment, name, section, where)
+    except ValidationError as error:
+        raise UserError(_one_line(error, Experiment, where)) from None
+    return experiment
+
+
+def load(paths: Iterable[str | Path]) -> Experiment:
+    """Read YAML files, later ones overriding earlier ones, into an `Experiment`."""
+    paths = list(paths)
+    data: dict[str, Any] = {}
+    for path in paths:
+        data = merge(data, read_mapping(path))
+    return from_mapping(data, ", ".join(str(path) for path in paths))
+
+
+def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:
+    """`data`, found at `key` of the configuration, as a `model`. Raises UserError with one line."""
+    try:
+        return model.model_validate(dict(data))
+    except ValidationError as error:
+        raise UserError(_one_line(error, model, where, prefix=f"{key}.")) from None
+
+
+def _check_numbers(value: Any, where: str, key: str = "") -> None:
+    """Raise UserError for a number that is infinite or NaN, wherever it is: nothing can be computed with it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{where}: {key} is {value}; give a finite number")
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_numbers(part, where, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            _check_numbers(part, where, f"{key}.{number}")
+
+
+def _check_agents(experiment: Experiment, where: str) -> None:
+    """Raise UserError for a name that an agent cannot have, and for an agent or warm start that does not exist."""
+    agents = experiment.agents
+    for name in agents:
+        if not re.fullmatch("[A-Za-z0-9_]+", name):
+            raise UserError(f"{where}: agents.{name}: an agent's name has letters, digits and underscores only")
+    for method, entry in experiment.define.items():
+        if entry.agent is not None and entry.agent not in agents:
+            raise UserError(
+                f"{where}: define.{method}.agent is '{entry.agent}', which is not one of agents"
+                f"{nearest(entry.agent, agents)}; leave it out for the experiment's own agent"
+            )
+    for method in experiment.methods:
+        starts = [SFT, *map(start_name, agents)]
+        if is_start(method) and method not in starts:
+            raise UserError(
+                f"{where}: methods: '{method}' is the name of an agent's warm start, and there is no such agent"
+                f"{nearest(method, starts)}; name one of agents, or a method"
+            )
+
+
+def _checked_override(experiment: Experiment, name: str, section: Section, where: str) -> None:
+    try:
+        experiment.section_for(name, section)
+    except ValidationError as error:
+        model = type(getattr(experiment, section))
+        raise UserError(_one_line(error, model, where, prefix=f"define.{name}.{section}.")) from None
+
+
+#: The name of an alternative that pydantic puts into the place of an error: `audit.run.str` is `audit.run`.
+_BRANCH = re.compile(r"(str|int|literal\[.*\]|tuple\[.*\])$")
+
+
+def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix: str = "") -> str:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"] if not _BRANCH.match(str(part))]
+    key = (prefix + ".".join(path)).rstrip(".")
+    more = error.error_count() - 1
+    tail = f" (and {more} more)" if more else ""
+    if first["type"] == "extra_forbidden" and "." in path[-1]:
+        block, _, rest = path[-1].partition(".")
+        given = f"{block}={{{rest.replace('.', ': {')}: ...{'}' * rest.count('.')}}}"
+        return (
+            f"{where}: unknown key '{key}': a key of a block is written inside its block; in a file as {block}: and, "
+            f"indented, {rest.split('.')[0]}:, on the command line as --config '{given}'{tail}"
+        )
+    if first["type"] == "extra_forbidden":
+        return f"{where}: unknown key '{key}'{nearest(path[-1], _keys_at(model, path[:-1]))}{tail}"
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    message = message.replace("valid tuple", "list").replace("tuple should", "list should")
+    message = re.sub(r"valid dictionary( or instance of \w+)?", "mapping of keys to values", message)
+    if not key:
+        return f"{where}: {message}{tail}"
+    if isinstance(first["input"], (dict, BaseModel)):
+        return f"{where}: {key}: {message}{tail}"
+    return f"{where}: {key}: {message}, got {_shortened(repr(first['input']))}{tail}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _keys_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """The keys that are valid below `path` (list positions and method names are stepped over)."""
+    current: Any = model
+    for part in path:
+        if not (isinstance(current, type) and issubclass(current, BaseModel)) or part not in current.model_fields:
+            continue
+        current = _model_in(current.model_fields[part].annotation)
+    return list(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside an annotation such as `dict[str, Model]`, `Model | None` or `tuple[Model, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        found = _model_in(part)
+        if found is not None:
+            return found
+    return None
