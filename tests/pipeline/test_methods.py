@@ -20,9 +20,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def finished(pipeline, tmp_path_factory):
+def finished(pipeline, started, tmp_path_factory):
     """The first round of every method, from the rollouts to the update and what must hold of it."""
-    folder = pipeline.link(tmp_path_factory.mktemp("methods"))
+    folder = started(tmp_path_factory.mktemp("methods"))
     wanted = [tiny.path("invariants", method) for method in IN_THE_PIPELINE]
     settings = ("rounds=1", f"methods=[{','.join(IN_THE_PIPELINE)}]", "audit={rounds: []}")
     run = pipeline.run(folder, *TINY, "--cores", "2", "--config", *settings, "--", tiny.path("config"), *wanted)
