@@ -161,10 +161,10 @@ test-integrations: .venv-integrations/.ready
 .venv-integrations/.ready: requirements.lock requirements-test.lock requirements-integrations.lock pyproject.toml
 	[ -x .venv-integrations/bin/python ] || "$(PYTHON)" -m venv .venv-integrations
 	echo "Installing TRL, verl and verifiers into .venv-integrations (2 GB, takes minutes) ..."
+	.ci/install-torch .venv-integrations/bin/python $(TORCH)  # first: it resolves, and would complain of what follows
 	for lock in requirements requirements-test requirements-integrations; do
 	    .venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-deps -r $$lock.lock
 	done
-	.ci/install-torch .venv-integrations/bin/python $(TORCH)
 	.venv-integrations/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation -e .
 	touch $@
 

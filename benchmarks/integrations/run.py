@@ -5,6 +5,7 @@ Each format's file is generated, imported in a process of its own, and deleted.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 WORDS = ["go to", "shelf 1", "take", "mug 2", "from", "table", "open", "drawer", "you see", "nothing happens", "heat"]
+MANY = 8 * 10**15
 
 
 def words(rng: random.Random, count: int) -> str:
@@ -52,8 +54,11 @@ def chat(rng: random.Random, number: int) -> dict:
 
 def turn(rng: random.Random, number: int) -> dict:
     """A line for each turn, 20 to a rollout."""
-    ids = {"group_id": number // 160, "rollout_id": number // 20, "turn": number % 20, "reward": 0.0}
-    return ids | {"observation": words(rng, 60), "action": words(rng, 6)}
+    return turn_ids(number) | {"reward": 0.0, "observation": words(rng, 60), "action": words(rng, 6)}
+
+
+def turn_ids(number: int) -> dict:
+    return {"group_id": number // 160, "rollout_id": number // 20, "turn": number % 20}
 
 
 KINDS: dict[str, tuple[str, Callable[[random.Random, int], dict]]] = {
@@ -64,25 +69,19 @@ KINDS: dict[str, tuple[str, Callable[[random.Random, int], dict]]] = {
 
 
 def lines(make: Callable[[random.Random, int], dict]) -> Iterator[bytes]:
-    """Lines without end: 2000 different ones again and again, under new ids."""
+    """Lines without end: 2,000 different ones again and again, under new ids.
+
+    Each is encoded once, as rollout `MANY` of group `MANY // 8`, whose numbers are then replaced.
+    """
     rng = random.Random(0)
-    known = [make(rng, number) for number in range(2000)]
-    number = 0
-    while True:
-        row = known[number % 2000]
-        fresh = make(random.Random(0), number) if make is turn else None
-        for key in ("id", "episode_id"):
-            if key in row:
-                row[key] = f"e{number}"
-        if "traces" in row:
-            row["traces"][0]["id"] = f"t{number}"
-            row["group"]["id"] = str(number // 8)
-        if "episode_id" in row:
-            row["task"] = number // 8
-        if fresh is not None:
-            row |= {key: fresh[key] for key in ("group_id", "rollout_id", "turn")}
-        yield json.dumps(row).encode() + b"\n"
-        number += 1
+    if make is turn:
+        known = [turn(rng, number) for number in range(2000)]
+        for number in itertools.count():
+            yield json.dumps(known[number % 2000] | turn_ids(number)).encode() + b"\n"
+    encoded = [json.dumps(make(rng, MANY)).encode() + b"\n" for _ in range(2000)]
+    for number in itertools.count():
+        line = encoded[number % 2000].replace(str(MANY).encode(), str(number).encode())
+        yield line.replace(str(MANY // 8).encode(), str(number // 8).encode())
 
 
 def generate(path: Path, megabytes: int, make: Callable[[random.Random, int], dict], *, long_line: bool) -> None:

@@ -254,3 +254,15 @@ def test_no_value_of_any_field_is_a_traceback_or_goes_unmentioned(name: str, dat
     read = report.rollouts + sum(number for number, _ in report.skipped.values())
     assert read >= 3
     assert report.rollouts == 4 or report.skipped
+
+
+@settings(max_examples=100, deadline=None)
+@given(value=st.dictionaries(st.text(max_size=5), JSON, max_size=4), ascii_only=st.booleans())
+def test_a_line_is_read_as_the_standard_library_reads_it(value: dict[str, Any], ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert json.dumps(lines.parsed(text.encode(errors="replace"), cut=False)) == json.dumps(json.loads(text))
+
+
+def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
+    deep = b'{"a": ' + b"[" * 400 + b"]" * 400 + b"}"
+    assert lines.parsed(deep, cut=False) == json.loads(deep)

@@ -9,13 +9,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from tests.importers import files
+from tests.judges.chat_server import ChatServer
 from tests.test_imports import HEAVY
 from turncredit import credit, importers, tables
+from turncredit.cli.judge import app as judge
 from turncredit.cli.main import main
 from turncredit.errors import UserError
 from turncredit.importers.base import Report
+from turncredit.judges import crew
+from turncredit.judges.config import JudgeConfig
+from turncredit.judges.label import label_turns
 from turncredit.turns import Turns
 
 FORMATS = sorted(files.WRITERS)
@@ -174,28 +180,73 @@ def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) ->
     assert Turns(tables.read(tmp_path / "out.parquet")).groups == 6
 
 
-@pytest.mark.parametrize("name", ["verifiers", "verl-agent"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch, capsys) -> None:
     path = files.WRITERS[name](tmp_path)
+    mapping = files.JSONL if name == "jsonl" else {}
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
         with pytest.raises(SystemExit) as stop:
             main()
-        assert not stop.value.code
+        assert not stop.value.code, capsys.readouterr().err
         return capsys.readouterr().out
 
-    assert "4 rollouts" in run("import", path.name, "--out", "turns.parquet")
+    options = [option for key, field in mapping.items() for option in ("--map", f"{key}={field}")]
+    assert "4 rollouts" in run("import", path.name, "--from", name, *options, "--out", "turns.parquet")
+    table = tables.read("turns.parquet")
+    truth = {"advantage_true": pa.array([0.5, -0.5] * 4), "advantage_true_se": pa.array([0.1] * 8)}
+    keys = {key: table[key] for key in ("group_id", "rollout_id", "turn")}
+    pq.write_table(pa.table({**keys, **truth}), "branches.parquet")
     run("credit", "--method", "gigpo", "--turns", "turns.parquet", "--out", "credits.parquet")
-    rollout = tables.read("turns.parquet")["rollout_id"][0].as_py()
+    rollout = table["rollout_id"][0].as_py()
     assert "take key" in run("show", "turns.parquet", rollout, "--credits", "credits.parquet")
     run("page", "--turns", "turns.parquet", "--credits", "credits.parquet", "--rollout", rollout, "--out", "page.html")
     assert "take key" in Path("page.html").read_text()
     query = "select count(*) as n from turns join credits using (group_id, rollout_id, turn) where action = 'take key'"
     answer = run("sql", query, "--file", "turns.parquet", "--file", "credits.parquet", "--format", "csv")
     assert answer.split() == ["n", "4"]
-    assert tables.metadata("turns.parquet")["config"] == {"from": name, "map": {}}
+    scored = ["--turns", "turns.parquet", "--credits", "credits.parquet", "--branches", "branches.parquet"]
+    assert "gigpo" in run("fidelity", *scored, "--json", "fidelity.json")
+    assert tables.metadata("turns.parquet")["config"] == {"from": name, "map": mapping}
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "verl-agent"])
+def test_a_judge_gets_the_first_observation_as_the_task_and_never_the_outcome(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "_WAIT", lambda _: 0.01)
+    table, _ = imported(name, files.WRITERS[name](tmp_path))
+    with ChatServer() as server:
+        config = JudgeConfig(kind="llm", model="tiny", base_url=server.url, thinking=False, timeout=5.0)
+        labels = label_turns(table, config, cache=tmp_path / "cache")
+        prompts = [request["messages"][1]["content"] for request in server.requests]
+    assert labels["role"].to_pylist() == ["E"] * 8
+    assert all("you are in the hall" in prompt.partition("TURN UNDER REVIEW")[0] for prompt in prompts)
+    assert {prompt.partition("[0] action: ")[2].split("\n")[0] for prompt in prompts} == {
+        "go to A",
+        "go to B",
+        "take key",
+    }
+
+
+def test_turns_of_verl_agent_which_come_one_by_one_have_no_replies_for_a_judge(tmp_path: Path) -> None:
+    table, _ = imported("verl-agent", files.verl_agent(tmp_path))
+    with pytest.raises(UserError, match="a judge needs the column 'next_observation', which the table does not have"):
+        label_turns(table, JudgeConfig())
+
+
+def test_the_rules_judge_imported_turns_whose_environment_is_named(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "start"}, {"role": "assistant", "content": "go to shelf 1"}]
+    row = {"group_id": "g", "rollout_id": "r", "reward": 1.0, "goal": "put a mug in shelf.", "messages": said}
+    imported("jsonl", files.lines(tmp_path / "mine.jsonl", [row]), reward="reward")
+    turns, out = str(tmp_path / "turns.parquet"), str(tmp_path / "labels.parquet")
+    found = CliRunner().invoke(judge, ["label", "--turns", turns, "--env", "household", "--out", out])
+    assert found.exit_code == 0, found.exception
+    assert tables.read(out, "labels").num_rows == 1
+    found = CliRunner().invoke(judge, ["label", "--turns", turns, "--out", out])
+    assert "does not know the actions of 'unknown'" in str(found.exception)
 
 
 def test_credit_in_memory_equals_credit_of_the_file_it_came_from(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from trl import GRPOConfig, GRPOTrainer
 from tests.helpers import nonempty
 from turncredit import credit
 from turncredit.errors import UserError
+from turncredit.integrations import trl as module
 from turncredit.integrations.spans import method_of
-from turncredit.integrations.trl import CreditGRPOTrainer
+from turncredit.integrations.trl import CreditGRPOTrainer, _own_tokens
 
 pytestmark = pytest.mark.integrations
 
@@ -142,13 +143,43 @@ def test_texts_are_the_tokenizers_where_the_rollout_function_gives_none(tmp_path
     made._advantages = lambda rows: kept.extend(rows) or {}
     batch(made)
     second = [row for row in kept if row["rollout_id"] == 1]
-    made.credit_method = method_of("gigpo", {}, "trl", "test")
+    made.credit_method = method_of("gigpo_similar", {}, "trl", "test")
     kept.clear()
     batch(made)
     assert [row["observation"] for row in kept if row["rollout_id"] == 1] == ["w2 w3", "w7 w8"]
     assert "action" not in kept[0]
     assert [row["action"] for row in second] == ["w5 w6", "w9 w10 w11"]
     assert [row["next_observation"] for row in second] == ["w7 w8", ""]
+
+
+@pytest.mark.parametrize("method", ["gigpo", "hgpo"])
+def test_where_observations_are_only_compared_none_is_decoded_and_the_advantages_are_the_same(
+    method: str, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The environment says w5, w6 or both; w1 is special, and no part of a text."""
+
+    def function(prompts: list[str], trainer: Any) -> dict[str, Any]:
+        output = rollouts()(prompts, trainer)
+        output["env_mask"] = [[1, 0, 0, 1, 0, 1][: 4 + 2 * (row % 2)] for row in range(ROLLOUTS)]
+        said = [[5, 6], [6, 5], [5, 1], [1, 5]]
+        output["completion_ids"] = [
+            [7, *said[row % 4], 8, 1 + 4 * (row > 4), 9][: 4 + 2 * (row % 2)] for row in range(ROLLOUTS)
+        ]
+        output["logprobs"] = [[-1.0] * len(mask) for mask in output["env_mask"]]
+        return output
+
+    made = trainer(CreditGRPOTrainer, tmp_path, function, credit=method)
+    output = batch(made)
+    turns = _own_tokens(output, [6] * ROLLOUTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(made._tokenizer, "batch_decode", lambda *_, **__: pytest.fail("texts were decoded"))
+        hashes = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
+    monkeypatch.setattr(module, "_only_compares", lambda _: False)
+    texts = made._texts(output, turns, [{}] * ROLLOUTS)["observation"]
+    assert torch.equal(batch(made)["advantages"], output["advantages"])
+    assert output["advantages"].unique().numel() > 3
+    assert [texts.index(text) for text in texts] == [hashes.index(value) for value in hashes]
+    assert 3 < len(set(texts)) < len(texts)
 
 
 def test_a_completion_without_a_reward_is_left_out_of_its_group(tmp_path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import tiny
+
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ("Snakefile", "rules", "workflow_scripts", "config.yaml", "config", "profiles", "slurm", "envs_conda")
 
@@ -63,6 +65,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory) -> Pipeline:
     return Pipeline(tmp_path_factory.mktemp("pipeline"))
+
+
+@pytest.fixture(scope="session")
+def started(pipeline: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes a folder one in which the tiny experiment has begun: the warm start, and the rollouts of round 1.
+
+    They are made once, and copied; Snakemake finds nothing to do about them.
+    """
+    made = pipeline.link(tmp_path_factory.mktemp("started"))
+    run = pipeline.run(made, "--cores", "2", *tiny.ARGUMENTS, "--", tiny.path("measures"))
+    assert run.returncode == 0, run.stdout + run.stderr
+
+    def start(folder: Path) -> Path:
+        for name in ("results", ".snakemake"):
+            shutil.copytree(made / name, folder / name, symlinks=True)
+        return folder if (folder / "Snakefile").exists() else pipeline.link(folder)
+
+    return start
 
 
 @pytest.fixture

@@ -165,9 +165,9 @@ def test_the_large_audit_compares_every_method_whose_columns_the_rollouts_have()
 
 
 @pytest.fixture(scope="module")
-def audited(pipeline, tmp_path_factory) -> Path:
+def audited(pipeline, started, tmp_path_factory) -> Path:
     """Two rounds of turn_value, and their audit with three methods."""
-    folder = pipeline.link(tmp_path_factory.mktemp("audited"))
+    folder = started(tmp_path_factory.mktemp("audited"))
     run = pipeline.run(folder, *arguments())
     assert run.returncode == 0, run.stdout + run.stderr
     return folder

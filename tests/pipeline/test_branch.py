@@ -24,7 +24,8 @@ def test_every_audited_round_is_branched_on_the_runs_rollouts_and_no_run_waits_f
     }
 
 
-def test_a_round_is_branched_and_only_its_own_settings_branch_it_again(snakemake, workdir):
+def test_a_round_is_branched_and_only_its_own_settings_branch_it_again(snakemake, started, tmp_path):
+    workdir = started(tmp_path)
     run = snakemake("--cores", "1", BRANCHES, *TINY, *audit())
     assert run.returncode == 0, run.stdout + run.stderr
     frame = tables.read(workdir / BRANCHES, "branches").to_pandas()

@@ -237,8 +237,8 @@ def test_more_rounds_only_add_jobs(pipeline, finished):
     assert "Policy update of flat_grpo, seed 0, round 02" not in run.stdout
 
 
-def test_with_keep_policies_last_only_the_last_policy_stays_and_nothing_is_made_twice(pipeline, tmp_path):
-    pipeline.link(tmp_path)
+def test_with_keep_policies_last_only_the_last_policy_stays_and_nothing_is_made_twice(pipeline, started, tmp_path):
+    started(tmp_path)
     options = (*TINY, "--config", "keep_policies=last", "rounds=3", "methods=[rloo]", "eval={games: 2}")
     run = pipeline.run(tmp_path, *options)
     assert run.returncode == 0, run.stdout + run.stderr

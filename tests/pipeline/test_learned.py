@@ -33,9 +33,9 @@ def test_a_horizon_beyond_what_a_model_reads_is_refused_before_any_job(snakemake
 
 
 @pytest.fixture(scope="module")
-def learned(pipeline, tmp_path_factory):
+def learned(pipeline, started, tmp_path_factory):
     """Every learned method's first round and the model that is trained on it; second rounds of four methods."""
-    folder = pipeline.link(tmp_path_factory.mktemp("learned"))
+    folder = started(tmp_path_factory.mktemp("learned"))
     first = [tiny.path("credits", method) for method in LEARNED]
     models = [tiny.path("model", method, round=2) for method in LEARNED]
     second = [tiny.path("credits", method, round=2) for method in ("turn_value", "agentprm", "agentprm_td", "mine")]

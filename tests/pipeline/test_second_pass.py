@@ -42,9 +42,9 @@ def test_an_agent_that_cannot_look_back_is_refused_before_any_job(snakemake):
 
 
 @pytest.fixture(scope="module")
-def read_again(pipeline, tmp_path_factory) -> Path:
+def read_again(pipeline, started, tmp_path_factory) -> Path:
     """Two rounds of each method with their invariants; istar's and progress_advantage's credit on hcapo's round 2."""
-    folder = pipeline.link(tmp_path_factory.mktemp("second"))
+    folder = started(tmp_path_factory.mktemp("second"))
     whole = [tiny.LAYOUT.path("invariants", method=method, seed=0) for method in METHODS]
     others = [tiny.LAYOUT.path("credits", policy="hcapo", seed=0, round=2, method=name) for name in METHODS]
     run = pipeline.run(folder, "--cores", "2", *TINY, "--config", LISTED, "--", *whole, *others)

@@ -65,6 +65,9 @@ def label(
     ask: Annotated[Question, typer.Option(help="A role (TRIAGE), progress in -1..1, or a score in 0..1 (HAS).")] = (
         Question.role
     ),
+    env: Annotated[
+        str | None, typer.Option(help="The environment of turns without a column env, such as household.")
+    ] = None,
     cache: Annotated[Path, typer.Option(help="Folder for the LLM's answers; nothing is requested twice.")] = (
         Path("results/judge_cache")
     ),
@@ -85,7 +88,8 @@ def label(
 ) -> None:
     """Label each turn of a table.
 
-    The table needs group_id, rollout_id, turn, env, goal, action and next_observation; other columns are ignored.
+    The table needs group_id, rollout_id, turn, action and next_observation, and, for rules, env and goal; a table
+    without goal needs observation: the first one of a rollout is then its task. Other columns are ignored.
     Labels have the same keys, role (D, E, N, R) or score, evidence, judge, cached, and their cost.
     """
     from turncredit import tables
@@ -106,6 +110,10 @@ def label(
     }
     config = _config(judge, {name: value for name, value in given.items() if value is not None})
     table = _table(turns)
+    if env is not None:
+        if "env" in table.column_names:
+            raise UserError(f"--env {env}: {turns} has a column env; leave the option out")
+        table = table.append_column("env", [[env] * table.num_rows])
     with _watched(config, table.num_rows) as progress:
         labels = label_turns(table, config, ask=ask.value, cache=cache, where=turns, progress=progress)
     asked = {"judge": config.model_dump(mode="json"), "ask": ask.value}

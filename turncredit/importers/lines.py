@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic_core import from_json
 
 from turncredit.errors import UserError
 from turncredit.importers.base import Report, Skip
@@ -51,6 +52,20 @@ def json_file(path: Path) -> dict[str, Any]:
 def parsed(line: bytes, *, cut: bool) -> dict[str, Any]:
     """The JSON object in `line`; `cut`: the line has no end. Raises Skip."""
     try:
+        value = from_json(line, cache_strings="keys")
+    except ValueError:
+        value = _by_json(line, cut)
+    if not isinstance(value, dict):
+        raise Skip("not a JSON object", type(value).__name__)
+    return value
+
+
+def _by_json(line: bytes, cut: bool) -> Any:
+    """The value by the standard library, slower, for lines that pydantic's parser refuses: what is wrong with each.
+
+    It reads some of them: pydantic's refuses values that are nested more than 200 deep.
+    """
+    try:
         text = line.decode()
     except UnicodeDecodeError as error:
         raise Skip("not UTF-8", f"byte {error.start}") from None
@@ -64,8 +79,6 @@ def parsed(line: bytes, *, cut: bool) -> dict[str, Any]:
         raise Skip("JSON nested too deeply") from None
     except ValueError as error:
         raise Skip("JSON that ends in the middle" if cut else "not JSON", str(error)[:80]) from None
-    if not isinstance(value, dict):
-        raise Skip("not a JSON object", type(value).__name__)
     return value
 
 

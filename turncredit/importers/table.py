@@ -22,10 +22,11 @@ from turncredit.files import new_file
 from turncredit.importers.base import Report, Rollout, Turn
 
 SCHEMA = tables.schema("imported")
+TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 REQUIRED = ("group_id", "rollout_id", "turn", "reward", "done", "source")
 COLUMNS = tuple(name for name in SCHEMA.names if name not in REQUIRED)
 #: A row group is written once its turns have this many characters and tokens.
-SIZE = 8_000_000
+SIZE = 4_000_000
 #: Turns beyond this are no turns, but a field that holds something else.
 MOST_TURNS = 1_000_000
 
@@ -156,10 +157,8 @@ def _columns(batch: Sequence[Rollout]) -> pa.Table:
         turns += rollout.turns
     there = set().union(*turns)
     columns = [
-        pa.array([turn.get(field.name) for turn in turns], field.type)
-        if field.name in there
-        else pa.nulls(len(turns), field.type)
-        for field in SCHEMA
+        pa.array([turn.get(name) for turn in turns], kind) if name in there else pa.nulls(len(turns), kind)
+        for name, kind in TYPES.items()
     ]
     return pa.table(columns, schema=SCHEMA)
 
@@ -175,7 +174,9 @@ def _copy(first: Path, out: Path, columns: list[str], bad: set[str], made_by: Ma
     turns = rollouts = 0
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
-        with pq.ParquetWriter(out, schema, compression="zstd") as writer:
+        # Dictionaries of tokens and log-probabilities take most of the time and save no space.
+        plain = [name for name in columns if not pa.types.is_list(TYPES[name])]
+        with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=plain) as writer:
             for number in range(file.num_row_groups):
                 table = file.read_row_group(number, columns=columns, use_threads=False)
                 if bad:

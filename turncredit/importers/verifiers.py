@@ -11,6 +11,7 @@ was compacted, a sub-agent), its context starts over: `context_reset`, and `prom
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def _turns(nodes: list[dict[str, Any]]) -> list[Turn]:
         if len(ids) != len(mask):
             raise Skip("tokens and mask of different lengths", f"node {number}: {len(ids)} and {len(mask)}")
         first = mask.index(True) if True in mask else len(mask)
-        response = [token for token, sampled in zip(ids, mask, strict=True) if sampled]
+        response = list(compress(ids, mask))
         logprobs = node.get("logprobs") or []
         if logprobs and len(logprobs) != len(response):
             raise Skip("as many log-probabilities as sampled tokens are needed", f"node {number}")
@@ -101,7 +102,7 @@ def _turns(nodes: list[dict[str, Any]]) -> list[Turn]:
             "observation": "\n".join(text_of(other["message"].get("content")) for other in before),
             **response_of(node["message"]),
             "context_reset": above is None,
-            "prompt_ids": [token for other in before for token in other.get("token_ids") or []] + ids[:first],
+            "prompt_ids": [*chain.from_iterable(other.get("token_ids") or [] for other in before), *ids[:first]],
             "response_ids": response,
             "response_logprobs": logprobs,
         }

@@ -7,7 +7,8 @@ lies between turns. Groups are TRL's (`num_generations`), a rollout's return is 
 `rollout_func` that returns a further field `turns`, a list of dicts for each rollout, one for each turn, says more:
 `reward` (of the turn; what is left of the rollout's is the last one's), `observation`, `success` or any other column
 that a method reads. Without it, `observation` is the text before the turn, `action` its own, `next_observation` what
-follows.
+follows. Where a method only asks which observations are equal (GiGPO, HGPO), nothing is decoded: two are equal if their
+tokens are, special ones left out. Texts would also be equal if only the white space at their ends differs.
 
 Conventions are TRL's (`preset="trl"`: eps 1e-4); with `credit="flat_grpo"` loss and gradients are GRPOTrainer's own.
 Tested with trl 1.16.0. Departures: completions without any reward are left out of the groups' statistics, as in TRL.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,16 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from turncredit.credit.compose import compute
+from turncredit.credit.compose import Method, compute
+from turncredit.credit.gigpo import gigpo
+from turncredit.credit.hgpo import hgpo
 from turncredit.errors import UserError
 from turncredit.integrations.spans import Spans, method_of, spans
 from turncredit.turns import Turns
 
 TEXTS = ("observation", "action", "next_observation")
+#: what asks of `observation` only which ones are equal, unless `anchors` is "similar"
+COMPARE = (gigpo, hgpo)
 
 
 class CreditGRPOTrainer(GRPOTrainer):
@@ -81,7 +87,7 @@ class CreditGRPOTrainer(GRPOTrainer):
             rollout = first + row
             keys = {"group_id": rollout // generations, "rollout_id": rollout, "turn": number}
             rows.append({**keys, "reward": 0.0 if math.isfinite(reward_B[row]) else math.nan})
-        for name, texts in self._texts(output, own).items():
+        for name, texts in self._texts(output, own, examples).items():
             for turn, text in zip(rows, texts, strict=True):
                 turn[name] = text
         if "response_logprobs" in self.credit_method.reads:
@@ -91,16 +97,18 @@ class CreditGRPOTrainer(GRPOTrainer):
         begin_B = own.last_B - own.turns_B + 1
         for row, example in enumerate(examples):
             turns = rows[begin_B[row] : own.last_B[row] + 1]
-            said = example.get("turns") if isinstance(example, Mapping) else None
+            said = _said(example)
             if said is not None:
                 _add(turns, said, first + row)
             turns[-1]["reward"] += reward_B[row] - sum(turn["reward"] for turn in turns)
         return rows
 
-    def _texts(self, output: Mapping[str, Any], own: Spans) -> dict[str, list[str]]:
+    def _texts(self, output: Mapping[str, Any], own: Spans, examples: list[Any]) -> dict[str, list[str]]:
         """Those of `observation`, `action` and `next_observation` that the method reads, by the tokenizer."""
         if not set(self.credit_method.reads) & set(TEXTS):
             return {}
+        if _only_compares(self.credit_method) and not any(_said(example) for example in examples):
+            return {"observation": _token_hashes(output, own, _special(self._tokenizer))}
         ids_BT, length_B = output["completion_ids"].tolist(), _lengths(output)
         prompts = [
             ids[there].tolist() for ids, there in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
@@ -157,6 +165,41 @@ def _own_tokens(output: Mapping[str, Any], lengths: list[int]) -> Spans:
 def _lengths(output: Mapping[str, Any]) -> list[int]:
     """The number of tokens of each completion, the environment's included."""
     return [max(int(number), 1) for number in output["completion_mask"].sum(dim=1)]
+
+
+def _only_compares(method: Method) -> bool:
+    """Whether the method reads no text but observations, and asks of these only which ones are equal."""
+    readers = [part for part in method.parts if set(part.reads) & set(TEXTS)]
+    return all(part.function in COMPARE and part.settable().get("anchors") != "similar" for part in readers)
+
+
+def _token_hashes(output: Mapping[str, Any], own: Spans, special: list[int]) -> list[str]:
+    """For each turn a hash of the tokens before it and after the turn before; in a first turn, of the prompt too."""
+    ids_BT, prompt_BL = (output[name].cpu().numpy() for name in ("completion_ids", "prompt_ids"))
+    there_BL = output["prompt_mask"].bool().cpu().numpy() & ~np.isin(prompt_BL, special)
+    kept_BT = ~np.isin(ids_BT, special)
+    place_BT = np.pad(np.cumsum(kept_BT, axis=1), ((0, 0), (1, 0))) * ids_BT.itemsize
+    text_B = [ids_T[kept_T].tobytes() for ids_T, kept_T in zip(ids_BT, kept_BT, strict=True)]
+    prompt_B = [ids_L[there_L].tobytes() for ids_L, there_L in zip(prompt_BL, there_BL, strict=True)]
+    previous_N = np.where(own.number_N == 0, 0, np.roll(own.end_N, 1))
+    begin_N, end_N = place_BT[own.row_N, previous_N], place_BT[own.row_N, own.start_N]
+    return [
+        blake2b((prompt_B[row] if number == 0 else b"") + text_B[row][begin:end], digest_size=16).hexdigest()
+        for row, number, begin, end in zip(
+            own.row_N.tolist(), own.number_N.tolist(), begin_N.tolist(), end_N.tolist(), strict=True
+        )
+    ]
+
+
+def _special(tokenizer: Any) -> list[int]:
+    """The tokens that decoding leaves out."""
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return sorted({*tokenizer.all_special_ids, *added})
+
+
+def _said(example: Any) -> Any:
+    """What the `rollout_func` says of a rollout's turns; None where it says nothing."""
+    return example.get("turns") if isinstance(example, Mapping) else None
 
 
 def _add(turns: list[dict[str, Any]], said: Any, rollout: int) -> None:

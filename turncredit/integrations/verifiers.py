@@ -2,8 +2,7 @@
 
     assign_advantages(episodes, "gigpo", gamma=0.9)
 
-Groups, turns and rewards are those of `turncredit import --from verifiers`. Tested with verifiers 0.4.0. prime-rl has
-no release, and the hooks of its `Algorithm` differ from commit to commit, so there is no class of it here.
+Groups, turns and rewards are those of `turncredit import --from verifiers`. Tested with verifiers 0.4.0.
 """
 
 from __future__ import annotations
@@ -11,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from turncredit.credit.compose import compute
-from turncredit.importers.base import Report, Rollout
+from turncredit.credit.compose import Method, compute
+from turncredit.errors import UserError
+from turncredit.importers.base import Report, Rollout, Skip
 from turncredit.importers.verifiers import rollouts
 from turncredit.integrations.spans import method_of
 from turncredit.turns import Turns
 
 COLUMNS = ("observation", "action", "next_observation", "response_text", "response_logprobs")
+#: of a trace: what no method reads, and cannot be written as JSON
+TENSORS = {"nodes": {"__all__": {"routed_experts", "sampling_mask"}}}
 
 
 def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: Any) -> None:
@@ -28,11 +30,24 @@ def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: 
 
     Raises UserError for a method that needs side tables, and for a trace without a reward or a turn.
     """
-    chosen = method_of(method, params, None, "verifiers", COLUMNS)
+    assign(episodes, method_of(method, params, None, "verifiers", COLUMNS))
+
+
+def assign(episodes: Sequence[Any], method: Method) -> None:
+    """`assign_advantages` with a method that has been looked up; nothing happens where there are no episodes."""
     report = Report(strict=True)
     found: list[Rollout] = []
     for episode in episodes:
-        found += rollouts(f"episode {episode.id}", episode.model_dump(mode="json"), report)
+        # Arrays of bytes are no JSON, and log-probabilities are rounded there unless one asks.
+        row = episode.model_dump(
+            mode="json", exclude={"traces": {"__all__": TENSORS}}, context={"float_decimals": None}
+        )
+        try:
+            found += rollouts(f"episode {episode.id}", row, report)
+        except Skip as skip:
+            raise UserError(f"episode {episode.id}: {skip}") from None
+    if not found:
+        return
     rows = [
         {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "turn": number, **turn}
         for rollout in found
@@ -40,7 +55,7 @@ def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: 
     ]
     names = ("group_id", "rollout_id", "turn", "reward", *COLUMNS)
     table = {name: [row[name] for row in rows] for name in names}
-    advantage = iter(compute(Turns(table, where="episodes"), chosen)["advantage"].to_pylist())
+    advantage = iter(compute(Turns(table, where="episodes"), method)["advantage"].to_pylist())
     traces = {trace.id: trace for episode in episodes for trace in episode.traces}
     for rollout in found:
         for node in traces[rollout.rollout_id].nodes:

@@ -1,9 +1,9 @@
 """What a judge sees of a turn: the goal, the turn, and at most five turns on either side. Never the outcome.
 
-Only `COLUMNS` of a table of turns are ever read, so success, score, reward, progress and distance cannot leak in. What
-an environment's text reveals of the outcome is removed here, by common patterns and by the environment's own rule
-(`Environment.redact`: a score on WebShop's last page, the reply to an answer). One hint remains, as in TRIAGE: a window
-may end with the attempt's last turn.
+Only `COLUMNS` of a table of turns are ever read (and, where there is no goal, what the policy read first), so success,
+score, reward, progress and distance cannot leak in. What an environment's text reveals of the outcome is removed here,
+by common patterns and by the environment's own rule (`Environment.redact`: a score on WebShop's last page, the reply to
+an answer). One hint remains, as in TRIAGE: a window may end with the attempt's last turn.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from turncredit.errors import UserError, nearest
 from turncredit.turns import KEYS, Turns, as_table
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
+UNKNOWN = "unknown"
+"""The environment of a table that names none."""
 OBSERVATION_LIMIT = 2000
 """Characters of one observation in a prompt; the middle of a longer one is left out (a rule judge sees all of it)."""
 
@@ -68,11 +70,18 @@ class Rollouts(NamedTuple):
 def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
     """The columns that a judge may see, sorted by rollout and turn.
 
+    A table of another framework's rollouts may have no `env`, which is then unknown, and no `goal`: the task is then
+    what the policy read before its first turn.
+
     Raises UserError for a missing column, a null or a text column of another type, and for keys that are not
     (group, rollout, 0, 1, 2, ...).
     """
     table = as_table(table, where)
-    for name in COLUMNS:
+    there = table.column_names
+    task = "goal" if "goal" in there or "observation" not in there else "observation"
+    if "env" not in there:
+        table = table.append_column("env", pa.array([UNKNOWN] * table.num_rows, pa.string()))
+    for name in (*KEYS, "env", task, "action", "next_observation"):
         if name not in table.column_names:
             hint = nearest(name, table.column_names)
             raise UserError(f"{where}: a judge needs the column '{name}', which the table does not have{hint}")
@@ -81,8 +90,10 @@ def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
     keys = table.select(KEYS)
     turns = Turns(keys.append_column("reward", pa.array(np.zeros(keys.num_rows))), where=where)
     env_N, goal_N, action_N, reply_N = (
-        _texts(table, name, where, turns.order_N) for name in ("env", "goal", "action", "next_observation")
+        _texts(table, name, where, turns.order_N) for name in ("env", task, "action", "next_observation")
     )
+    if task == "observation":
+        goal_N = [_clipped(goal_N[first]) for first in turns.first_R[turns.rollout_N].tolist()]
     turn_N = [
         Turn(action, redact(env, action, reply)) for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
     ]
