@@ -79,6 +79,13 @@ def test_the_answer_follows_the_configuration_files():
     assert line == "stage rollout: policy sft-t8k4T1.0, seed 0, round 1"
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_configuration_that_no_job_could_run_is_refused():
+    Path("mine.yaml").write_text("update: {minibatch: 17}\n")
+    with pytest.raises(UserError, match=r"update.minibatch is 17, but a round of 'flat_grpo' has only 16 rollouts"):
+        answer("rollout", "--configfile", "mine.yaml")
+
+
 @pytest.mark.parametrize(
     ("stage", "given", "policy", "round", "keys"),
     [
