@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from turncredit.envs.bm25 import Index
 from turncredit.envs.protocol import Step
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import Goal, Score, score
-from turncredit.envs.webshop.search import Index
+from turncredit.envs.webshop.search import index
 from turncredit.envs.webshop.settings import Settings
 
 SEP = " [SEP] "
@@ -36,22 +37,17 @@ class Shop:
         self._by_link = {product.asin.lower(): product for product in products}
         self._rows = [SEP.join((p.asin, p.title.strip(), p.price_tag)) for p in products]
         self._links = [f"click[{p.asin}]" for p in products]
-        self._found: dict[str, tuple[int, ...]] = {}
+        self.search = lru_cache(_SEARCHES_KEPT)(self._search)
+        """The positions of the products that a query finds, the best first."""
         self._pages: dict[tuple[str, str], str] = {}
         self._values: dict[str, dict[str, str]] = {}
 
     @cached_property
     def _index(self) -> Index:
-        return Index([product.contents for product in self.products])
+        return index([product.contents for product in self.products])
 
-    def search(self, query: str) -> tuple[int, ...]:
-        """The positions of the products that a query finds, the best first."""
-        found = self._found.get(query)
-        if found is None:
-            if len(self._found) >= _SEARCHES_KEPT:
-                self._found.clear()
-            found = self._found[query] = self._index.search(query)
-        return found
+    def _search(self, query: str) -> tuple[int, ...]:
+        return self._index.search(query)
 
     def listed(self, query: str, number: int) -> tuple[int, ...]:
         """The positions of the products on a page of results; pages count from 1."""
