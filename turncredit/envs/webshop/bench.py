@@ -11,7 +11,8 @@ from turncredit.envs.speed import snapshot_restore_us
 from turncredit.envs.webshop import tasks
 from turncredit.envs.webshop.expert import random_command
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import START_PAGE, Shop, WebShop
+from turncredit.envs.webshop.shop import START_PAGE, Shop
+from turncredit.envs.webshop.world import WebShop
 
 _clock = time.process_time
 
