@@ -68,8 +68,8 @@ def agreement(left: Mapping[str, float], right: Mapping[str, float]) -> str:
 
 
 def markdown(title: str, columns: Mapping[str, Column]) -> str:
-    """A table with one row a method, in the order in which the columns name them."""
-    names = dict.fromkeys(name for column in columns.values() for name in column)
+    """A table with one row for each method that has a number, in the order in which the columns name them."""
+    names = dict.fromkeys(name for column in columns.values() for name, value in column.items() if value)
     lines = [f"**{title}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
     lines += [
         f"| `{name}` | " + " | ".join(cell(column.get(name)) for column in columns.values()) + " |" for name in names
