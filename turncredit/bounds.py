@@ -5,11 +5,20 @@ An experiment that can't tell these three apart can't compare methods (`turncred
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 #: an oracle: credit from the simulator's exact distance to the goal
 UPPER = "oracle_progress"
+#: the upper bound where there is no exact distance, or where it is no bound: the advantage that continuations measure
+MEASURED = "truth"
 #: the baseline: one advantage for all turns of a rollout
 MIDDLE = "flat_grpo"
 #: credit that is pure noise
 LOWER = "random_credit"
 
 RAILS = (MIDDLE, LOWER, UPPER)
+
+
+def upper_bound(methods: Collection[str]) -> str:
+    """The upper bound among the methods of an experiment: `truth` if it is there and `oracle_progress` is not."""
+    return MEASURED if MEASURED in methods and UPPER not in methods else UPPER

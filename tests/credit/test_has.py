@@ -96,6 +96,12 @@ def test_oracle_progress_replaces_the_rollouts_advantage_and_knows_dead_ends() -
     assert numbers(got) == pytest.approx((credit - credit.mean()) / (credit.std(ddof=1) + 1e-6))
 
 
+def test_without_a_distance_for_lost_goals_a_turn_that_loses_one_is_like_a_turn_that_changes_nothing() -> None:
+    made = {**TWO, "distance_before": [2, 1, 2, 3, -1], "distance": [1, 0, 2, -1, -1]}
+    got = compute(made, resolve({"base": "oracle_progress", "params": {"unreachable": None}}))
+    assert numbers(got, "credit").tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+
+
 def test_a_distance_below_minus_one_is_an_error() -> None:
     made = {**TWO, "distance_before": [2, 1, 2, 3, 2], "distance": [1, 0, -2, 2, -1]}
     with pytest.raises(UserError, match="column 'distance' is -2 at group 'g', rollout 'g1', turn 0"):

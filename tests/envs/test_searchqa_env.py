@@ -214,7 +214,7 @@ def test_judges_do_not_see_the_reply_to_an_answer() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"hops": (0, 2)}, r"hops: \[fewest, most\] within 1..3, not \[0, 2\]"),
+        ({"hops": (0, 2)}, r"hops: \[fewest, most\] within 1..6, not \[0, 2\]"),
         ({"source": "files"}, "needs the file of each split"),
         (
             {"retriever": "remote", "url": "localhost:8000"},

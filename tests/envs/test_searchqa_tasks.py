@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from tests.envs.hash_seeds import printed_here_and_elsewhere
+from tests.envs.playing import play
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
-from turncredit.envs.searchqa import Expert, Settings, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.searchqa import ENVIRONMENT, Settings, make_tasks, open_task
 from turncredit.envs.searchqa.generate import RELATIONS, SPLITS, documents, fact_base
 from turncredit.envs.searchqa.tasks import open_retriever, question_of
 from turncredit.errors import UserError
@@ -17,39 +16,20 @@ from turncredit.errors import UserError
 DEFAULT = Settings()
 
 
-def play(row: dict, settings: Settings = DEFAULT, noise: float = 0.0, slips: float = 0.0, seed: int = 0):
-    """The rollout's actions and its last step."""
-    rng = random.Random(seed)
-    env = open_task(row, settings)
-    expert, actions = Expert(env, rng), []
-    expert.observe(env.reset())
-    while True:
-        action, chance = expert.act(), rng.random()
-        if chance < noise:
-            action = random_command(env, rng)
-        elif chance < noise + slips:
-            action = slip_command(env, rng)
-        actions.append(action)
-        step = env.step(action)
-        if step.done:
-            return actions, step
-        expert.observe(step.observation, action)
-
-
 @pytest.mark.parametrize(
     "settings", [DEFAULT, Settings(hops=(1, 3), topk=1), Settings(documents=400, base_seed=3, facts=1)]
 )
 def test_the_expert_answers_every_question_in_one_action_a_hop_and_the_answer(settings: Settings) -> None:
     for row in make_tasks("demos", 150, 7, settings):
-        actions, last = play(row, settings)
-        assert last.success, row["goal"]
-        assert len(actions) <= row["optimal_length"] == len(question_of(row).supports) + 1
+        turns = play(ENVIRONMENT, row, settings)
+        assert turns[-1].step.success, row["goal"]
+        assert len(turns) <= row["optimal_length"] == len(question_of(row).supports) + 1
 
 
 def test_the_expert_recovers_from_slips_and_noise() -> None:
     settings = Settings(horizon=12)
     rows = make_tasks("demos", 60, 8, settings)
-    assert all(play(row, settings, 0.2, 0.2, number)[1].success for number, row in enumerate(rows))
+    assert all(play(ENVIRONMENT, row, settings, 0.2, 0.2, number)[-1].step.success for number, row in enumerate(rows))
 
 
 def test_every_document_is_found_first_by_its_own_title() -> None:
@@ -127,8 +107,6 @@ def test_unknown_splits_too_few_questions_and_damaged_tasks_are_errors() -> None
 def test_the_rule_judge_reads_the_expert_s_rollouts() -> None:
     grammar = load("searchqa").grammar()
     row = make_tasks("train", 2, 0, DEFAULT)[1]
-    env = open_task(row, DEFAULT)
-    env.reset()
-    turns = [grammar.read_turn(Turn(action, env.step(action).observation)) for action in play(row)[0]]
+    turns = [grammar.read_turn(Turn(one.action, one.step.observation)) for one in play(ENVIRONMENT, row, DEFAULT)]
     goal = grammar.read_goal(row["goal"])
     assert [grammar.judge(goal, turns[:n], turn, ())[0] for n, turn in enumerate(turns)] == ["E", "E", "D"]

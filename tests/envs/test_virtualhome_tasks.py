@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +10,16 @@ from typer.testing import CliRunner
 from tests import tiny
 from tests.envs.conftest import DATA, needs_virtualhome
 from tests.envs.hash_seeds import WALK, printed_here_and_elsewhere
+from tests.envs.playing import play
 from turncredit import tables
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
-from turncredit.envs.virtualhome import Settings, expert, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.virtualhome import (
+    ENVIRONMENT,
+    Settings,
+    make_tasks,
+    open_task,
+)
 from turncredit.envs.virtualhome.bench import programs
 from turncredit.envs.virtualhome.commands import app
 from turncredit.envs.virtualhome.expert import read_wish
@@ -31,48 +36,29 @@ DEFAULT = Settings()
 FAMILIES = {"device", "place", "wash", "two", "watch", "machine"}
 
 
-def play(row, settings=DEFAULT, noise=0.0, slips=0.0, seed=0):
-    """The rollout's turns with the expert's columns, and its last step."""
-    rng = random.Random(seed)
-    env = open_task(row, settings)
-    player = expert(env, rng)
-    player.observe(env.reset())
-    turns = []
-    while True:
-        action, chance = player.act(), rng.random()
-        if chance < noise:
-            action = random_command(env, rng)
-        elif chance < noise + slips:
-            action = slip_command(env, rng)
-        step = env.step(action)
-        turns.append((action, step, player.columns()))
-        if step.done:
-            return turns, step
-        player.observe(step.observation, action)
-
-
 def test_the_expert_succeeds_in_all_of_120_tasks_and_takes_no_refused_action():
     for row in make_tasks("demos", 120, 7, DEFAULT):
-        turns, last = play(row)
-        assert (last.success, last.reward) == (True, 1.0), row["goal"]
-        assert all(step.valid for _, step, _ in turns), row["goal"]
+        turns = play(ENVIRONMENT, row, DEFAULT)
+        assert (turns[-1].step.success, turns[-1].step.reward) == (True, 1.0), row["goal"]
+        assert all(turn.step.valid for turn in turns), row["goal"]
 
 
 def test_the_expert_recovers_from_slips_and_noise():
     settings = Settings(horizon=60)
     rows = make_tasks("demos", 60, 8, settings)
-    assert sum(play(row, settings, 0.15, 0.2, n)[1].success for n, row in enumerate(rows)) >= 58
+    assert sum(play(ENVIRONMENT, row, settings, 0.15, 0.2, n)[-1].step.success for n, row in enumerate(rows)) >= 58
 
 
 def test_the_expert_plans_in_subgoals_that_it_completes():
     row = next(row for row in make_tasks("demos", 12, 3, DEFAULT) if row["family"] == "wash")
-    subgoals = [columns["subgoal"] for _, _, columns in play(row)[0]]
+    plans = [turn.plan for turn in play(ENVIRONMENT, row, DEFAULT)]
+    subgoals = [plan["subgoal"] for plan in plans]
     thing = row["goal"].split()[1]
     heads = [name.split()[0] for name in dict.fromkeys(subgoals)]
     assert heads[-3:] == ["grab", "wash", "put"]
     assert all(thing in name for name in subgoals)
     changes = [n for n in range(1, len(subgoals)) if subgoals[n] != subgoals[n - 1]]
-    assert [n for n, (_, _, columns) in enumerate(play(row)[0]) if columns["completed"]] == changes
+    assert [n for n, plan in enumerate(plans) if plan["completed"]] == changes
 
 
 def test_a_larger_count_only_adds_tasks_and_seeds_differ():
@@ -159,7 +145,7 @@ def roles(goal, *turns):
 def test_the_rule_judge_finds_no_regression_in_the_expert_s_rollouts():
     found = {}
     for row in make_tasks("demos", 24, 5, DEFAULT):
-        turns = [(action, step.observation) for action, step, _ in play(row)[0]]
+        turns = [(turn.action, turn.step.observation) for turn in play(ENVIRONMENT, row, DEFAULT)]
         found[row["task_id"]] = roles(row["goal"], *turns)
     assert all("R" not in labels for labels in found.values())
     assert all(labels[-1] == "D" for labels in found.values())
@@ -229,7 +215,7 @@ def test_recorded_programs_end_with_the_recorded_states(real):
 def test_a_recorded_program_is_the_expert_of_its_task(real):
     rows = make_tasks("eval", 12, 0, real)
     assert {row["source"] for row in rows} == {"real"}
-    assert sum(play(row, real)[1].success for row in rows[:6]) >= 4
+    assert sum(play(ENVIRONMENT, row, real)[-1].step.success for row in rows[:6]) >= 4
     train = {row["task_id"] for row in make_tasks("train", 100, 0, real)}
     assert train.isdisjoint(row["task_id"] for row in rows)
     with pytest.raises(UserError, match=r"the split 'eval' of VirtualHome has \d+ programs, not 999"):

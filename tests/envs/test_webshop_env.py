@@ -14,8 +14,9 @@ from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.expert import random_command
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import START_PAGE, Shop, WebShop, parse
+from turncredit.envs.webshop.shop import START_PAGE, Shop, parse
 from turncredit.envs.webshop.tasks import make_tasks, open_task
+from turncredit.envs.webshop.world import WebShop
 
 SETTINGS = Settings(products=120, horizon=40)
 ROWS = make_tasks("train", 6, 0, SETTINGS)
@@ -198,6 +199,51 @@ def test_progress_is_the_score_with_the_purchase_as_one_more_condition():
     assert env.progress() == pytest.approx(3 / 4)
     env.step("click[buy now]")
     assert env.progress() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("actions", "left"),
+    [
+        ((), 4),  # search, open, red, buy
+        (("search[wool]",), 3),
+        (("search[glass]",), 4),
+        (("search[glass]", "click[B000000060]"), 4),
+        (("search[wool]", "click[B000000001]"), 2),
+        (("search[wool]", "click[B000000001]", "click[white]"), 2),
+        (("search[wool]", "click[B000000001]", "click[red]"), 1),
+        (("search[wool]", "click[B000000001]", "click[red]", "click[reviews]"), 2),
+        (("search[wool]", "click[B000000001]", "click[red]", "click[back to search]"), 4),
+        (("search[wool]", "click[B000000001]", "click[red]", "click[buy now]"), 0),
+        (("search[wool]", "click[B000000001]", "click[buy now]"), -1),
+    ],
+)
+def test_the_distance_counts_the_actions_to_a_perfect_purchase(actions, left):
+    assert opened(*actions).distance() == left
+
+
+def test_a_perfect_purchase_is_out_of_reach_with_too_few_turns_left():
+    settings = Settings(products=120, horizon=4)
+    assert opened("search[wool]", settings=settings).distance() == 3
+    late = opened("search[wool]", "search[wool]", settings=settings)
+    assert (late.distance(), late.oracle()) == (-1, [])
+
+
+@given(row=st.sampled_from(ROWS), seed=st.integers(0, 10_000), length=st.integers(0, 12))
+def test_no_action_comes_closer_by_more_than_one_and_the_plan_by_exactly_one_each(row, seed, length):
+    rng, env = random.Random(seed), open_task(row, SETTINGS)
+    env.reset()
+    for _ in range(length):
+        # half of the actions are the plan's, but for the purchase, so that all pages on the way are reached
+        plan = env.oracle()
+        noise = random_command(env, rng)
+        env.step(rng.choice((plan[0], noise)) if len(plan) > 1 else noise)
+        assert env.distance() >= len(plan) - 1
+    plan = env.oracle()
+    for left in range(len(plan), 0, -1):
+        assert env.distance() == left
+        last = env.step(plan[len(plan) - left])
+        assert last.valid
+    assert (last.success, env.distance(), env.oracle()) == (True, 0, [])
 
 
 def test_rewards_can_be_verl_agent_s():

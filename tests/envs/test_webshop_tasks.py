@@ -7,8 +7,9 @@ import random
 import pytest
 
 from tests.envs.hash_seeds import WALK, printed_here_and_elsewhere
+from tests.envs.playing import play
 from turncredit.envs import load
-from turncredit.envs.webshop import Expert, Settings, make_tasks, open_task, random_command, slip_command
+from turncredit.envs.webshop import ENVIRONMENT, Expert, Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.webshop.generate import SPLITS, catalogue
 from turncredit.envs.webshop.goals import from_text
 from turncredit.envs.webshop.shop import search_words
@@ -18,48 +19,29 @@ from turncredit.errors import UserError
 DEFAULT = Settings()
 
 
-def play(row, settings=DEFAULT, noise=0.0, slips=0.0, seed=0):
-    """The rollout's actions and its last step."""
-    rng = random.Random(seed)
-    env = open_task(row, settings)
-    expert = Expert(env, rng)
-    page, actions = env.reset(), []
-    expert.observe(page)
-    while True:
-        action, chance = expert.act(), rng.random()
-        if chance < noise:
-            action = random_command(env, rng)
-        elif chance < noise + slips:
-            action = slip_command(env, rng)
-        actions.append(action)
-        step = env.step(action)
-        if step.done:
-            return actions, step
-        expert.observe(step.observation, action)
-
-
 def test_the_expert_buys_perfectly_in_all_of_200_tasks_and_takes_no_refused_action():
     for row in make_tasks("demos", 200, 7, DEFAULT):
-        env = open_task(row, DEFAULT)
-        actions, last = play(row)
-        assert (last.success, last.reward) == (True, 1.0), row["goal"]
-        env.reset()
-        assert all(env.step(action).valid for action in actions)
+        turns = play(ENVIRONMENT, row, DEFAULT)
+        assert (turns[-1].step.success, turns[-1].step.reward) == (True, 1.0), row["goal"]
+        assert all(turn.step.valid for turn in turns)
     assert Expert is load("webshop").expert
 
 
 def test_the_expert_recovers_from_slips_and_noise():
     rows = make_tasks("demos", 60, 8, Settings(horizon=60))
-    assert sum(play(row, Settings(horizon=60), 0.15, 0.2, n)[1].success for n, row in enumerate(rows)) >= 55
+    assert (
+        sum(play(ENVIRONMENT, row, Settings(horizon=60), 0.15, 0.2, n)[-1].step.success for n, row in enumerate(rows))
+        >= 55
+    )
 
 
 def test_the_expert_s_actions_are_admissible_after_its_searches():
     for row in make_tasks("demos", 20, 9, DEFAULT):
         env = open_task(row, DEFAULT)
         env.reset()
-        for action in play(row)[0]:
-            assert action in env.admissible()
-            env.step(action)
+        for turn in play(ENVIRONMENT, row, DEFAULT):
+            assert turn.action in env.admissible()
+            env.step(turn.action)
 
 
 def test_noise_and_slips_never_buy():
@@ -153,10 +135,7 @@ def test_the_rule_judge_reads_the_expert_s_rollouts():
     from turncredit.envs.judging import Turn
 
     row = next(row for row in make_tasks("train", 30, 0, DEFAULT) if row["family"] == "5 constraints")
-    actions, _ = play(row)
-    env = open_task(row, DEFAULT)
-    env.reset()
-    turns = [grammar.read_turn(Turn(action, env.step(action).observation)) for action in actions]
+    turns = [grammar.read_turn(Turn(one.action, one.step.observation)) for one in play(ENVIRONMENT, row, DEFAULT)]
     goal = grammar.read_goal(row["goal"])
     roles = [grammar.judge(goal, turns[:n], turn, ())[0] for n, turn in enumerate(turns)]
     assert roles[0] == "E"

@@ -61,23 +61,29 @@ def oracle_progress(
     *,
     alpha: Share = 0.0,
     turn_norm: TurnNorm = "group",
-    unreachable: Positive = 50.0,
+    unreachable: Positive | None = 50.0,
     ddof: Ddof = 1,
     eps: NonNegative = 1e-6,
 ) -> dict[str, np.ndarray]:
     """Upper bound: c_t = distance_before - distance, the decrease of the exact distance to the goal.
 
     Distances are lengths of the shortest remaining plan, in actions, from the simulator; -1 means that the goal can't
-    be reached any more and counts as `unreachable` actions (50: ALFWorld's horizon). By default the credit is
-    whitened over the turns of the group and replaces the rollout's advantage (alpha 0).
+    be reached any more and counts as `unreachable` actions (50: ALFWorld's horizon). None: the turn that loses the goal
+    and those after it have credit 0, like turns that change nothing. That is for environments where one action may lose
+    everything, where the policy would otherwise be blamed for trying (docs/methods/rails.md). By default the credit
+    is whitened over the turns of the group and replaces the rollout's advantage (alpha 0).
     Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
-    before_N = _distance_N(turns, "distance_before", unreachable)
-    after_N = _distance_N(turns, "distance", unreachable)
-    return shape(turns, base_N, before_N - after_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
+    before_N, after_N = (_distance_N(turns, name) for name in ("distance_before", "distance"))
+    lost_N = (before_N == -1) | (after_N == -1)
+    if unreachable is None:
+        credit_N = np.where(lost_N, 0.0, before_N - after_N)
+    else:
+        credit_N = np.where(before_N == -1, unreachable, before_N) - np.where(after_N == -1, unreachable, after_N)
+    return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 
-def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
+def _distance_N(turns: Turns, name: str) -> np.ndarray:
     distance_N = turns.numbers(name, "oracle_progress")
     wrong = np.flatnonzero((distance_N < 0) & (distance_N != -1))
     if len(wrong):
@@ -85,7 +91,7 @@ def _distance_N(turns: Turns, name: str, unreachable: float) -> np.ndarray:
             f"{turns.where}: column '{name}' is {distance_N[wrong[0]]:g} at {turns.row_name(int(wrong[0]))}; "
             "a distance is 0 or more, or -1 if the goal is out of reach"
         )
-    return np.where(distance_N == -1, unreachable, distance_N)
+    return distance_N
 
 
 RANDOM_CREDIT = Part("random_credit", random_credit, "turn_term")

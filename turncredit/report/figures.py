@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from turncredit.bounds import LOWER, MIDDLE, UPPER
+from turncredit.bounds import LOWER, MEASURED, MIDDLE, UPPER
 from turncredit.report.grid import Number
 from turncredit.report.predictors import Point
 from turncredit.stats.intervals import Estimate
@@ -56,6 +56,7 @@ class Look:
 _RAILS = {
     MIDDLE: Look(INK, "o", "-"),
     UPPER: Look("#009e73", "^", (0, (5, 2))),
+    MEASURED: Look("#009e73", "P", (0, (3, 1))),
     LOWER: Look("#d55e00", "v", (0, (1.5, 1.5))),
 }
 _OTHERS = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from turncredit.bounds import MIDDLE, UPPER
+from turncredit.bounds import MIDDLE
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.ordering import Corrected
 from turncredit.report.selection import (
@@ -23,6 +23,7 @@ from turncredit.report.selection import (
     listed,
     mean_sql,
     paired,
+    upper_of,
     where_sql,
 )
 from turncredit.results.collect import Results
@@ -39,7 +40,8 @@ def final(
     corrected: Corrected,
 ) -> Grid:
     """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values."""
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)
+    with_gap = baseline == MIDDLE and results.finished_seeds(upper)
     span = f"rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"round {rounds[0]}"
     grid = Grid(
         name="final",
@@ -55,7 +57,7 @@ def final(
             Column("final", "final success", f"mean of {span}"),
             Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
-            *([Column("gap", "gap closed", GAP)] if results.finished_seeds(UPPER) and baseline == MIDDLE else []),
+            *([Column("gap", "gap closed", gap_words(upper))] if with_gap else []),
             Column("last", "last round", "mean over seeds of the last round alone"),
             Column("best", BEST, "mean over seeds of each seed's best round, selected on these games: optimistic"),
             Column("training", "in training", "training success, mean of the rounds after the first quarter"),
@@ -72,10 +74,12 @@ def final(
 BEST = "best checkpoint (selected on these games)"
 
 
-GAP = (
-    f"share of the gap between {MIDDLE} and {UPPER}, the upper bound, that is closed; empty if that gap is not clear, "
-    "'not clear' if the share's interval is wider than the gap"
-)
+def gap_words(upper: str) -> str:
+    """What the column "gap closed" says."""
+    return (
+        f"share of the gap between {MIDDLE} and {upper}, the upper bound, that is closed; empty if that gap is not "
+        "clear, 'not clear' if the share's interval is wider than the gap"
+    )
 
 
 def _final_row(
@@ -129,8 +133,8 @@ def checkpoint_cell(
 
 
 def _gap(results: Results, method: str, baseline: str) -> Cell:
-    """The share of the gap between flat GRPO and the oracle that a method closes; empty for these two themselves."""
-    if baseline != MIDDLE or method in (MIDDLE, UPPER):
+    """The share of the gap from flat GRPO to the upper bound that a method closes; empty for these two themselves."""
+    if baseline != MIDDLE or method in (MIDDLE, upper_of(results)):
         return ""
     found, seeds = closed_gap(results, method)
     if found is None:
@@ -138,7 +142,7 @@ def _gap(results: Results, method: str, baseline: str) -> Cell:
     if not found.high - found.low < 1:  # also where an end is unknown
         return "not clear"
     rounds, mode = final_rounds(results), results.experiment.eval.primary
-    files = " ".join(eval_files(name, rounds, seeds) for name in (method, MIDDLE, UPPER))
+    files = " ".join(eval_files(name, rounds, seeds) for name in (method, MIDDLE, upper_of(results)))
     return _estimated(found, "gap", gap_sql(results, method, rounds, mode, seeds), files)
 
 

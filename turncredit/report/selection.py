@@ -10,7 +10,7 @@ from typing import Literal
 
 import pandas as pd
 
-from turncredit.bounds import MIDDLE, UPPER
+from turncredit.bounds import MIDDLE, upper_bound
 from turncredit.config import Experiment
 from turncredit.layout import ARTIFACTS, of_sft, shell_pattern
 from turncredit.results.collect import Results
@@ -103,14 +103,19 @@ def paired(results: Results, left: str, right: str, mode: str | None = None) -> 
     return intervals.crossed_mean(intervals.paired_cells(ours, theirs, shared=is_start(right)))
 
 
+def upper_of(results: Results) -> str:
+    """The experiment's upper bound."""
+    return upper_bound(results.experiment.methods)
+
+
 def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int]]:
-    """The share of the gap from flat GRPO to the oracle that `method` closes, and the seeds that all three finished."""
-    evals = {name: final_evals(results, name) for name in (method, MIDDLE, UPPER)}
+    """The share of the gap from flat GRPO to the upper bound that `method` closes, and the seeds all three finished."""
+    evals = {name: final_evals(results, name) for name in (method, MIDDLE, upper_of(results))}
     seeds = sorted(set.intersection(*(set(frame["seed"]) for frame in evals.values())))
     if not seeds:
         return None, []
-    mine, flat, oracle = (frame[frame["seed"].isin(seeds)] for frame in evals.values())
-    return intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(oracle, flat)), seeds
+    mine, flat, upper = (frame[frame["seed"].isin(seeds)] for frame in evals.values())
+    return intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(upper, flat)), seeds
 
 
 def where_sql(
@@ -176,6 +181,6 @@ def difference_sql(
 
 
 def gap_sql(results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]) -> str:
-    """The SQL of the share of the gap from flat GRPO to the oracle that a method closes."""
-    gain, gap = (difference_sql(results, name, MIDDLE, rounds, mode, seeds) for name in (method, UPPER))
+    """The SQL of the share of the gap from flat GRPO to the upper bound that a method closes."""
+    gain, gap = (difference_sql(results, name, MIDDLE, rounds, mode, seeds) for name in (method, upper_of(results)))
     return f"SELECT ({gain}) / ({gap})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from turncredit.bounds import LOWER, MIDDLE, UPPER
+from turncredit.bounds import LOWER, MIDDLE
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.contexts import context_grids
 from turncredit.report.grid import Column, Grid
@@ -15,7 +15,7 @@ from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.report.selection import agent_words, at_checkpoint, paired
+from turncredit.report.selection import agent_words, at_checkpoint, paired, upper_of
 from turncredit.results.collect import Results
 from turncredit.starts import is_start
 from turncredit.stats import intervals
@@ -63,6 +63,7 @@ def summarise(results: Results) -> Summary:
     }
     adjusted = corrected(results.experiment, baseline, {name: found.p for name, found in differences.items()})
     against_middle = differences if baseline == MIDDLE else {}
+    upper = upper_of(results)
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
     order = ordered(results, effects, [*starts, *results.methods, *sorted(compared - set(results.methods))])
@@ -95,7 +96,7 @@ def summarise(results: Results) -> Summary:
         headline=_headline(results, baseline, differences, adjusted),
         baseline=baseline,
         holds=diagnostics.holds(results),
-        verdict=intervals.rails(against_middle.get(UPPER), against_middle.get(LOWER)),
+        verdict=intervals.rails(against_middle.get(upper), against_middle.get(LOWER), upper),
         comparisons=_comparisons(baseline, differences, adjusted),
         order=order,
         sections={name: [grid for grid in grids if grid.rows] for name, grids in sections.items()},

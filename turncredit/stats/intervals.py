@@ -323,19 +323,19 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     return out
 
 
-def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
+def rails(upper: Estimate | None, lower: Estimate | None, upper_name: str = UPPER) -> Verdict:
     """Whether the experiment can tell methods apart, from the paired differences of the two bounds to flat GRPO.
 
-    `upper` is oracle_progress - flat_grpo, `lower` random_credit - flat_grpo, None if not run or unfinished.
-    Informative: oracle at least 8 points above flat and random below flat, by the point estimates; `clear`: both
-    intervals exclude zero as well.
+    `upper` is the upper bound (`upper_name`) - flat_grpo, `lower` random_credit - flat_grpo, None if not run or
+    unfinished. Informative: the upper bound at least 8 points above flat and random below flat, by the point
+    estimates; `clear`: both intervals exclude zero as well.
     """
-    missing = [name for name, rail in ((UPPER, upper), (LOWER, lower)) if rail is None]
+    missing = [name for name, rail in ((upper_name, upper), (LOWER, lower)) if rail is None]
     parts = []
     if upper is not None:
         enough = upper.value >= RAIL_MARGIN
         parts.append(
-            f"{UPPER} is {points(upper)} against {MIDDLE}, {'at least' if enough else 'less than'} the "
+            f"{upper_name} is {points(upper)} against {MIDDLE}, {'at least' if enough else 'less than'} the "
             f"{100 * RAIL_MARGIN:.0f} points that are required"
         )
     if lower is not None:
@@ -365,7 +365,7 @@ def rails(upper: Estimate | None, lower: Estimate | None) -> Verdict:
     if clear:
         tail = " Both intervals exclude zero."
     else:
-        wide = " and ".join(name for name, rail in ((UPPER, upper), (LOWER, lower)) if not rail.clear)
+        wide = " and ".join(name for name, rail in ((upper_name, upper), (LOWER, lower)) if not rail.clear)
         tail = (
             f" The interval of {wide} includes zero, so this holds for the point estimates only: more seeds or games."
         )

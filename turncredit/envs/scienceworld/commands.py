@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import random
-import sys
 from typing import Annotated
 
 import typer
@@ -26,29 +25,17 @@ def play(
     seed: Seed = 0,
 ) -> None:
     """Do a task yourself."""
+    from turncredit.envs import by_hand
     from turncredit.envs.scienceworld import Expert, make_tasks, open_task
 
     settings = Settings(tasks=_known(task))
     env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
-    observation = env.reset()
-    expert = Expert(env, random.Random(seed))
-    expert.observe(observation)
-    print(f"Your task is to {env.goal}\n\n(? lists the actions, ! shows the expert's next one, an empty line quits)")
-    while True:
-        print(f"\n{observation}")
-        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
-        if not action:
-            return
-        if action == "!":
-            print(expert.act())
-            continue
-        step = env.step("help" if action == "?" else action)
-        observation = step.observation
-        if step.done:
-            ending = "Completed." if step.success else "The rollout is over."
-            print(f"\n{observation}\nScore {env.progress():.2f}. {ending}")
-            return
-        expert.observe(observation, action)
+    by_hand.play(
+        env,
+        Expert(env, random.Random(seed)),
+        f"Your task is to {env.goal}\n\n(help lists the actions, ! shows the expert's next one, an empty line quits)",
+        lambda last: f"Score {env.progress():.2f}. {'Completed.' if last.success else 'The rollout is over.'}",
+    )
 
 
 @app.command()

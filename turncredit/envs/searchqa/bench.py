@@ -13,9 +13,9 @@ from turncredit.envs.searchqa.expert import Expert, random_command
 from turncredit.envs.searchqa.qa import SearchQA
 from turncredit.envs.searchqa.retrieve import Bm25
 from turncredit.envs.searchqa.settings import Settings
+from turncredit.envs.speed import snapshot_restore_us
 
 _clock = time.process_time
-_RESTORES = 20_000
 
 
 def measure(settings: Settings, count: int, together: int, seed: int) -> dict[str, Any]:
@@ -51,10 +51,6 @@ def measure(settings: Settings, count: int, together: int, seed: int) -> dict[st
         for first in range(0, count, at_once):
             _replay(fresh[first : first + at_once], traces[first : first + at_once])
         figures[name] = sum(map(len, traces)) / (_clock() - start)
-    start = _clock()
-    for _ in range(_RESTORES):
-        envs[0].restore(envs[0].snapshot())
-    restore = (_clock() - start) / _RESTORES
     return {
         "documents": len(documents),
         "tasks": count,
@@ -62,7 +58,7 @@ def measure(settings: Settings, count: int, together: int, seed: int) -> dict[st
         "index_ms": 1e3 * indexed,
         "search_ms": 1e3 * search,
         **figures,
-        "snapshot_restore_us": 1e6 * restore,
+        "snapshot_restore_us": snapshot_restore_us(envs[0]),
         "expert_success": sum(success for success, _ in won) / count,
         "expert_actions": sum(actions for _, actions in won) / count,
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

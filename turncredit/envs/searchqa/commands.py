@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import random
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,30 +24,17 @@ Corpus = Annotated[Path | None, typer.Option("--corpus", help="File of documents
 @app.command()
 def play(questions: Questions = None, corpus: Corpus = None, seed: Seed = 0) -> None:
     """Answer a question yourself."""
+    from turncredit.envs import by_hand
     from turncredit.envs.searchqa import Expert, make_tasks, open_task
 
     settings = _settings(questions, corpus)
     env = open_task(make_tasks("train", 1, seed, settings)[0], settings)
-    seen = env.reset()
-    expert = Expert(env, random.Random(seed))
-    expert.observe(seen)
-    print(
-        f"{env.question.text}\n\n(search[words], answer[text]; ! shows the expert's next action, an empty line quits)"
+    by_hand.play(
+        env,
+        Expert(env, random.Random(seed)),
+        f"{env.question.text}\n\n(search[words], answer[text]; ! shows the expert's next action, an empty line quits)",
+        lambda _: f"The answer: {', or '.join(env.question.answers)}",
     )
-    while True:
-        print(f"\n{seen}")
-        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
-        if not action:
-            return
-        if action == "!":
-            print(expert.act())
-            continue
-        step = env.step(action)
-        seen = step.observation
-        if step.done:
-            print(f"\n{seen}\nThe answer: {', or '.join(env.question.answers)}")
-            return
-        expert.observe(seen, action)
 
 
 @app.command()

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from http.client import HTTPException
 from typing import Any, NamedTuple, Protocol
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import numpy as np
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from turncredit.envs.bm25 import Index
 from turncredit.errors import UserError
 
 _WORD = re.compile(r"[^\W_]+")
-_K1, _B = 0.9, 0.4
-"""Pyserini's, with which Search-R1's BM25 index is made."""
 _REMEMBERED = 4096
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
 
@@ -44,39 +42,19 @@ class Retriever(Protocol):
 
 
 class Bm25:
-    """BM25 over titles and texts (`bm25s`, Lucene's variant; Snowball's English stemmer, no stop words left out)."""
+    """BM25 over titles and texts, no stop words left out. Ties are in the corpus's order."""
 
     def __init__(self, documents: Sequence[Document], topk: int):
         self.documents, self.topk = tuple(documents), topk
-        self._known: dict[str, tuple[Document, ...]] = {}
-
-    def search(self, query: str) -> tuple[Document, ...]:
-        """The documents with most of the query's words; none if it has no word of any. Ties in the corpus's order."""
-        found = self._known.get(query)
-        if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            found = self._known[query] = self._search(query)
-        return found
+        self.search = lru_cache(_REMEMBERED)(self._search)
+        """The documents with most of the query's words; none if it has no word of any."""
 
     @cached_property
-    def _index(self) -> tuple[Any, Any]:
-        import bm25s  # half a second, which only playing needs
-        import Stemmer
-
-        stem = Stemmer.Stemmer("english").stemWords
-        engine = bm25s.BM25(k1=_K1, b=_B, method="lucene")
-        engine.index([stem(_words(f"{one.title} {one.text}")) for one in self.documents], show_progress=False)
-        return engine, stem
+    def _index(self) -> Index:
+        return Index([f"{one.title} {one.text}" for one in self.documents], _words, self.topk)
 
     def _search(self, query: str) -> tuple[Document, ...]:
-        engine, stem = self._index
-        tokens = [token for token in stem(_words(query)) if token in engine.vocab_dict]
-        if not tokens:
-            return ()
-        scores = engine.get_scores(tokens)
-        order = np.argsort(-scores, kind="stable")[: self.topk]
-        return tuple(self.documents[n] for n in order if scores[n] > 0)
+        return tuple(self.documents[n] for n in self._index.search(query))
 
 
 def _words(text: str) -> list[str]:
@@ -92,16 +70,11 @@ class Remote:
 
     def __init__(self, url: str, topk: int, timeout: float, attempts: int):
         self.url, self.topk, self.timeout, self.attempts = url, topk, timeout, attempts
-        self._known: dict[str, tuple[Document, ...]] = {}
-
-    def search(self, query: str) -> tuple[Document, ...]:
+        self.search = lru_cache(_REMEMBERED)(self._search)
         """The server's documents. Raises UserError, naming it, where it gives none after all attempts."""
-        found = self._known.get(query)
-        if found is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            found = self._known[query] = self._read(self._ask(query))
-        return found
+
+    def _search(self, query: str) -> tuple[Document, ...]:
+        return self._read(self._ask(query))
 
     def _ask(self, query: str) -> Any:
         body = json.dumps({"queries": [query], "topk": self.topk, "return_scores": True}).encode()

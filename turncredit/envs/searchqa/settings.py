@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-MOST_HOPS = 3
+MOST_HOPS = 6
 
 
 class Settings(BaseModel):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from turncredit.envs.speed import snapshot_restore_us
 from turncredit.envs.virtualhome import engine, tasks
 from turncredit.envs.virtualhome.actions import parse
 from turncredit.envs.virtualhome.expert import expert, random_command
@@ -19,7 +20,6 @@ from turncredit.envs.virtualhome.real import Program, data_root, recorded
 from turncredit.envs.virtualhome.settings import Settings
 
 _clock = time.process_time
-_RESTORES = 20_000
 _MANY = 64
 
 
@@ -50,10 +50,6 @@ def measure(settings: Settings, split: str, games: int, steps: int, seed: int) -
         env.reset()
         env.admissible()
     admissible = (_clock() - start) / len(envs)
-    start = _clock()
-    for _ in range(_RESTORES):
-        envs[0].restore(envs[0].snapshot())
-    restore = (_clock() - start) / _RESTORES
     done = sum(map(len, traces))
     return {
         "games": games,
@@ -62,7 +58,7 @@ def measure(settings: Settings, split: str, games: int, steps: int, seed: int) -
         "step_us": 1e6 * step / done,
         "steps_per_second": done / step,
         "reset_and_admissible_us": 1e6 * admissible,
-        "snapshot_restore_us": 1e6 * restore,
+        "snapshot_restore_us": snapshot_restore_us(envs[0]),
         **_memory(settings, split, seed),
     }
 

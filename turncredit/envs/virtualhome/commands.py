@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import random
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,30 +24,18 @@ Split = Annotated[str, typer.Option(help="Split of the tasks.")]
 @app.command()
 def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
     """Do a chore yourself."""
+    from turncredit.envs import by_hand
     from turncredit.envs.virtualhome import expert, make_tasks, open_task
 
     settings = _settings(data)
     env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
-    text = env.reset()
-    helper = expert(env, random.Random(seed))
-    helper.observe(text)
-    print(f"{env.goal}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)")
-    while True:
-        print(f"\n{text}")
-        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
-        if not action:
-            return
-        if action == "?":
-            print("\n".join(env.admissible()))
-        elif action == "!":
-            print(helper.act())
-        else:
-            step = env.step(action)
-            text = step.observation
-            if step.done:
-                print(f"\n{text}\n{'The goal is reached.' if step.success else 'The rollout is over.'}")
-                return
-            helper.observe(text, action)
+    by_hand.play(
+        env,
+        expert(env, random.Random(seed)),
+        f"{env.goal}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        lambda last: "The goal is reached." if last.success else "The rollout is over.",
+        env.admissible,
+    )
 
 
 @app.command()

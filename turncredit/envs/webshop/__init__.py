@@ -7,9 +7,9 @@ import re
 from turncredit.envs.environment import Environment
 from turncredit.envs.webshop.expert import Expert, random_command, slip_command
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import WebShop
 from turncredit.envs.webshop.tasks import make_tasks, open_task
 from turncredit.envs.webshop.words import WORDS
+from turncredit.envs.webshop.world import WebShop
 
 __all__ = ["ENVIRONMENT", "WORDS", "Expert", "Settings", "make_tasks", "open_task", "random_command", "slip_command"]
 

@@ -7,13 +7,14 @@ import random
 import time
 from typing import Any
 
+from turncredit.envs.speed import snapshot_restore_us
 from turncredit.envs.webshop import tasks
 from turncredit.envs.webshop.expert import random_command
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import START_PAGE, Shop, WebShop
+from turncredit.envs.webshop.shop import START_PAGE, Shop
+from turncredit.envs.webshop.world import WebShop
 
 _clock = time.process_time
-_RESTORES = 20_000
 
 
 def measure(settings: Settings, split: str, games: int, steps: int, seed: int) -> dict[str, Any]:
@@ -48,10 +49,6 @@ def measure(settings: Settings, split: str, games: int, steps: int, seed: int) -
     for query in queries:
         shop.search(query)
     search = (_clock() - start) / len(queries)
-    start = _clock()
-    for _ in range(_RESTORES):
-        env.restore(env.snapshot())
-    restore = (_clock() - start) / _RESTORES
     done = sum(map(len, traces))
     return {
         "products": len(products),
@@ -62,7 +59,7 @@ def measure(settings: Settings, split: str, games: int, steps: int, seed: int) -
         "search_ms": 1e3 * search,
         "step_us": 1e6 * step / done,
         "steps_per_second": done / step,
-        "snapshot_restore_us": 1e6 * restore,
+        "snapshot_restore_us": snapshot_restore_us(env),
     }
 
 

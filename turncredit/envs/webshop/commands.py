@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import platform
 import random
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,30 +24,18 @@ Split = Annotated[str, typer.Option(help="Split of the goals.")]
 @app.command()
 def play(data: Data = None, split: Split = "train", seed: Seed = 0) -> None:
     """Shop for a goal yourself."""
+    from turncredit.envs import by_hand
     from turncredit.envs.webshop import Expert, make_tasks, open_task
 
     settings = _settings(data)
     env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
-    page = env.reset()
-    expert = Expert(env, random.Random(seed))
-    expert.observe(page)
-    print(f"{env.goal.instruction}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)")
-    while True:
-        print(f"\n{page}")
-        action = input("\n> ").strip() if sys.stdin.isatty() else sys.stdin.readline().strip()
-        if not action:
-            return
-        if action == "?":
-            print("\n".join(env.admissible()))
-        elif action == "!":
-            print(expert.act())
-        else:
-            step = env.step(action)
-            page = step.observation
-            if step.done:
-                print(f"\n{page}\n{'A perfect purchase.' if step.success else 'The rollout is over.'}")
-                return
-            expert.observe(page, action)
+    by_hand.play(
+        env,
+        Expert(env, random.Random(seed)),
+        f"{env.goal.instruction}\n\n(? lists admissible actions, ! shows the expert's next one, an empty line quits)",
+        lambda last: "A perfect purchase." if last.success else "The rollout is over.",
+        env.admissible,
+    )
 
 
 @app.command()

@@ -86,15 +86,17 @@ class Score(NamedTuple):
 
 def score(product: Product, selected: Iterable[str], goal: Goal, wanted: Product, *, original_colors: bool) -> Score:
     """The score of buying `product` with the option values `selected`; `wanted` is the goal's own product."""
-    attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
-    chosen = [first_color(value) for value in selected]
-    options = sum(
-        any(token_set_ratio(value, asked) > _ALIKE for value in chosen)
-        for asked in asked_options(goal, original_colors)
-    )
+    attributes = sum(has_attribute(product, attribute) for attribute in goal.attributes)
+    chosen = tuple(selected)
+    options = sum(any(matches(value, asked) for value in chosen) for asked in asked_options(goal, original_colors))
     price = int(product.price <= goal.limit)
     kind = kind_factor(product, wanted)
     return Score(kind, attributes, options, price, kind * (attributes + options + price) / goal.conditions)
+
+
+def matches(value: str, asked: str) -> bool:
+    """Whether a selected value counts for an option of the goal (one of `asked_options`)."""
+    return token_set_ratio(first_color(value), asked) > _ALIKE
 
 
 @lru_cache(maxsize=1 << 14)
@@ -112,7 +114,8 @@ def first_color(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _has_attribute(product: Product, attribute: str) -> bool:
+def has_attribute(product: Product, attribute: str) -> bool:
+    """Whether a product has an attribute of a goal."""
     return (
         any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes)
         or attribute in product.title.lower()

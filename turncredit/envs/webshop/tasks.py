@@ -12,7 +12,8 @@ from turncredit.envs.webshop import generate, goals
 from turncredit.envs.webshop.catalogue import data_files, read_products
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import Shop, WebShop
+from turncredit.envs.webshop.shop import Shop
+from turncredit.envs.webshop.world import WebShop
 from turncredit.errors import UserError, nearest
 from turncredit.seeding import derive_seed
 
