@@ -143,13 +143,13 @@ test-adapters: $(READY) .venv-adapters/.ready .venv-appworld/.ready
 # AppWorld needs pydantic 1. Without its data, which are no part of this, its server is tested as far as it goes.
 .venv-appworld/.ready: requirements-appworld.lock
 	[ -x .venv-appworld/bin/python ] || "$(PYTHON)" -m venv .venv-appworld
-	.venv-appworld/bin/pip --disable-pip-version-check install --quiet --no-deps -r requirements-appworld.lock
+	.venv-appworld/bin/pip --disable-pip-version-check install --quiet --no-compile --no-deps -r requirements-appworld.lock
 	touch $@
 
 # These packages pin others that the core does not go with; gem-llm claims not to run on Python 3.12.1 and later.
 .venv-adapters/.ready: requirements-adapters.lock
 	[ -x .venv-adapters/bin/python ] || "$(PYTHON)" -m venv .venv-adapters
-	.venv-adapters/bin/pip --disable-pip-version-check install --quiet --no-deps --ignore-requires-python \
+	.venv-adapters/bin/pip --disable-pip-version-check install --quiet --no-compile --no-deps --ignore-requires-python \
 	    -r requirements-adapters.lock
 	touch $@
 
