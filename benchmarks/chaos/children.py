@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: Seconds after which a child counts as hung.
-HUNG = 300.0
+#: Seconds after which a child is ended without a verdict: it hangs, or the machine is too busy.
+HUNG = 1800.0
 
 
 class Ended(NamedTuple):
@@ -36,7 +36,10 @@ class Ended(NamedTuple):
 
 
 def run(work: Callable[[], Any], fault: Callable[[], Any] | None = None, *, kill_after: float | None = None) -> Ended:
-    """Run `work` in a child with `fault` put in first; `kill -9` of it and its children after so many seconds."""
+    """Run `work` in a child with `fault` put in first; `kill -9` of it and its children after so many seconds.
+
+    Raises TimeoutError for a child that does not end.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.monotonic()
@@ -50,6 +53,8 @@ def run(work: Callable[[], Any], fault: Callable[[], Any] | None = None, *, kill
             if time.monotonic() > end:
                 _kill(child)
                 ended = os.waitpid(child, 0)
+                if kill_after is None:
+                    raise TimeoutError(f"a child took more than {HUNG:.0f} s")
                 break
             time.sleep(0.002)
         output.seek(0)

@@ -47,6 +47,8 @@ class Fault:
     where: str
     when: str
     inflict: Callable[[Path], Verdict]
+    #: whether it forks the harness's own process, which then should have imported what jobs import
+    forks: bool = True
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -71,6 +72,9 @@ def import_what_jobs_import(made: Made, folder: Path) -> None:
             write_json(names, sorted(sys.modules))
 
         children.run(work)
+    import torch
+
+    torch.set_num_threads(1)
     for name in json.loads(names.read_text()):
         # What was patched in, or moved while it was imported, is imported again by who needs it.
         with suppress(Exception):
@@ -92,17 +96,20 @@ def main(arguments: list[str]) -> int:
         return record.write(record.read(lines), asked.record)
     _from_source(folder, arguments)
 
-    import torch
-
-    torch.set_num_threads(1)
     made = opened(folder / "made", world.make(folder / "made"))
-    import_what_jobs_import(made, folder)
     recorded = {row["name"] for row in record.read(lines)}
     faults = [fault for fault in every_fault(made, asked.seed) if asked.only in fault.name]
     print(f"{len(faults)} faults, {sum(fault.name in recorded for fault in faults)} of them recorded", flush=True)
-    for fault in [fault for fault in faults if fault.name not in recorded][: asked.limit]:
+    left = [fault for fault in faults if fault.name not in recorded][: asked.limit]
+    if any(fault.forks for fault in left):
+        import_what_jobs_import(made, folder)
+    for fault in left:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        row = {"name": fault.name, "seed": asked.seed, **inflict(fault, folder / "fault").row()}
+        try:
+            row = {"name": fault.name, "seed": asked.seed, **inflict(fault, folder / "fault").row()}
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
+            print(f"no verdict: {fault.name}: {error}; it comes again with the next run", flush=True)
+            continue
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         row["cpu_seconds"] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
         with lines.open("a") as file:

@@ -1,7 +1,7 @@
 """Faults of whole runs of Snakemake: killed, two at a time, with a wrong clock, with files that appear late.
 
-The run trains one method for two rounds from the SFT policy (`snakemake runs`), with a job for every stage and with one
-for every round. What has to happen inside a job's process is patched by the `sitecustomize` that this module writes
+The run trains one method for two rounds from the SFT policy, up to its invariants, with a job for every stage and with
+one for every round. What has to happen inside a job's process is patched by the `sitecustomize` that this module writes
 next to the run, which Python imports at its start.
 """
 
@@ -25,7 +25,7 @@ from turncredit.workflow import rounds
 METHOD = "flat_grpo"
 GRANULARITIES = ("stage", "round")
 #: Seconds after which a run counts as hung.
-HUNG = 500.0
+HUNG = 1800.0
 #: In a job's process: what happens, once, to the first file of the name `NAME` that is put into place.
 SITE = """
 import os, pathlib, signal, subprocess, sys
@@ -69,9 +69,13 @@ class Run:
 
     def start(self, name: str = "out") -> subprocess.Popen[bytes]:
         """Start the run; what it prints goes to the file `name`."""
-        command = [sys.executable, "-m", "snakemake", "runs", "--cores", "1", "--latency-wait", str(LATENCY)]
-        command += ["--configfile", world.TINY, "chaos.yaml", "--config", f"methods=[{METHOD}]"]
-        command += ["audit={rounds: []}", f"granularity={self.granularity}"]
+        layout = self.made.plan.layout
+        wanted = [layout.path("invariants", method=METHOD, seed=0)]
+        if self.granularity == "stage":
+            wanted += [layout.path("evals", method=METHOD, seed=0, round=round) for round in (1, 2)]
+        targets = [str(Path(path).relative_to(self.made.folder)) for path in wanted]
+        command = [sys.executable, "-m", "snakemake", *targets, "--cores", "1", "--latency-wait", str(LATENCY)]
+        command += ["--configfile", world.TINY, "chaos.yaml", "--config", f"granularity={self.granularity}"]
         paths = f"{self.folder / 'site'}:{self.source}"
         environment = {**os.environ, "PYTHONPATH": paths}
         with (self.folder / name).open("wb") as output:
@@ -159,7 +163,9 @@ def killed_again_and_again(made: Made, granularity: str, number: int, shares: np
         outcome, printed = run.verdict()
         return Verdict(outcome, printed or f"{kills} kills")
 
-    return Fault("kill -9 of Snakemake", f"granularity {granularity}", f"series {number + 1} of four kills", inflict)
+    return Fault(
+        "kill -9 of Snakemake", f"granularity {granularity}", f"series {number + 1} of four kills", inflict, forks=False
+    )
 
 
 def wait_until_alone(folder: Path) -> None:
@@ -195,7 +201,9 @@ def job_killed(made: Made, granularity: str, name: str) -> Fault:
             return Verdict("SILENT", f"exit status {status}, and no line names the job")
         return run.verdict(line)
 
-    return Fault("kill -9 of a job (137)", f"granularity {granularity}", f"before {name} is renamed", inflict)
+    return Fault(
+        "kill -9 of a job (137)", f"granularity {granularity}", f"before {name} is renamed", inflict, forks=False
+    )
 
 
 def late_file(made: Made, granularity: str, name: str, late: float) -> Fault:
@@ -214,7 +222,7 @@ def late_file(made: Made, granularity: str, name: str, late: float) -> Fault:
         time.sleep(late if status else 0)
         return run.verdict(line)
 
-    return Fault("late file", f"granularity {granularity}", f"{name} {late:g} s late", inflict)
+    return Fault("late file", f"granularity {granularity}", f"{name} {late:g} s late", inflict, forks=False)
 
 
 def two_at_once(made: Made, granularity: str, apart: float) -> Fault:
@@ -236,7 +244,7 @@ def two_at_once(made: Made, granularity: str, apart: float) -> Fault:
                     return Verdict("SILENT", f"the {name} run failed without a reason: {run.printed(name)[-200:]}")
         return run.verdict(named)
 
-    return Fault("two runs in one folder", f"granularity {granularity}", f"{apart:g} s apart", inflict)
+    return Fault("two runs in one folder", f"granularity {granularity}", f"{apart:g} s apart", inflict, forks=False)
 
 
 def clock_jump(made: Made, granularity: str, days: int, shares: np.ndarray, seed: int) -> Fault:
@@ -261,4 +269,6 @@ def clock_jump(made: Made, granularity: str, days: int, shares: np.ndarray, seed
             os.utime(path, (then, then), follow_symlinks=False)
         return run.verdict()
 
-    return Fault("clock jump", f"granularity {granularity}", f"half of the files from {days:+d} days", inflict)
+    return Fault(
+        "clock jump", f"granularity {granularity}", f"half of the files from {days:+d} days", inflict, forks=False
+    )

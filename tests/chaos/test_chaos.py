@@ -35,10 +35,10 @@ def _make(start, folder: Path) -> Made:
     shutil.copytree(start.plan.results, folder / "results")
     plan = Plan(tiny.experiment(**CHANGES), folder / "results")
     # The first artifacts were written by their stages alone; here jobs do it, with metrics.
-    first = [("tasks", At(split="train")), ("rollout", plan.turns_at("flat_grpo", 0, 1))]
+    first = [("config", At()), ("tasks", At(split="train")), ("rollout", plan.turns_at("flat_grpo", 0, 1))]
     for stage, at in first:
         for path in plan.outputs(stage, at).values():
-            Path(path).unlink()
+            Path(path).unlink(missing_ok=True)
     ended = children.run(lambda: world.perform(plan, [*first, *steps_of_round(plan, "flat_grpo", 0, 1)]))
     assert ended.status == 0, ended.printed
     return faults.opened(folder, plan)
@@ -113,7 +113,7 @@ def test_a_full_disk_is_one_line_that_names_the_file(made, tmp_path, stage):
 
 
 def test_a_limit_on_the_length_of_files_is_one_line_that_names_the_file(made, tmp_path):
-    fault = children.small_files(3000)
+    fault = children.small_files(30_000)
     verdict = machine.limited(made, step(made.plan, "update"), "full disk", "", fault).inflict(tmp_path / "fault")
     assert verdict.outcome == "named"
     assert "policy: File too large; raise the limit on the size of a file (ulimit -f)" in verdict.printed
