@@ -1,12 +1,12 @@
 """Inject faults into the tests' tiny experiment, one after another, and record how each ended (`make chaos`).
 
-    python -m benchmarks.chaos.run FOLDER [--seed N] [--only TEXT] [--limit N]
+    python -m benchmarks.chaos.run FOLDER [--seed N] [--only REGEX] [--limit N]
     python -m benchmarks.chaos.run FOLDER --record benchmarks/chaos
 
 The experiment is made once in FOLDER without faults (a minute); every fault then gets a copy of it. The same seed
 injects the same faults. The order is random too, so that a part of them is a sample of all. Each fault is recorded in
 FOLDER/faults.jsonl as soon as it is judged, and an interrupted run goes on behind it. `--only` keeps the faults whose
-name has the text in it; `--record` writes what is recorded as faults.parquet and FAULTS.md, and ends.
+name matches a regular expression; `--record` writes what is recorded as faults.parquet and FAULTS.md, and ends.
 
 The exit status is 1 if a fault ended SILENT or STUCK (benchmarks/chaos/faults.py).
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def main(arguments: list[str]) -> int:
 
     made = opened(folder / "made", world.make(folder / "made"))
     recorded = {row["name"] for row in record.read(lines)}
-    faults = [fault for fault in every_fault(made, asked.seed) if asked.only in fault.name]
+    faults = [fault for fault in every_fault(made, asked.seed) if re.search(asked.only, fault.name)]
     print(f"{len(faults)} faults, {sum(fault.name in recorded for fault in faults)} of them recorded", flush=True)
     left = [fault for fault in faults if fault.name not in recorded][: asked.limit]
     if any(fault.forks for fault in left):
