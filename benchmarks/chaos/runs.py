@@ -215,7 +215,7 @@ def late_file(made: Made, granularity: str, name: str, late: float) -> Fault:
         status = run.to_its_end()
         if not run.struck:
             return Verdict("unreached")
-        line = line_naming(run.printed(), [name]) if status else ""
+        line = line_naming(run.printed(), [f"{name} (missing"]) if status else ""
         if status and not line:
             return Verdict("SILENT", f"exit status {status}, and no line names {name}")
         # Whatever was late is there now, before the run goes on.
