@@ -75,6 +75,8 @@ class Run:
             wanted += [layout.path("evals", method=METHOD, seed=0, round=round) for round in (1, 2)]
         targets = [str(Path(path).relative_to(self.made.folder)) for path in wanted]
         command = [sys.executable, "-m", "snakemake", *targets, "--cores", "1", "--latency-wait", str(LATENCY)]
+        # The copy of the scripts is younger than the results, which no Snakemake of this folder has made.
+        command += ["--rerun-triggers", "mtime", "params", "input"]
         command += ["--configfile", world.TINY, "chaos.yaml", "--config", f"granularity={self.granularity}"]
         paths = f"{self.folder / 'site'}:{self.source}"
         environment = {**os.environ, "PYTHONPATH": paths}
