@@ -4,6 +4,7 @@
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
 # make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
+# make chaos    hundreds of faults (kill -9, full disk, damaged files, ...) injected into a tiny experiment, in /tmp/turncredit-chaos
 # make test-long  the tests that take a minute each, which make test leaves out
 # make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
 # make lint     style, types, and imports between packages
@@ -28,7 +29,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz test-vllm test-adapters \
+.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz chaos test-vllm test-adapters \
     test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -118,6 +119,12 @@ test-real: $(LINT_READY)
 
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz
+
+# It resumes where it was interrupted: remove the folder to begin again. An index of faults is in its FAULTS.md.
+chaos: $(LINT_READY)
+	nice $(BIN)/python -m benchmarks.chaos.run /tmp/turncredit-chaos || status=$$?
+	$(BIN)/python -m benchmarks.chaos.run /tmp/turncredit-chaos --record /tmp/turncredit-chaos
+	exit $${status:-0}
 
 test-long: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) -m long

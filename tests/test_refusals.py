@@ -138,10 +138,12 @@ def test_there_are_hundreds_of_mutations():
 
 
 @pytest.mark.parametrize("path", sorted({path for path, _ in MUTATIONS}), ids=".".join)
-def test_a_value_that_a_key_cannot_have_is_refused_by_the_keys_name(path):
+def test_a_value_that_a_key_cannot_have_is_refused_by_the_keys_name_and_the_value(path):
     for value in nonempty(wrong for mutated, wrong in MUTATIONS if mutated == path):
         line = refusal(at(path, value))
         assert path[-1] in line, (value, line)
+        # The value itself; of a list the item that is wrong.
+        assert any(repr(shown) in line for shown in (value, *(value if isinstance(value, list) else ()))), (value, line)
 
 
 @pytest.mark.parametrize("path", [path for path, _ in BLOCKS if path], ids=".".join)

@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class UserError(Exception):
     """A mistake that the user can fix. The command line prints only the message and exits with 2."""
+
+
+#: What to do about an error of the operating system; any other one is a mistake of ours, and has a traceback.
+UNUSABLE = {
+    errno.ENOSPC: "free some space, or write to another disk",
+    errno.EDQUOT: "free some space, or write to another disk",
+    errno.EFBIG: "raise the limit on the size of a file (ulimit -f)",
+    errno.EROFS: "give a path on a disk that can be written",
+    errno.EACCES: "give a path that you may use, or change its permissions",
+    errno.EPERM: "give a path that you may use, or change its permissions",
+}
+
+
+def unusable(error: BaseException) -> tuple[int, str] | None:
+    """The number and the words of an error that says a disk is full or a path may not be used; None for another.
+
+    Libraries in Rust (safetensors) only quote the operating system: `No space left on device (os error 28)`.
+    """
+    if isinstance(error, OSError):
+        number, words = error.errno, error.strerror
+    else:
+        quoted = re.search(r"([^:(]+) \(os error (\d+)\)", str(error))
+        number, words = (int(quoted[2]), quoted[1].strip()) if quoted else (None, None)
+    if number is None or number not in UNUSABLE:
+        return None
+    return number, str(words or error)
+
+
+def in_one_line(error: OSError) -> str | None:
+    """A line on a full disk or a path that may not be used: where, what, what to do. None for another error."""
+    found = unusable(error)
+    if found is None:
+        return None
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{found[1]}; {UNUSABLE[found[0]]}"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

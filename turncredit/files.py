@@ -14,20 +14,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from turncredit.errors import unusable
+
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
     """A temporary path next to `path`: the file there replaces it if the block succeeds, and is removed otherwise.
 
-    The folder of `path` is created if it does not exist.
+    The folder of `path` is created if it does not exist. A full disk is an OSError that names `path`.
     """
     path = Path(path)
-    part = _temporary(path, "part")
+    with _naming(path):
+        part = _temporary(path, "part")
+        try:
+            yield part
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Inside, an error that says the disk is full, or the path may not be used, becomes an OSError that names `path`.
+
+    The operating system does not say what was being written, and each library has an error of its own for it.
+    """
     try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+        yield
+    except Exception as error:
+        found = unusable(error)
+        if found is None:
+            raise
+        raise OSError(*found, str(path)) from error
 
 
 @contextmanager
@@ -38,24 +56,25 @@ def new_folder(path: str | Path) -> Iterator[Path]:
     only.
     """
     path = Path(path)
-    part = _temporary(path, "part")
-    part.mkdir()
-    try:
-        yield part
-        allowed = part.stat().st_mode & 0o666
-        for file in part.rglob("*"):
-            if file.is_file() and not file.is_symlink():
-                file.chmod(file.stat().st_mode | allowed)
-        if path.exists():
-            old = _temporary(path, "old")
-            os.replace(path, old)
-            os.replace(part, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(part, path)
-    finally:
-        if part.exists():
-            shutil.rmtree(part)
+    with _naming(path):
+        part = _temporary(path, "part")
+        part.mkdir()
+        try:
+            yield part
+            allowed = part.stat().st_mode & 0o666
+            for file in part.rglob("*"):
+                if file.is_file() and not file.is_symlink():
+                    file.chmod(file.stat().st_mode | allowed)
+            if path.exists():
+                old = _temporary(path, "old")
+                os.replace(path, old)
+                os.replace(part, path)
+                shutil.rmtree(old)
+            else:
+                os.replace(part, path)
+        finally:
+            if part.exists():
+                shutil.rmtree(part)
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:

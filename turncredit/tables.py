@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,8 @@ SCHEMAS: dict[str, tuple[int, pa.Schema, bool]] = {
 
 #: In every folder that a stage writes: its provenance, and the hash of its other files.
 PROVENANCE_FILE = "provenance.json"
+#: What to do about a damaged folder.
+REPAIR = "`turncredit check --repair` removes what must be made again"
 
 
 class TableError(UserError):
@@ -318,6 +320,39 @@ def file_hash(path: str | Path, *, without: str | None = None) -> str:
 def config_hash(config: Mapping[str, Any]) -> str:
     """The hash by which a table's provenance identifies a part of the configuration."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def folder_hashes(folder: str | Path) -> dict[str, str]:
+    """The hash of each file that `file_hash` counts in a folder, by its name below it."""
+    folder = Path(folder)
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): file_hash(path) for path in sorted(files)}
+
+
+def verify(folder: str | Path, only: Callable[[str], bool] = lambda _: True) -> None:
+    """Raise TableError for a file of a folder that is not what a stage wrote there, or is gone.
+
+    Call it before a model's files are read: a flipped bit in its weights makes another model, not an error. `only`
+    chooses files by name. A folder that does not say what was written, such as a user's own, passes.
+    """
+    folder = Path(folder)
+    if not (folder / PROVENANCE_FILE).exists():
+        return
+    for name, written in record_of(folder).get("files", {}).items():
+        if only(name) and (not (folder / name).is_file() or file_hash(folder / name) != written):
+            raise TableError(f"{folder / name}: not what was written there; {REPAIR}")
+
+
+def record_of(folder: str | Path) -> dict[str, Any]:
+    """The provenance of a folder that a stage wrote. Raises TableError where it cannot be read."""
+    path = Path(folder) / PROVENANCE_FILE
+    try:
+        made_by = json.loads(path.read_text())
+        if isinstance(made_by, dict) and "content" in made_by and isinstance(made_by.get("files", {}), dict):
+            return made_by
+    except (OSError, ValueError):
+        pass
+    raise TableError(f"{path}: not readable; {REPAIR}")
 
 
 def provenance(

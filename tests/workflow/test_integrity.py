@@ -78,8 +78,7 @@ def ask(*arguments: str | Path):
 
 def configure(results: Path, **changes) -> None:
     """Another configuration for these results."""
-    job_of = Plan(tiny.experiment(**{**CHANGES, **changes}), results.parent).job("config", At())
-    load("config").run(job_of)
+    perform(Plan(tiny.experiment(**{**CHANGES, **changes}), results.parent), "config", At())
 
 
 def flip(file: Path, at: int) -> None:

@@ -16,6 +16,7 @@ from turncredit.analysis.invariants import LOGPROB, Finding, as_row, check
 from turncredit.errors import UserError
 from turncredit.policy import models
 from turncredit.policy.sampling import device
+from turncredit.policy.weights import MOMENTS_FILE
 from turncredit.seeding import generator
 from turncredit.training.sequences import batches, cut, keys_of, list_column, stack, token_logprobs
 
@@ -57,6 +58,7 @@ def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
         responses,
         stored,
     )
+    tables.verify(files.policy, lambda name: name != MOMENTS_FILE)
     model = models.load_model(files.policy, dtype=settings.dtype).to(device()).eval()
     allowed, worst, checked, where = LOGPROB[settings.dtype], 0.0, 0, ""
     for batch in batches(sequences, settings.tokens_per_pass):

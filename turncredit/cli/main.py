@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from turncredit.errors import UserError
+from turncredit.errors import UserError, in_one_line
 
 #: command -> (module:attribute of a typer app or a function, the line that `--help` shows)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -34,16 +33,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
     "env": ("turncredit.cli.env:app", "List environments, and run their commands."),
     "judge": ("turncredit.cli.judge:app", "Label turns with a judge, and audit labels."),
-}
-
-
-#: What to do about an error of the operating system; any other one is a mistake of ours, and has a traceback.
-UNUSABLE = {
-    errno.ENOSPC: "free some space, or write to another disk",
-    errno.EDQUOT: "free some space, or write to another disk",
-    errno.EROFS: "give a path on a disk that can be written",
-    errno.EACCES: "give a path that you may use, or change its permissions",
-    errno.EPERM: "give a path that you may use, or change its permissions",
 }
 
 
@@ -115,8 +104,8 @@ def main() -> None:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        if error.errno not in UNUSABLE:
+        line = in_one_line(error)
+        if line is None:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"turncredit: {where}{error.strerror or error}; {UNUSABLE[error.errno]}", file=sys.stderr)
+        print(f"turncredit: {line}", file=sys.stderr)
         sys.exit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -100,11 +101,16 @@ def report(
     from turncredit.report import report as module
     from turncredit.results import collect
     from turncredit.stages import wanted
+    from turncredit.stages.job import At
+    from turncredit.workflow import job
 
     experiment = collect.read_config(results)
     out = out or results / "report"
     output_folder(out, module.FILES, ours=tables.made_by_stage(out / "summary.parquet", "report"))
     module.report(experiment=experiment, results=results, out=out, layout_of=wanted.current)
+    if out.resolve() == (results / "report").resolve():
+        with suppress(UserError):  # a method of one's own that is gone: the plan is not known
+            job.rewritten(wanted.plan_of(results), "report", At())
     module.print_table(results, wanted.current)
     print(f"report: {out / 'index.html'}")
 

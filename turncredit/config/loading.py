@@ -134,7 +134,8 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix
     message = re.sub(r"valid dictionary( or instance of \w+)?", "mapping of keys to values", message)
     if not key:
         return f"{where}: {message}{tail}"
-    if isinstance(first["input"], (dict, BaseModel)):
+    about_the_block = isinstance(first["input"], (dict, BaseModel)) and first["type"] in ("value_error", "missing")
+    if about_the_block or isinstance(first["input"], BaseModel):
         return f"{where}: {key}: {message}{tail}"
     return f"{where}: {key}: {message}, got {_shortened(repr(first['input']))}{tail}"
 

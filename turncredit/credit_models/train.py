@@ -241,6 +241,7 @@ def save(model: CreditModel, folder: Path) -> None:
 def load(folder: str | Path) -> CreditModel:
     """The model in `folder`. Raises UserError where it is missing or damaged."""
     folder = Path(folder)
+    tables.verify(folder)
     try:
         record = json.loads((folder / RECORD).read_text())
         settings = load_kind(record["kind"]).settings_from(record["settings"])

@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from turncredit import tables
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.spread import SpreadMasters
+from turncredit.policy.weights import MOMENTS_FILE, base_folder
 
 
 class OpenPolicy:
@@ -26,10 +28,19 @@ class OpenPolicy:
     def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep"):
         self.folder, self.dtype, self.engine = Path(folder), dtype, engine
         self._models: dict[bool, torch.nn.Module] = {}
+        self._verified = False
+
+    def verify(self) -> None:
+        """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote."""
+        if not self._verified:
+            for folder in {self.folder, base_folder(self.folder)}:
+                tables.verify(folder, lambda name: name != MOMENTS_FILE)
+            self._verified = True
 
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:
         """The policy's tokenizer."""
+        self.verify()
         return tokenizer.load(self.folder)
 
     def model(self, *, trainable: bool = False) -> Any:
@@ -39,6 +50,7 @@ class OpenPolicy:
         """
         key = trainable and self.adapted
         if key not in self._models:
+            self.verify()
             model = models.load_model(self.folder, dtype=self.dtype, trainable=key)
             self._models[key] = model.to(device())
         return self._models[key]
@@ -47,6 +59,7 @@ class OpenPolicy:
         """The model to train, whose weights, if they are whole, are stepped in `train_dtype`."""
         if self.adapted or train_dtype == self.dtype:
             return Masters(self.model(trainable=True), self.dtype)
+        self.verify()
         self.release()  # what is in memory lacks the digits that the folder has
         masters = Masters(models.load_model(self.folder, dtype=train_dtype).to(device()), self.dtype)
         self._models[False] = masters.model
@@ -55,6 +68,7 @@ class OpenPolicy:
     def spread(self, train_dtype: str, prepare: Callable[[Any], None] | None = None) -> SpreadMasters:
         """The model to train, spread over this process and others (`turncredit.training.ranks`)."""
         dtype = self.dtype if self.adapted else train_dtype
+        self.verify()
 
         def load() -> Any:
             return models.load_model(self.folder, dtype=dtype, trainable=self.adapted)
@@ -76,6 +90,7 @@ class OpenPolicy:
         `longest` is the largest number of tokens of a context with its response, if the agent limits it.
         """
         eos = self.tokenizer.eos_id
+        self.verify()
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
             model = None  # it keeps the adapter beside the weights, as the folder does
@@ -94,4 +109,5 @@ class OpenPolicy:
         else:
             after._models = {True: self._models.pop(True)} if True in self._models else {}
         after.__dict__["tokenizer"] = self.tokenizer
+        after._verified = True  # this process has just written it
         return after

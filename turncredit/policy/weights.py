@@ -17,6 +17,8 @@ from safetensors.torch import load_file
 from turncredit.errors import UserError
 
 POLICY_FILE, ADAPTER_FILE = "policy.json", "adapter_model.safetensors"
+#: An optimiser's state, which only the next update reads.
+MOMENTS_FILE = "optimizer.safetensors"
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:

@@ -8,12 +8,14 @@ a single number: a join on seven text columns took four times as long and three 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -333,7 +335,15 @@ def read_metrics(path: Path) -> dict:
     absent = [key for key in ("stage", "started", "wall_s", "metrics") if not isinstance(data, dict) or key not in data]
     if absent:
         raise UserError(f"{path}: not a stage's metrics (no '{absent[0]}'); delete it and run again to remake it")
+    if "hash" in data and data["hash"] != metrics_hash(data):
+        raise UserError(f"{path}: changed since it was written; delete it and run again to remake it")
     return data
+
+
+def metrics_hash(data: Mapping[str, Any]) -> str:
+    """The hash of what a metrics file says, but for its own `hash`."""
+    text = json.dumps({key: value for key, value in data.items() if key != "hash"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def stage_numbers(data: dict) -> dict[str, float]:

@@ -200,7 +200,8 @@ class Job:
         """A temporary folder that becomes the output folder `name`, with its provenance, when the block succeeds."""
         with new_folder(self.output[name]) as folder:
             yield folder
-            made_by = {**self.provenance(), "content": tables.file_hash(folder)}
+            files = tables.folder_hashes(folder)
+            made_by = {**self.provenance(), "content": tables.file_hash(folder), "files": files}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
         self.store.changed(self.output[name])
 
@@ -246,7 +247,6 @@ def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]
 
 def content_hash(path: str | Path) -> str:
     """The hash of a file's content; for a folder written by a stage, the recorded hash."""
-    record = Path(path) / PROVENANCE_FILE
-    if record.is_file():
-        return str(json.loads(record.read_text())["content"])
+    if (Path(path) / PROVENANCE_FILE).is_file():
+        return str(tables.record_of(path)["content"])
     return tables.file_hash(path)

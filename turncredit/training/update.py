@@ -24,6 +24,7 @@ from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.policy.spread import SpreadMasters
+from turncredit.policy.weights import MOMENTS_FILE
 from turncredit.seeding import derive_seed, generator
 from turncredit.training.finite import check_step
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
@@ -45,7 +46,7 @@ from turncredit.turns import check_logprobs, only_value
 
 #: What to do about an update whose numbers are not finite.
 DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"
-STATE_FILE, MOMENTS_FILE = "trainer.json", "optimizer.safetensors"
+STATE_FILE = "trainer.json"
 #: of the log row of a step: sums or means over its tokens, the loss first, and what is the largest of them
 MEANS, LARGEST = ("loss", "clip_fraction", "entropy", "log_ratio"), ("ratio_max", "log_ratio_max")
 
@@ -404,6 +405,7 @@ def _optimizer(
     )
     file = Path(policy) / MOMENTS_FILE
     if settings.keep_optimizer and file.exists():
+        tables.verify(policy, lambda name: name == MOMENTS_FILE)
         optimizer.load_state(load_file(file))
     return optimizer
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +54,8 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
     except JobFailed as failed:
         status = int(failed.code or OTHER_ERROR)  # type: ignore[call-overload]
         found = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time())
-        write_json(_path(rule, wildcards), found._asdict())
+        with suppress(OSError):  # what failed may be the disk
+            write_json(_path(rule, wildcards), found._asdict())
         raise
 
 

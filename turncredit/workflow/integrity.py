@@ -79,7 +79,7 @@ def compare(plan: Plan) -> Compared:
     recorded = {step: _recorded(step, made) for step, made in jobs.items()}
     stale, changed = _provenance(plan, jobs, recorded, store, set(broken))
     missing = _missing(plan, jobs, recorded, deleted)
-    by_path = {**stale, **changed, **missing, **broken}
+    by_path = {**_rewritten(jobs, store, deleted), **stale, **changed, **missing, **broken}
     found.problems = sorted(by_path.values(), key=lambda one: one.path)
     found.waiting = sum(
         any(not os.path.exists(path) and path not in deleted and path not in missing for path in made.outputs.values())
@@ -185,6 +185,20 @@ def _missing(
             found[made.metrics] = Problem("missing", made.metrics, "its job has ended", step)
         elif ended and (why := _unreadable(made.metrics)):
             found[made.metrics] = Problem("damaged", made.metrics, why, step)
+    return found
+
+
+def _rewritten(jobs: Mapping[Step, Made], store: Store, deleted: set[str]) -> dict[str, Problem]:
+    """Files that are not what their job wrote, by the hashes in its metrics, which older jobs did not record."""
+    found = {}
+    for step, made in jobs.items():
+        try:
+            written = read_metrics(Path(made.metrics)).get("files", {})
+        except UserError:
+            continue  # there are no metrics yet, or `_missing` says what is wrong with them
+        for name, path in made.outputs.items():
+            if name in written and os.path.isfile(path) and path not in deleted and store.hash(path) != written[name]:
+                found[path] = Problem("changed", path, "changed since its job wrote it", step)
     return found
 
 

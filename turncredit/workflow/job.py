@@ -15,18 +15,20 @@ import shutil
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from turncredit import envs
 from turncredit.config import from_mapping
-from turncredit.errors import UserError
+from turncredit.errors import UserError, in_one_line
 from turncredit.files import write_json
+from turncredit.results.views import metrics_hash, read_metrics
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
+from turncredit.tables import file_hash
 from turncredit.workflow import failures, preflight, watch
 
 
@@ -91,22 +93,27 @@ def run(stage: str, snakemake: Any = None) -> None:
     """
     if snakemake is None:
         described = _from_file(sys.argv)
-        if described.log:
-            Path(described.log).parent.mkdir(parents=True, exist_ok=True)
         carry_out(described, lambda: load(stage).run(described.job()))
         return
     without_network()
     described = _from_snakemake(stage, snakemake)
-    if described.log:
-        Path(described.log).parent.mkdir(parents=True, exist_ok=True)
-        write_json(_job_file(described.log), asdict(described))
 
     def work() -> Mapping[str, float]:
         preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
         return load(stage).run(described.job())
 
-    with failures.recorded(described.rule, described.wildcards, experiment_folder(described.output)):
+    folder = experiment_folder(described.output)
+    with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
+        write_description(described)
         carry_out(described, work)
+
+
+def write_description(described: Description) -> None:
+    """Write a job's description next to its log, from which it can be repeated by hand."""
+    if described.log:
+        path = Path(described.log).with_suffix(".job.json")
+        clear_leftovers([str(path)])
+        write_json(path, asdict(described))
 
 
 def without_network() -> None:
@@ -122,6 +129,28 @@ def experiment_folder(output: Mapping[str, str]) -> str:
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
     """Do a job's work: announced, logged and measured. Ends the process if it fails."""
+    with failing_in_one_line(described.label):
+        _carry_out(described, work)
+
+
+@contextmanager
+def failing_in_one_line(label: str) -> Iterator[None]:
+    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal.
+
+    This is for what is outside of the stage's own work: the job's log, for one, is on the same disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        said = in_one_line(error)
+        if said is None:
+            raise
+        line = f"{label}: {said}"
+        print(line, file=sys.stderr, flush=True)
+        raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
+
+
+def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
     with logged(described.log) as say, watch.announced(described.rule, described.label) as tell:
         line, status = "", 0
         try:
@@ -129,9 +158,13 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
         except UserError as error:
             line, status = f"{described.label}: {error}", failures.USER_ERROR
         except Exception as error:
-            traceback.print_exc()
+            said = in_one_line(error) if isinstance(error, OSError) else None
+            if said is None:
+                with suppress(OSError):  # the disk of the log may be the full one
+                    traceback.print_exc()
             where = f"; the traceback is in {described.log}" if described.log else ""
-            line, status = f"{described.label}: {type(error).__name__}: {error}{where}", failures.OTHER_ERROR
+            said = said or f"{type(error).__name__}: {error}{where}"
+            line, status = f"{described.label}: {said}", failures.OTHER_ERROR
         if status:
             tell(error=line)
             say(line)
@@ -147,9 +180,12 @@ def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -
 def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[str, float]]) -> dict[str, float]:
     """Run a stage, and write its metrics and those of its process to the output `metrics`.
 
-    These are wall and CPU seconds of the stage itself, and the peak memory of its process.
+    These are wall and CPU seconds of the stage itself, and the peak memory of its process; with them the hashes of the
+    files that the stage has written. An earlier run's metrics are removed first: where they are, the job has ended.
     """
     clear_leftovers(output.values())
+    if "metrics" in output:
+        Path(output["metrics"]).unlink(missing_ok=True)
     started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
     metrics = dict(work())
     own = {
@@ -160,8 +196,29 @@ def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[s
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     if "metrics" in output:
-        write_json(output["metrics"], {**own, "metrics": metrics})
+        write_metrics(output["metrics"], {**own, "metrics": metrics}, output)
     return metrics
+
+
+def write_metrics(path: str, data: Mapping[str, Any], output: Mapping[str, str]) -> None:
+    """Write a job's metrics, with the hashes of the files among its outputs, by name, and one of the metrics.
+
+    Folders say themselves what was written. By the hashes `turncredit check` finds any changed byte, also where a
+    file has no checksums (JSON, pages, a table's footer).
+    """
+    files = {name: file_hash(file) for name, file in output.items() if name != "metrics" and Path(file).is_file()}
+    written = json.loads(json.dumps({**data, "files": files}, default=str))
+    write_json(path, {**written, "hash": metrics_hash(written)})
+
+
+def rewritten(plan: Plan, stage: str, at: At) -> None:
+    """Record that a command has written a job's outputs again, if the job has ended before."""
+    path = plan.metrics(stage, at)
+    if os.path.exists(path):
+        data = read_metrics(Path(path))
+        write_metrics(
+            path, {name: data[name] for name in data if name not in ("files", "hash")}, plan.outputs(stage, at)
+        )
 
 
 def _from_snakemake(stage: str, snakemake: Any) -> Description:
@@ -196,10 +253,6 @@ def _from_file(argv: list[str]) -> Description:
         raise SystemExit(f"{path}: not a job's description ({error})") from None
 
 
-def _job_file(log: str) -> Path:
-    return Path(log).with_suffix(".job.json")
-
-
 @contextmanager
 def logged(log: str | None):
     """Redirect all output to `log`, including that of native code; yields a function that writes to the terminal.
@@ -214,17 +267,20 @@ def logged(log: str | None):
     kept = os.dup(1), os.dup(2)
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
         os.write(kept[1], f"{line}\n".encode())
+        with suppress(OSError):  # a log on a full disk
+            print(line, file=sys.stderr, flush=True)
 
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
         yield say
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
         for target, saved in enumerate(kept, start=1):
             os.dup2(saved, target)
             os.close(saved)

@@ -11,13 +11,12 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from turncredit.config import ResourceConfig, from_mapping
 from turncredit.errors import UserError
-from turncredit.files import write_json
 from turncredit.layout import LOGS, fill
 from turncredit.stages import needs
 from turncredit.stages.job import At, Job, Store
@@ -198,7 +197,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
         for stage, at in steps_of_round(plan, method, seed, round):
             job = plan.job(stage, at, threads=min(threads, plan.experiment.resource(stage).threads), store=store)
             if not job.is_made(deleted=_gone(passing)) or not os.path.exists(plan.metrics(stage, at)):
-                _run_stage(plan, job)
+                run_stage(plan, job)
         if number:
             for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
                 if before in passing:
@@ -211,10 +210,10 @@ def _gone(passing: Mapping[str, str]) -> list[str]:
     return [policy for policy, after in passing.items() if os.path.exists(after) and not os.path.exists(policy)]
 
 
-def _run_stage(plan: Plan, job: Job) -> None:
+def run_stage(plan: Plan, job: Job) -> None:
     """Run one stage as a job of its own would: announced, logged and measured. Ends the process if it fails."""
     output = {**job.output, "metrics": plan.metrics(job.stage, job.at)}
-    log = f"{plan.layout.root}/{fill(LOGS[job.stage], job.at.keys)}"
+    log = f"{plan.layout.root}/{fill(LOGS[job.stage], plan.keys(job.at))}"
     described = jobs.Description(
         stage=job.stage,
         rule=job.stage,
@@ -226,6 +225,6 @@ def _run_stage(plan: Plan, job: Job) -> None:
         log=log,
         threads=job.threads,
     )
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
-    write_json(Path(log).with_suffix(".job.json"), asdict(described))
+    with jobs.failing_in_one_line(described.label):
+        jobs.write_description(described)
     jobs.carry_out(described, lambda: load(job.stage).run(job))

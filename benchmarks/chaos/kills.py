@@ -1,0 +1,171 @@
+"""`kill -9` of one stage, of a round in one process, in the middle of a write, of an audit, of MLflow's import."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.chaos import children, world
+from benchmarks.chaos.faults import Fault, Made, Verdict, judge_after_kill, outputs_of
+from turncredit.layout import ARTIFACTS
+from turncredit.stages.job import At
+from turncredit.stages.jobs import Step, every_job
+from turncredit.stages.plan import Plan, load
+from turncredit.workflow import rounds
+
+#: Stages that are looked at elsewhere: Snakemake makes the configuration and the report, `of_tracking` is MLflow.
+ELSEWHERE = ("config", "report", "track")
+#: Points in the middle of a computation: stage, the function that is killed as it is called, and at which call.
+INSIDE = (
+    ("branch", "turncredit.truth.branch", "branch", 0),
+    ("branch", "turncredit.rollouts.play", "Player.play", 1),
+    ("rollout", "turncredit.rollouts.play", "Player.play", 0),
+    ("update", "turncredit.training.update", "_summary", 0),
+    ("fidelity", "turncredit.tables", "read", 2),
+)
+
+
+def of_stages(made: Made, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
+    """Kills of one job of every stage: at random times, around random renames, and with its tables half written."""
+    for stage, at in one_of_each(made.plan, rng):
+        step = stage, at
+        seconds = json.loads(Path(made.plan.metrics(*step)).read_text())["wall_s"]
+        for share in rng.uniform(0.02, 0.98, times):
+            yield kill(made, step, f"after {share:.0%} of its time", kill_after=share * seconds)
+        # The job's description, its artifacts, its metrics.
+        total = len(load(stage).OUTPUTS) + 2
+        for number in sorted(rng.choice(total, min(renames, total), replace=False).tolist()):
+            after = bool(rng.integers(2))
+            when = f"{'after' if after else 'before'} rename {number + 1}"
+            yield kill(made, step, when, fault=children.dies_at_rename(number, after=after))
+        tables = sum(ARTIFACTS[kind].schema is not None for kind in load(stage).OUTPUTS.values())
+        for number in range(tables):
+            yield kill(made, step, f"in the middle of writing table {number + 1}", fault=children.dies_in_write(number))
+
+
+def inside(made: Made, rng: np.random.Generator) -> Iterator[Fault]:
+    """Kills at named points inside computations, those of the audit among them."""
+    jobs = {stage: (stage, at) for stage, at in one_of_each(made.plan, rng)}
+    for stage, module, function, call in INSIDE:
+        fault = children.dies_in(module, function, call)
+        yield kill(made, jobs[stage], f"in call {call + 1} of {function}", fault=fault)
+
+
+def one_of_each(plan: Plan, rng: np.random.Generator) -> list[Step]:
+    """A random job of every stage."""
+    jobs: dict[str, list[At]] = {}
+    for stage, at in every_job(plan):
+        if stage not in ELSEWHERE:
+            jobs.setdefault(stage, []).append(at)
+    return [(stage, every[rng.integers(len(every))]) for stage, every in jobs.items()]
+
+
+def kill(
+    made: Made, step: Step, when: str, *, fault: Callable[[], Any] | None = None, kill_after: float | None = None
+) -> Fault:
+    """A kill of one job, which is then run again."""
+
+    def inflict(folder: Path) -> Verdict:
+        world.copy(made.folder, folder, outputs_of(made.plan, [step]))
+        plan = made.there(folder)
+        ended = children.run(lambda: world.perform(plan, [step]), fault, kill_after=kill_after)
+        return judge_after_kill(made, folder, ended, lambda: children.run(lambda: world.perform(plan, [step])))
+
+    return Fault("kill -9 of a stage", f"{step[0]} {step[1]}".rstrip(), when, inflict)
+
+
+def of_rounds(made: Made, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
+    """Kills of a job of `granularity: round` or `run`, at random times and around random renames."""
+    plan = made.plan
+    for method, seed in plan.experiment.runs():
+        for span in ([2], [1, 2]):
+            steps = rounds.steps_of_block(plan, method, seed, span)
+            seconds = sum(json.loads(Path(plan.metrics(*step)).read_text())["wall_s"] for step in steps)
+            written = sum(len(load(stage).OUTPUTS) + 2 for stage, _ in steps)
+            kills: list[tuple[str, dict[str, Any]]] = [
+                (f"after {share:.0%} of its time", {"kill_after": share * seconds})
+                for share in rng.uniform(0.02, 0.98, times)
+            ]
+            for number in sorted(rng.choice(written, renames, replace=False).tolist()):
+                kills.append((f"before rename {number + 1}", {"fault": children.dies_at_rename(number, after=False)}))
+            for when, how in kills:
+                yield kill_of_round(made, method, seed, span, when, how)
+
+
+def kill_of_round(made: Made, method: str, seed: int, span: list[int], when: str, how: dict[str, Any]) -> Fault:
+    """A kill of the job that runs some rounds of a run in one process, which is then run again."""
+
+    def inflict(folder: Path) -> Verdict:
+        world.copy(made.folder, folder, outputs_of(made.plan, rounds.steps_of_block(made.plan, method, seed, span)))
+        plan = made.there(folder, granularity="run")
+
+        def work() -> None:
+            rounds.run_rounds(plan, method, seed, span)
+
+        return judge_after_kill(made, folder, children.run(work, **how), lambda: children.run(work))
+
+    named = f"rounds {span[0]} to {span[-1]} of {method}" if len(span) > 1 else f"round {span[0]} of {method}"
+    return Fault("kill -9 of a round's job", named, when, inflict)
+
+
+# MLflow ----------------------------------------------------------------------------------------------------------
+
+
+def of_tracking(made: Made, rng: np.random.Generator, *, times: int) -> Iterator[Fault]:
+    """Kills of MLflow's import: as its package is imported, in the middle of the copy, at random times."""
+    client, store = "mlflow.tracking", "mlflow.store.tracking.sqlalchemy_store"
+    points: list[tuple[str, dict[str, Any]]] = [
+        ("as mlflow is imported", {"fault": children.dies_in_import("mlflow")}),
+        ("as mlflow's SQL store is imported", {"fault": children.dies_in_import(store)}),
+        ("in call 3 of log_batch", {"fault": children.dies_in(client, "MlflowClient.log_batch", 2)}),
+        ("in call 2 of create_run", {"fault": children.dies_in(client, "MlflowClient.create_run", 1)}),
+    ]
+    seconds = json.loads(Path(made.plan.metrics("track", At())).read_text())["wall_s"]
+    points += [
+        (f"after {share:.0%} of its time", {"kill_after": share * seconds}) for share in rng.uniform(0.1, 0.95, times)
+    ]
+    for when, how in points:
+        yield kill_of_tracking(made, when, how)
+
+
+def kill_of_tracking(made: Made, when: str, how: dict[str, Any]) -> Fault:
+    """A kill of the stage that copies metrics to MLflow, which then runs again: the same runs and numbers are there."""
+
+    def inflict(folder: Path) -> Verdict:
+        world.copy(made.folder, folder, [made.plan.metrics("track", At())])
+        plan = made.there(folder)
+        for file in plan.layout.root.glob("mlflow.db*"):
+            file.unlink()
+
+        def work() -> None:
+            world.perform(plan, [("track", At())])
+
+        ended = children.run(work, **how)
+        verdict = judge_after_kill(made, folder, ended, lambda: children.run(work))
+        if verdict.outcome != "same":
+            return verdict
+        wanted, found = tracked(made.plan.layout.root), tracked(plan.layout.root)
+        return verdict if wanted == found else Verdict("SILENT", f"MLflow has {len(found)} numbers of {len(wanted)}")
+
+    return Fault("kill -9 of MLflow's import", "track", when, inflict)
+
+
+def tracked(root: Path) -> list[tuple[Any, ...]]:
+    """Every number in an experiment's MLflow database, with the name of its run."""
+    # A copy: reading a database that a killed process has left rolls its journal back.
+    copy = root / "mlflow-read.db"
+    shutil.copyfile(root / "mlflow.db", copy)
+    try:
+        with sqlite3.connect(copy) as database:
+            query = (
+                "SELECT name, key, value, step FROM metrics JOIN runs USING (run_uuid) WHERE lifecycle_stage = 'active'"
+            )
+            return sorted(database.execute(query).fetchall(), key=repr)
+    finally:
+        copy.unlink()
