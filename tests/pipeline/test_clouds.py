@@ -49,7 +49,7 @@ def test_a_profile_plans_the_whole_experiment_in_its_bucket(snakemake, bucket, p
 
 def test_jobs_read_and_write_tables_and_folders_through_a_bucket(snakemake, bucket, workdir):
     stored = ("--default-storage-provider", "s3", "--default-storage-prefix", "s3://my-bucket/turncredit")
-    target = f"s3://my-bucket/turncredit/{tiny.path('base')}"
+    target = tiny.path("base")
     run = snakemake(target, "--cores", "1", *stored, *bucket, *tiny.ARGUMENTS, **KEYS)
     assert run.returncode == 0, run.stdout + run.stderr
     assert not (workdir / "results").exists(), "the results are in the bucket"

@@ -81,10 +81,11 @@ class Window:
         return f": {' or '.join(self._words.templates)}" if self._words.tags else " inside <action> </action>"
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
+        asked = "Think inside <think> </think>, then give" if self._settings.think else "Give"
         # Constant text comes first: an engine reads a prompt only from the first token that differs from the last one.
         lines = [
             f"You play {self._words.game}. Your task is to {self._goal}",
-            f"{'Think inside <think> </think>, then give' if self._settings.think else 'Give'} one action{self._form()}.",
+            f"{asked} one action{self._form()}.",
         ]
         history = self._settings.history
         shown = self._turns[-history:] if history else []
