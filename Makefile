@@ -9,6 +9,7 @@
 # make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
 # make lint     style, types, and imports between packages
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
+# make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-real  a round with the weights of make real (minutes)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
@@ -29,8 +30,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm fuzz chaos test-vllm test-adapters \
-    test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud fuzz chaos test-vllm \
+    test-adapters test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -132,6 +133,17 @@ test-long: $(TEST_READY)
 test-slurm: $(LINT_READY)
 	.ci/need-packages slurm-wlm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
+
+test-cloud: .venv-cloud/.ready
+	OMP_NUM_THREADS=1 .venv-cloud/bin/python -m pytest tests/pipeline/test_clouds.py
+
+# The plugins beside what .venv has: moto and the S3 plugin ask for different versions of botocore, and nothing is resolved.
+.venv-cloud/.ready: $(LINT_READY) requirements-cloud.lock
+	[ -x .venv-cloud/bin/python ] || "$(PYTHON)" -m venv .venv-cloud
+	ls -d $$PWD/.venv/lib/python*/site-packages > "$$(ls -d .venv-cloud/lib/python*/site-packages)/core.pth"
+	.venv-cloud/bin/python -m pip --disable-pip-version-check install -qq --no-compile --no-deps -r requirements-cloud.lock
+	.venv-cloud/bin/python -m pip --disable-pip-version-check install -qq --no-deps --no-build-isolation -e .
+	touch $@
 
 test-vllm: $(TEST_READY) .venv-vllm/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/judges/test_vllm_server.py tests/policy/test_vllm_engine.py

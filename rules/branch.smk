@@ -12,6 +12,8 @@ rule branch:
     priority: evaluation_later
     conda:
         PLAYING
+    container:
+        PLAYING_IMAGE
     threads: threads("branch")
     resources:
         **ask("branch"),

@@ -37,6 +37,14 @@ CORE = "../envs_conda/core.yaml"
 PLAYING = (
     "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.policy.engine == "vllm" else CORE
 )
+#: The same as images for `--sdm apptainer` (containers/turncredit.def).
+CORE_IMAGE = "containers/core.sif"
+PLAYING_IMAGE = (
+    "containers/gpu-rollout.sif" if EXPERIMENT.policy.engine == "vllm" else CORE_IMAGE
+)
+
+
+container: CORE_IMAGE
 
 
 #: The key `policy` of turns that methods share.
@@ -135,10 +143,14 @@ def evaluation_later(wildcards):
     return earlier_first(wildcards) - 2
 
 
+def executor():
+    """What starts the jobs of this run: Slurm's or another cluster's executor; None before it is known."""
+    return getattr(getattr(workflow, "scheduler", None), "_executor", None)
+
+
 def run_id():
     """The id by which Slurm knows the jobs of this run; None elsewhere."""
-    scheduler = getattr(workflow, "scheduler", None)
-    return getattr(getattr(scheduler, "_executor", None), "run_uuid", None)
+    return getattr(executor(), "run_uuid", None)
 
 
 def shown(caption, what):

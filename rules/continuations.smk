@@ -12,6 +12,8 @@ rule continuations:
     priority: earlier_first
     conda:
         PLAYING
+    container:
+        PLAYING_IMAGE
     threads: threads("continuations")
     resources:
         **ask("continuations"),

@@ -10,6 +10,8 @@ rule eval:
     priority: evaluation_later
     conda:
         PLAYING
+    container:
+        PLAYING_IMAGE
     threads: threads("eval")
     resources:
         **ask("eval"),

@@ -12,6 +12,8 @@ rule forks:
     priority: earlier_first
     conda:
         PLAYING
+    container:
+        PLAYING_IMAGE
     threads: threads("forks")
     resources:
         **ask("forks"),

@@ -2,6 +2,7 @@
 # same question share them. With judge.serve, the job starts the model's server on its own node.
 
 LABEL = "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.judge.serve else CORE
+LABEL_IMAGE = "containers/gpu-rollout.sif" if EXPERIMENT.judge.serve else CORE_IMAGE
 
 
 rule label:
@@ -14,6 +15,8 @@ rule label:
     priority: earlier_first
     conda:
         LABEL
+    container:
+        LABEL_IMAGE
     threads: threads("label")
     resources:
         **ask("label"),

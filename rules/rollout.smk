@@ -13,6 +13,8 @@ rule rollout:
     priority: earlier_first
     conda:
         PLAYING
+    container:
+        PLAYING_IMAGE
     threads: threads("rollout")
     resources:
         **ask("rollout"),

@@ -108,6 +108,8 @@ for number, methods in enumerate(ALIKE.values(), start=1):
             priority: 1000 - block[0]
             conda:
                 PLAYING
+            container:
+                PLAYING_IMAGE
             threads: ask_of_block(methods[0], block).threads
             resources:
                 **ask_for(

@@ -14,20 +14,22 @@ if workflow.is_main_process:
     watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
 
 
-def with_conda():
-    """Whether `--sdm conda` was given."""
-    methods = workflow.deployment_settings.deployment_method
-    return "conda" in map(str, methods)
+def deployed():
+    """What makes an environment for each job: `--sdm conda` or `apptainer`, a cloud's image; "" if nothing does."""
+    methods = map(str, workflow.deployment_settings.deployment_method)
+    shared = map(str, workflow.storage_settings.shared_fs_usage)
+    return next(iter(methods), "" if "software-deployment" in shared else "image")
 
 
 def before_the_first_job():
     """Refuse, in one line, jobs that cannot work, and cancel those that an earlier run has left in Slurm."""
     jobs = list(workflow.dag.needrun_jobs())
-    executor = "slurm" if run_id() else "local" if workflow.local_exec else "other"
+    kind = "slurm" if run_id() else "local" if workflow.local_exec else "other"
     asked = [
-        tuple(values_of(jobs, f"slurm_{kind}")) for kind in ("partition", "account")
+        tuple(values_of(jobs, f"slurm_{name}")) for name in ("partition", "account")
     ]
-    where = preflight.Where(with_conda(), executor, *asked)
+    stored = workflow.storage_settings.default_storage_provider is not None
+    where = preflight.Where(deployed(), kind, *asked, stored)
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
@@ -36,6 +38,11 @@ def before_the_first_job():
             print(f"turncredit: {line}", file=sys.stderr)
         if run_id():
             slurm.remember(Path(".snakemake"), str(PLAN.layout.root), run_id())
+            slurm.poll_every(
+                executor(),
+                workflow.remote_execution_settings.seconds_between_status_checks,
+            )
+            slurm.without_job_step(executor())
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
@@ -83,7 +90,8 @@ onstart:
         # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job that
         # ends adds a timer that then fires every second (hundreds per second in a long run).
         workflow.scheduler.job_rate_limiter = None
-        if EXPERIMENT.launcher == "warm":
+        # An image has no such shell in it.
+        if EXPERIMENT.launcher == "warm" and deployed() != "apptainer":
             executable, reason = launch.start(
                 also=("snakemake.iocontainers", "snakemake.logging")
             )

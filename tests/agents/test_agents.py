@@ -111,6 +111,18 @@ def test_the_window_shows_the_last_turns_and_the_admissible_actions(encoder):
     assert "Admissible" not in encoder.decode(hidden.open("x", "y", ADMISSIBLE).ids)
 
 
+def test_a_window_that_is_not_to_think_asks_for_what_its_demonstrations_teach(encoder):
+    asked = encoder.decode(agent("window", encoder).open("x", "y", ADMISSIBLE).ids)
+    assert "Think inside <think> </think>, then give one action inside <action> </action>." in asked
+    it = agent("window", encoder, think=False)
+    prompt = encoder.decode(it.open("x", "y", ADMISSIBLE).ids)
+    assert "Give one action inside <action> </action>." in prompt
+    assert "think" not in prompt
+    taught = it.target({"action": "look"})
+    assert taught == "<action>look</action>"
+    assert it.parse(taught) == Parsed("look", well_formed=True)
+
+
 @pytest.mark.parametrize(
     ("text", "action", "well_formed"),
     [

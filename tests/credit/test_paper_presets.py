@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from turncredit import agents
+from turncredit.agents.window import Settings
 from turncredit.config import AgentConfig, load
 from turncredit.credit.configured import configured_method
 from turncredit.stages import checks
@@ -304,6 +305,15 @@ def test_a_preset_is_valid_and_names_itself(preset: Path) -> None:
         assert name in experiment.methods
     for name in experiment.trained():
         configured_method(experiment, name)
+
+
+def test_a_prompt_asks_for_thoughts_only_where_no_demonstrations_without_them_are_imitated() -> None:
+    experiments = {name: plan_of(name).experiment for name in NAMES}
+    experiments["qwen"] = load([ROOT / "config.yaml", ROOT / "config" / "qwen2.5-1.5b.yaml"])
+    windows = {name: one for name, one in experiments.items() if one.agent.name == "window"}
+    asking = {name for name, one in windows.items() if Settings.model_validate(one.agent.chosen().settings).think}
+    assert asking == {name for name, one in windows.items() if not one.sft.epochs}
+    assert asking != windows.keys()
 
 
 def test_only_the_papers_with_a_binary_reward_have_one() -> None:

@@ -43,6 +43,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 ReturnToService=2
+MinJobAge=7200
 SlurmdParameters=config_overrides
 KillWait=3
 GresTypes=gpu

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -95,12 +98,31 @@ def running(slurm: Cluster) -> list[str]:
     return [number for number, state in slurm.jobs().items() if state == "RUNNING"]
 
 
+def lags(slurm: Cluster, folder: Path) -> list[float]:
+    """Seconds from the end of each job to the line in which Snakemake says so."""
+    ended = dict(
+        re.findall(r"^JobId=(\d+) .*? EndTime=(\S+)", slurm.ask("scontrol", "show", "job", "-o"), re.MULTILINE)
+    )
+    said = (folder / "said.log").read_text()
+    ids = dict(re.findall(r"^Job (\d+) has been submitted with SLURM jobid (\d+)", said, re.MULTILINE))
+    noticed = re.findall(r"^\[(.*)\]\nFinished jobid: (\d+) ", said, re.MULTILINE)
+    return [
+        (datetime.strptime(when, "%c") - datetime.fromisoformat(ended[ids[number]])).total_seconds()
+        for when, number in noticed
+        if number in ids
+    ]
+
+
 def test_every_stage_is_a_slurm_job_and_the_tables_are_those_of_a_local_run(pipeline, folder, slurm, local):
     begin = time.monotonic()
     finish(started(pipeline, folder, slurm), folder)
     print(f"the tiny experiment through Slurm: {time.monotonic() - begin:.0f} s of wall")
     assert len(same_tables(local, folder)) >= 12
     assert slurm.jobs() == {}
+    late = lags(slurm, folder)
+    print(f"ends of jobs noticed after {statistics.mean(late):.1f} s, at most {max(late):.0f} s")
+    assert len(late) >= 20
+    assert max(late) < 15
 
 
 def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline, folder, slurm, local):
@@ -133,4 +155,20 @@ def test_after_a_killed_snakemake_the_same_command_goes_on_beside_no_second_writ
     again = started(pipeline, folder, slurm, "granularity=round", "--rerun-incomplete")
     finish(again, folder)
     assert len(same_tables(local, folder)) >= 12
+    assert slurm.jobs() == {}
+
+
+def test_the_doctor_runs_every_kind_of_job_on_the_cluster_and_leaves_nothing(pipeline, folder, slurm):
+    """With GPUs asked for by none: the node's are only files."""
+    doctor = pipeline.python(
+        folder,
+        *("-c", "from turncredit.cli.main import main; main()"),
+        *("doctor", "--cluster", "--profile", "slurm", *tiny.ARGUMENTS),
+        **slurm.environment,
+    )
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
+    said = doctor.stdout.splitlines()
+    ran = {line.split()[1] for line in said if re.match(r"ok +\w+ +\d+ jobs, ", line)}
+    assert {"tasks", "demos", "base", "sft", "rollout", "credit", "measures", "update", "eval", "invariants"} <= ran
+    assert not (folder / "results/tiny_doctor").exists()
     assert slurm.jobs() == {}

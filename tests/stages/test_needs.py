@@ -18,7 +18,7 @@ from turncredit.stages.plan import Plan
 from turncredit.yaml_files import read_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
-PRESETS = sorted((ROOT / "config/paper").glob("*.yaml"))
+PRESETS = [*sorted((ROOT / "config/paper").glob("*.yaml")), *sorted((ROOT / "config").glob("*qwen*.yaml"))]
 QWEN = {size: name for name in PUBLISHED if "Qwen2.5" in name for size in ("1.5B", "3B", "7B") if size in name}
 #: for a policy of any size, on the CPU's engine
 BIG = {"methods": ["flat_grpo"], "sft": {"epochs": 0}, "audit": {"rounds": []}}
@@ -127,7 +127,7 @@ def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_kee
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_papers_preset_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
+def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
     experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))

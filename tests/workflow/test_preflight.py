@@ -60,7 +60,7 @@ def test_vllm_that_is_not_there_is_refused_before_the_warm_start(installed):
     with pytest.raises(UserError, match=r"^policy.engine: vllm: the package vllm is not installed in .*--sdm conda"):
         refuse(plan_of(**VLLM), STAGES, Where(executor="other"))
     assert refuse(plan_of(**VLLM), ("sft", "update"), Where(executor="other")) == []
-    assert refuse(plan_of(**VLLM), STAGES, Where(conda=True, executor="other")) == []
+    assert refuse(plan_of(**VLLM), STAGES, Where("conda", executor="other")) == []
     installed[0].add("vllm")
     assert refuse(plan_of(**VLLM), STAGES, Where(executor="other")) == []
 
@@ -72,7 +72,7 @@ def test_a_build_of_torch_for_cpus_is_refused_where_jobs_ask_for_gpus(installed)
         UserError, match=r"^(sft|rollout|update|eval|invariants) asks for a GPU, but torch 2\.13\.0\+cpu"
     ):
         refuse(asking, STAGES, Where(executor="other"))
-    assert refuse(asking, STAGES, Where(conda=True, executor="other")) == []
+    assert refuse(asking, STAGES, Where("conda", executor="other")) == []
     assert refuse(plan_of(), STAGES, Where()) == []
 
 
@@ -172,16 +172,39 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
 
 def test_the_doctor_knows_a_profile_by_its_folder():
     asked = doctor.setting(str(ROOT / "slurm"), None)
-    assert (asked.executor, asked.conda) == ("slurm", False)
-    assert doctor.setting(None, "conda").conda
+    assert (asked.executor, asked.deployed) == ("slurm", "")
+    assert doctor.setting(None, "conda").deployed == "conda"
     with pytest.raises(UserError, match=r"^--profile nowhere: there is no nowhere/config\.yaml$"):
         doctor.setting("nowhere", None)
+
+
+@pytest.mark.parametrize("profile", ["kubernetes", "aws-batch"])
+def test_the_doctor_knows_that_a_clouds_jobs_run_in_an_image(profile):
+    assert doctor.setting(str(ROOT / "profiles" / profile), None) == Where("image", profile, storage=True)
+
+
+def test_jobs_of_several_stages_need_a_shared_file_system():
+    refuse(plan_of(), STAGES, Where(storage=True))
+    with pytest.raises(UserError, match=r"^granularity: round needs a file system that all jobs share; .* to stage$"):
+        refuse(plan_of(granularity="round"), STAGES, Where(storage=True))
+    refuse(plan_of(granularity="round"), STAGES, Where())
+
+
+def test_an_image_that_has_not_been_built_is_refused_with_the_command_that_builds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"^containers/core\.sif: there is no such image; build it: apptainer build "):
+        refuse(plan_of(), STAGES, Where("apptainer"))
+    (tmp_path / "containers").mkdir()
+    (tmp_path / "containers/core.sif").touch()
+    refuse(plan_of(), STAGES, Where("apptainer"))
+    with pytest.raises(UserError, match=r"--build-arg environment=gpu-rollout containers/gpu-rollout\.sif "):
+        refuse(plan_of(**VLLM), STAGES, Where("apptainer"))
 
 
 def test_default_resources_of_a_profile_are_read_in_both_forms(tmp_path):
     for written in ("{slurm_partition: \"'gpu'\", slurm_account: lab}", "[slurm_partition=gpu, slurm_account=lab]"):
         (tmp_path / "config.yaml").write_text(f"executor: slurm\nsdm: conda\ndefault-resources: {written}\n")
-        assert doctor.setting(str(tmp_path), None) == Where(True, "slurm", ("gpu",), ("lab",))
+        assert doctor.setting(str(tmp_path), None) == Where("conda", "slurm", ("gpu",), ("lab",))
 
 
 @pytest.mark.parametrize("path", PRESETS)

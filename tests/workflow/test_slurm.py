@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -160,3 +161,31 @@ def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):
         pass
     assert [one.wildcards["seed"] for one in failures.failures_in("results/mine")] == ["1"]
     assert json.loads(next(failures.FOLDER.glob("*.json")).read_text())["log"] == "logs/update.log"
+
+
+# ---------------------------------------------------------------- how jobs start and are polled
+
+
+@pytest.fixture
+def executor():
+    """The plugin's executor, without a workflow and its thread."""
+    from snakemake_executor_plugin_slurm import Executor
+
+    made = Executor.__new__(Executor)
+    made._next_seconds_between_status_checks = None
+    return made
+
+
+def test_jobs_are_polled_at_the_profiles_interval_however_long_nothing_ends(executor):
+    executor.next_seconds_between_status_checks = 180  # as the plugin does itself, after hours
+    assert executor.next_seconds_between_status_checks == 180
+    slurm.poll_every(executor, 10)
+    executor.next_seconds_between_status_checks = 180
+    assert executor.next_seconds_between_status_checks == 10
+
+
+def test_a_job_starts_one_snakemake_and_no_step(executor):
+    executor.workflow = SimpleNamespace(executor_settings=SimpleNamespace(pass_command_as_script=False))
+    assert executor.additional_general_args() == "--executor slurm-jobstep --jobs 1"
+    slurm.without_job_step(executor)
+    assert executor.additional_general_args() == "--executor local"

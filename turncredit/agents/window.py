@@ -24,6 +24,9 @@ class Settings(AgentSettings):
 
     history: int = Field(2, ge=0, description="turns shown")
     show_admissible: bool = Field(True, description="whether the admissible actions are listed")
+    think: bool = Field(
+        True, description="whether the prompt asks for a thought; no for a warm start, whose demonstrations have none"
+    )
 
 
 class Window:
@@ -63,7 +66,7 @@ class Window:
         return Parsed(lines[-1].strip() if lines else "", well_formed=False)
 
     def target(self, turn: Mapping[str, Any]) -> str:
-        """Demonstrations have no reasoning."""
+        """The action alone: demonstrations have no reasoning, so a warm start goes with `think: false`."""
         tagged = self._tagged is not None and self._tagged.fullmatch(turn["action"])
         return turn["action"] if tagged else f"<action>{turn['action']}</action>"
 
@@ -78,10 +81,11 @@ class Window:
         return f": {' or '.join(self._words.templates)}" if self._words.tags else " inside <action> </action>"
 
     def _prompt(self, admissible: Sequence[str]) -> Prompt:
+        asked = "Think inside <think> </think>, then give" if self._settings.think else "Give"
         # Constant text comes first: an engine reads a prompt only from the first token that differs from the last one.
         lines = [
             f"You play {self._words.game}. Your task is to {self._goal}",
-            f"Think inside <think> </think>, then give one action{self._form()}.",
+            f"{asked} one action{self._form()}.",
         ]
         history = self._settings.history
         shown = self._turns[-history:] if history else []

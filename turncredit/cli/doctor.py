@@ -22,13 +22,15 @@ from turncredit.stages.jobs import every_job
 from turncredit.workflow import failures, preflight
 from turncredit.yaml_files import read_mapping
 
+#: What makes environments for jobs, by Snakemake's `--sdm`.
+DEPLOYED = ("conda", "apptainer")
 VERDICTS = {True: "ok", None: "?", False: "FAIL"}
 
 
 def doctor(
     configfile: ConfigfileOption = None,
     profile: Annotated[str | None, typer.Option(help="Snakemake's profile: slurm, or a folder.")] = None,
-    sdm: Annotated[str | None, typer.Option(help="As in snakemake: conda.")] = None,
+    sdm: Annotated[str | None, typer.Option(help="As in snakemake: conda or apptainer.")] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run tiny jobs of every kind, through the profile, and report.")
     ] = False,
@@ -38,8 +40,8 @@ def doctor(
 
     Example: turncredit doctor --cluster --profile slurm --configfile config/qwen2.5-1.5b.yaml
     """
-    if sdm not in (None, "conda"):
-        raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for conda")
+    if sdm not in (None, *DEPLOYED):
+        raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
     plan = plan_of(configfile, results)
     stages = {stage for stage, _ in every_job(plan)}
     failed = False
@@ -54,19 +56,22 @@ def doctor(
 
 def setting(profile: str | None, sdm: str | None) -> preflight.Where:
     """How jobs of a Snakemake with this profile run. Raises UserError for a profile that is not there."""
-    conda = sdm == "conda"
     if profile is None:
-        return preflight.Where(conda=conda)
+        return preflight.Where(sdm or "")
     folder = Path(profile)
     file = next((found for name in ("config.v8+.yaml", "config.yaml") if (found := folder / name).is_file()), None)
     if file is None:
         raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
     said = read_mapping(file)
-    conda |= "conda" in str(said.get("software-deployment-method", said.get("sdm", "")))
+    named = str(said.get("software-deployment-method", said.get("sdm", "")))
+    deployed = sdm or next(
+        (method for method in DEPLOYED if method in named), "image" if "container-image" in said else ""
+    )
     asked = _default_resources(said.get("default-resources") or {})
     chosen = {key: tuple(value for name, value in asked if name == f"slurm_{key}") for key in ("partition", "account")}
     executor = str(said.get("executor", "local"))
-    return preflight.Where(conda, executor, chosen["partition"], chosen["account"])
+    storage = "default-storage-provider" in said
+    return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage)
 
 
 def _default_resources(said: Any) -> list[tuple[str, str]]:

@@ -63,8 +63,7 @@ class Description:
         operation = None
         if hasattr(module, "operation"):
             experiment = from_mapping(self.config)
-            results = Path(next(iter(self.output.values()))).parts[0]
-            operation = module.operation(Plan(experiment, results), at)
+            operation = module.operation(Plan(experiment, experiment_folder(self.output).parent), at)
         return Job(
             stage=self.stage,
             at=at,
@@ -102,7 +101,7 @@ def run(stage: str, snakemake: Any = None) -> None:
         preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
         return load(stage).run(described.job())
 
-    folder = experiment_folder(described.output)
+    folder = str(experiment_folder(described.output))
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
         write_description(described)
         carry_out(described, work)
@@ -122,9 +121,14 @@ def without_network() -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def experiment_folder(output: Mapping[str, str]) -> str:
-    """The experiment's folder, from the path of one of its outputs."""
-    return str(Path(*Path(next(iter(output.values()))).parts[:2]))
+def experiment_folder(output: Mapping[str, str]) -> Path:
+    """The experiment's folder, `results/<experiment>`, from the paths of outputs.
+
+    Where jobs share no file system, Snakemake copies their files from and to a storage, below `.snakemake/storage`.
+    """
+    parts = Path(next(iter(output.values()))).parts
+    first = parts.index("results") if "results" in parts else 0
+    return Path(*parts[: first + 2])
 
 
 def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:

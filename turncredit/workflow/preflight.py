@@ -31,12 +31,14 @@ FILLED = 0.95
 
 @dataclass(frozen=True)
 class Where:
-    """How jobs will run: in conda environments or in this one; by which executor; in which partitions and accounts."""
+    """How jobs will run: in environments of their own ("conda", "apptainer", or "image": that of a cloud's jobs) or in
+    this one (""); by which executor; in which partitions and accounts; whether files go through a storage."""
 
-    conda: bool = False
+    deployed: str = ""
     executor: str = "local"
     partitions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
+    storage: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,32 +88,53 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
             yield Finding("engine", True, "the lockstep engine needs no further package")
     serve = experiment.judge.serve
     if "label" in stages and serve is not None:
-        if shutil.which(serve.python) is None and not where.conda:
+        if shutil.which(serve.python) is None and not where.deployed:
             line = f"judge.serve.python is '{serve.python}', which is not here; name the interpreter of an environment "
             yield Finding("judge", False, line + "with vLLM, or run with --sdm conda")
-        elif not os.path.isabs(serve.python) and not where.conda:
+        elif not os.path.isabs(serve.python) and not where.deployed:
             yield _installed(
                 "judge.serve", "vllm", "label", where, "name an interpreter with vLLM in judge.serve.python"
             )
         else:
             yield Finding("judge", True, f"{serve.python} serves the judge")
-    if experiment.policy.lora and set(stages) & set(POLICY_STAGES) and not where.conda:
+    if experiment.policy.lora and set(stages) & set(POLICY_STAGES) and not where.deployed:
         yield _installed("policy.lora", "peft", "sft", where, "install it")
 
 
 def _installed(key: str, package: str, stage: str, where: Where, instead: str) -> Finding:
-    if where.conda:
-        return Finding("engine", True, f"{package} comes with the conda environment of {stage}")
+    if where.deployed:
+        return Finding("engine", True, f"{package} comes with the environment of {stage} ({where.deployed})")
     if importlib.util.find_spec(package) is not None:
         return Finding("engine", True, f"{package} is installed")
     line = f"{key}: the package {package} is not installed in {sys.prefix}, where {stage} runs; add --sdm conda, or "
     return Finding("engine", False, line + instead)
 
 
+def storage(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Where jobs share no file system, their files are those that the rules name: a job of a single stage."""
+    kind = plan.experiment.granularity
+    if where.storage and kind != "stage":
+        line = f"granularity: {kind} needs a file system that all jobs share; with a storage provider set it to stage"
+        yield Finding("storage", False, line)
+
+
+def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The images that the rules name have been built."""
+    if where.deployed != "apptainer":
+        return
+    playing = plan.experiment.policy.engine == "vllm" and set(stages) & set(PLAYING)
+    serving = plan.experiment.judge.serve is not None and "label" in stages
+    for environment in ("core", *(["gpu-rollout"] if playing or serving else [])):
+        image = Path("containers") / f"{environment}.sif"
+        command = f"apptainer build --build-arg environment={environment} {image} containers/turncredit.def"
+        line = f"{image} is there" if image.exists() else f"{image}: there is no such image; build it: {command}"
+        yield Finding("images", image.exists(), line)
+
+
 def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
     """torch can use GPUs, if jobs ask for them."""
     asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
-    if not asking or where.conda:
+    if not asking or where.deployed:
         return
     version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
@@ -251,7 +274,7 @@ def _lines(*command: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
-CHECKS: tuple[Check, ...] = (engines, torch_build, slurm, weights, memory, disk)
+CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weights, memory, disk)
 
 
 def check_gpu(stage: str, asked: int) -> None:

@@ -1,4 +1,4 @@
-"""Slurm jobs of earlier runs of this workflow, found and cancelled; and whether a job ran out of memory.
+"""Slurm jobs of earlier runs, found and cancelled; whether a job ran out of memory; how jobs start and are polled.
 
 Snakemake's plugin names all jobs of a run after the run's id and puts rule and wildcards into their comment. Each run
 leaves its id here, so that the next one of the same experiment finds what is still queued or running: two jobs that
@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
 from turncredit.files import write_json
@@ -147,3 +147,25 @@ def out_of_memory(run: str, rule: str, wildcards: Sequence[str]) -> int | None:
     comment = f"rule_{rule}" + (f"_wildcards_{'_'.join(wildcards)}" if wildcards else "").replace("/", "_")
     mine = [job for job in listed if job.comment == comment]
     return sum(job.state == "OUT_OF_MEMORY" for job in mine) if mine else None
+
+
+def poll_every(executor: Any, seconds: float) -> None:
+    """Let Snakemake's Slurm executor look at its jobs every `seconds`.
+
+    The plugin (2.8) ignores Snakemake's `--seconds-between-status-checks`: it waits 10 s longer after each look that
+    found no job ended, up to 180 s, so that the end of a long job is noticed up to three minutes late.
+    """
+    of_executor = type(executor)
+    # The plugin assigns to this attribute after each look.
+    polling = property(lambda _: seconds, lambda _, __: None)
+    executor.__class__ = type(of_executor.__name__, (of_executor,), {"next_seconds_between_status_checks": polling})
+
+
+def without_job_step(executor: Any) -> None:
+    """Let a Slurm job run its stage directly, not in a job step.
+
+    The plugin's jobs start Snakemake, which starts by `srun` a second Snakemake, which starts the stage. A step places
+    the tasks of parallel jobs on their nodes; ours have one task, for which the job's own limits on cores, memory and
+    GPUs are enough. Snakemake's executors for other schedulers start a stage this way.
+    """
+    executor.additional_general_args = lambda: "--executor local"

@@ -1,0 +1,74 @@
+"""`--sdm apptainer`, with a stand-in for Apptainer that notes its image and runs the command on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from tests import tiny
+from turncredit import tables
+
+ROOT = Path(__file__).resolve().parents[2]
+APPTAINER = """#!/bin/sh
+[ "$1" = --version ] && { echo "apptainer version 1.4.5"; exit 0; }
+while [ "${1%.sif}" = "$1" ]; do shift; done
+echo "$1" >> images
+shift
+exec "$@"
+"""
+
+
+def test_a_job_runs_in_the_image_of_its_rule(snakemake, workdir):
+    (workdir / "bin").mkdir()
+    (workdir / "bin/apptainer").write_text(APPTAINER)
+    (workdir / "bin/apptainer").chmod(0o755)
+    path = os.pathsep.join((str(workdir / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
+    (workdir / "containers").mkdir()
+    (workdir / "containers/core.sif").touch()
+    target = tiny.path("tasks", split="eval")
+    run = snakemake(target, "--cores", "1", "--sdm", "apptainer", *tiny.ARGUMENTS, PATH=path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert (workdir / "images").read_text().split() == ["containers/core.sif"]
+    assert tables.read(workdir / target, "tasks").num_rows == 8
+
+
+def test_a_rule_that_may_need_vllm_for_conda_has_the_image_with_it():
+    """The other rules have the image that is set for all of them, in rules/common.smk."""
+    rules = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
+    environments = re.findall(r"^ +conda:\n +(\w+)\n(?: +container:\n +(\w+)\n)?", rules, re.MULTILINE)
+    assert {pair for pair in environments if pair[0] != "CORE"} == {
+        ("PLAYING", "PLAYING_IMAGE"),
+        ("LABEL", "LABEL_IMAGE"),
+    }
+    assert {image for environment, image in environments if environment == "CORE"} == {""}
+
+
+def test_both_images_install_what_conda_would(tmp_path):
+    """containers/install.sh, with stand-ins for apt-get, python3 and pip that note what they are asked for."""
+    said = tmp_path / "said"
+    for name in ("apt-get", "rm", "python3", "python", "bash"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {said}\n')
+        (tmp_path / name).chmod(0o755)
+    script = (ROOT / "containers/install.sh").read_text().replace("/opt/turncredit/bin", str(tmp_path))
+    script = script.replace("/tmp/requirements.txt", f"{tmp_path}/requirements.txt")
+    asked = {}
+    for environment in ("core", "gpu-rollout"):
+        said.unlink(missing_ok=True)
+        subprocess.run(
+            ["/bin/sh", "-c", script, "install.sh", environment],
+            cwd=ROOT,
+            env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+            check=True,
+        )
+        asked[environment] = said.read_text().splitlines()
+        assert asked[environment][-1] == f"bash envs_conda/{environment}.post-deploy.sh"
+    conda = yaml.safe_load((ROOT / "envs_conda/gpu-rollout.yaml").read_text())
+    packages = next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
+    assert (tmp_path / "requirements.txt").read_text().splitlines() == packages
+    assert any("-r " in line for line in asked["gpu-rollout"])
+    assert not any("-r " in line for line in asked["core"])

@@ -1,0 +1,79 @@
+"""The first round of each preset for the household: every stage that it names, with its methods, agents and settings.
+
+What is not as in the preset: a few generated games and short rollouts in place of the released games; tiny weights of
+Qwen2's architecture (those that the tests' world has trained) in place of the hub's; the CPU's engine in place of vLLM;
+the rule-based judge in place of a model; word overlap in place of a cross-encoder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import nonempty
+from turncredit import tables
+from turncredit.cli import doctor
+from turncredit.config import Experiment, from_mapping, merge
+from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan, load
+from turncredit.yaml_files import read_mapping
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [*sorted((ROOT / "config/paper").glob("*.yaml")), ROOT / "config/qwen2.5-1.5b.yaml"]
+HOUSEHOLD = nonempty(path for path in FILES if read_mapping(path)["env"].get("name", "household") == "household")
+
+pytestmark = [pytest.mark.long, pytest.mark.slow]
+GAMES = {
+    "source": "generated",
+    "families": ["pick"],
+    "rooms": ["bathroom"],
+    "receptacles": [4, 4],
+    "distractors": [0, 0],
+}
+
+
+def small(path: Path, weights: Path) -> Experiment:
+    """The preset with a first round that takes seconds on a CPU."""
+    whole = merge(read_mapping(ROOT / "config.yaml"), read_mapping(path))
+    changes: dict[str, Any] = doctor.miniature(from_mapping(whole))
+    changes = merge(
+        changes,
+        {
+            "rounds": 1,
+            "policy": {"source": str(weights), "engine": "lockstep"},
+            "env": {"household": {**GAMES, "horizon": 4}},
+            "tasks": {"train_split": "train", "eval_split": "eval"},
+            "judge": {"kind": "rule", "serve": None, "evidence": True},
+            "audit": {"rounds": []},
+        },
+    )
+    for name, entry in whole.get("define", {}).items():
+        if "scorer" in entry.get("params", {}):
+            changes = merge(changes, {"define": {name: {"params": {"scorer": "lexical"}}}})
+    return from_mapping(merge(whole, changes))
+
+
+@pytest.mark.parametrize("path", HOUSEHOLD, ids=lambda path: path.stem)
+def test_the_first_round_of_a_preset_runs(path, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    experiment = small(path, Path(world.path("sft_policy")).resolve())
+    plan = Plan(experiment, tmp_path / "results")
+    jobs = nonempty(step for step in every_job(plan) if step[0] not in ("report", "track"))
+    metrics = {step: load(step[0]).run(plan.job(*step)) for step in jobs}
+    for step in jobs:
+        assert [output for output in plan.job(*step).output.values() if not Path(output).exists()] == [], step
+    trained = nonempty(run for run in experiment.runs())
+    for method, seed in trained:
+        updates = plan.layout.path("updates", method=method, seed=seed, round=1)
+        assert tables.read(updates, "updates").num_rows == metrics_of(metrics, "update", method)["steps"]
+        policy = Path(plan.layout.path("policy", method=method, seed=seed, round=1))
+        assert json.loads((policy / "provenance.json").read_text())["stage"] == "update"
+
+
+def metrics_of(metrics: dict, stage: str, method: str) -> dict[str, float]:
+    """The metrics of a stage's only job for a method."""
+    (found,) = (value for (name, at), value in metrics.items() if name == stage and at.method == method)
+    return found
