@@ -118,15 +118,16 @@ def test_a_query_on_the_command_line_runs_on_results(
 
 @pytest.fixture(scope="module")
 def household(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SYNTHETIC results of an experiment with the name, the rounds and the modes of the default one."""
-    modes = [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]
+    """SYNTHETIC results of an experiment with the name, the rounds and the evaluations of the default one."""
+    default = config.load([ROOT / "config.yaml"])
+    modes = [mode.model_dump() for mode in default.eval.modes]
     own = {
-        "experiment": "household",
-        "eval": {"games": 6, "every": 5, "modes": modes},
+        "experiment": default.experiment,
+        "eval": {"games": 6, "every": default.eval.every, "modes": modes},
         "tasks": {"train": 64, "eval": 24},
     }
     folder = tmp_path_factory.mktemp("default") / "results"
-    return synthetic.make(folder, synthetic.experiment(rounds=10, games=6, **own), turns=False)
+    return synthetic.make(folder, synthetic.experiment(rounds=default.rounds, games=6, **own), turns=False)
 
 
 def test_the_query_of_the_readme_gives_the_final_success_of_the_report(household: Path) -> None:
@@ -151,12 +152,14 @@ ELSEWHERE = {
     "turncredit env webshop play": "waits for a player",
     "turncredit check": "compares artifacts with their provenance, which synthetic ones lack; tests/workflow runs it",
     "turncredit show valid_turns": "shows the results of the run above it",
+    "turncredit report": "draws for ten seconds; tests/report and tests/test_cli.py run it",
 }
 #: Names that stand for the reader's own on the pages, and what they are in the test.
 OWN_NAMES = {
     "GROUP/ROLLOUT": "train-3-0/train-3-0#0",
     "ROLLOUT": "train-3-0/train-3-0#0",
     "game-0#3": "train-3-0#0",
+    "4": "3",
     "results/household/rollouts/sft-t64k8T1.0/seed0/round01": "results/household/rollouts/sft-t4k4T1.0/seed0/round01",
 }
 

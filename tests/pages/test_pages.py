@@ -273,7 +273,8 @@ def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(boo
         assert f"{'rose' if sign > 0 else 'fell'} from {before:.0f}% to {after:.0f}%" in said
         assert f"{right} of {len(book.credits)} methods" in said
         tops = {name: (sign * credit.advantage_N[book.rows(rollout)]).max() for name, credit in book.credits.items()}
-        others = [name for name, credit in book.credits.items() if sign * credit.advantage_N[row] < tops[name]]
+        mine = {name: sign * credit.advantage_N[row] for name, credit in book.credits.items()}
+        others = [name for name in book.credits if mine[name] < tops[name] or mine[name] <= 0]
         assert [name for name in others if name in said.partition("methods")[2]] == []
         silent += len(others)
     assert outcomes == {1, -1}

@@ -302,13 +302,13 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
 
 
 def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
-    """The methods that rank this turn at the top (or bottom) of the rollout, and not most turns."""
+    """The methods that credit (or blame) this turn more than any other of the rollout, and not most turns alike."""
     rows = book.rows(rollout)
     found = []
     for method, credit in book.credits.items():
         size = credit.advantage_N[rows] * sign
         mine = credit.advantage_N[row] * sign
-        if mine == size.max() and np.median(size) < mine:
+        if mine > 0 and mine == size.max() and np.median(size) < mine:
             found.append(method)
     return found
 
