@@ -143,8 +143,8 @@ class Experiment(Closed):
     def audited(self) -> list[tuple[int, int]]:
         """Every (seed, round) of the runs `audit.run` that is audited."""
         seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
-        named = {"first", "last"}  # numbers by now, where there is an audit
-        return [(seed, round) for seed in seeds for round in self.audit.rounds if not {seed, round} & named]
+        rounds = [round for round in self.audit.rounds if round != "last"]  # numbers by now, as seeds are
+        return [(seed, round) for seed in seeds if seed != "first" for round in rounds]
 
     def audit_methods(self) -> tuple[str, ...]:
         """The methods that are compared on the audited rollouts, each once."""
