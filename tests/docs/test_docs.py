@@ -208,12 +208,13 @@ def test_what_is_said_to_run_elsewhere_stands_on_a_page() -> None:
     assert sum(len(shown_here(page)) for page in SHOWING) >= 35
 
 
-@pytest.mark.parametrize("page", PAGES, ids=pages.name)
-def test_a_documented_python_command_names_a_script_or_a_module_that_exists(page: Path) -> None:
-    for module in re.findall(r"python -m ((?:benchmarks|tests|turncredit)[\w.]*)", page.read_text()):
+def test_a_documented_python_command_names_a_script_or_a_module_that_exists() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:benchmarks|tests|turncredit)[\w.]*)", text)}
+    for module in nonempty(modules):
         path = ROOT / module.replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
-    for script in re.findall(r"python ((?:benchmarks|workflow_scripts|examples)/[\w/]+\.py)", page.read_text()):
+    for script in nonempty(set(re.findall(r"python ((?:benchmarks|workflow_scripts|examples)/[\w/]+\.py)", text))):
         assert (ROOT / script).is_file(), script
 
 

@@ -298,7 +298,8 @@ def test_turns_face_the_turn_of_the_same_number_and_only_what_two_rollouts_have_
     lines = side_by_side(left, right)
     assert [one for one, _, _ in lines if one] == left
     assert [other for _, other, _ in lines if other] == right
-    assert all(one.number == other.number for one, other, _ in nonempty(lines) if one and other)
+    facing = [(one.number, other.number) for one, other, _ in lines if one and other]
+    assert facing == [(turn, turn) for turn in range(min(len(left), len(right)))]
     marks = [same for _, _, same in side_by_side(left, [*left[:2], replace(left[2], got="another"), *left[3:]])]
     assert marks == [True, True, *[False] * (len(left) - 2)]
 
