@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit import __version__
+from turncredit import __version__, tables
 from turncredit.cli import main as cli
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
@@ -66,8 +69,31 @@ for command in {commands!r}:
     assert said == [f"HEAVY {command} 0 []" for command in ("run", *commands)]
 
 
-def test_the_version_is_printed():
-    assert run("--version").stdout.strip().startswith(f"turncredit {__version__}")
+def test_every_command_has_the_same_plain_help_under_both_options():
+    groups = {"env": ["list", "serve", "household"], "judge": ["label", "audit", "roles"]}
+    every = [(name, *rest) for name in cli.COMMANDS for rest in ([], *([part] for part in groups.get(name, [])))]
+    for words in nonempty(every):
+        short, long = (CliRunner().invoke(cli.app, [*words, option]) for option in ("-h", "--help"))
+        assert (short.exit_code, short.output) == (0, long.output), words
+        assert re.match(rf"Usage: (root|turncredit) {' '.join(words)} ", short.output), words
+        assert not set(short.output) & set("╭│╰"), words
+
+
+def test_the_version_is_printed_with_the_commit_in_a_checkout():
+    said = run("--version").stdout.strip()
+    assert re.fullmatch(rf"turncredit {re.escape(__version__)}\+[0-9a-f]{{12}}(\.dirty)?", said)
+
+
+def test_the_version_of_an_installation_from_a_repository_has_its_commit(tmp_path, monkeypatch):
+    class Installed:
+        def read_text(self, _: str) -> str:
+            return json.dumps(
+                {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}
+            )
+
+    monkeypatch.setattr(tables, "__file__", str(tmp_path / "turncredit" / "tables.py"))
+    monkeypatch.setattr(tables.importlib.metadata, "distribution", lambda _: Installed())
+    assert tables.code_version.__wrapped__() == f"{__version__}+0123456789ab"
 
 
 def test_a_mistake_is_one_line_on_stderr_and_exit_2(tmp_path):

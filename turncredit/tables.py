@@ -7,6 +7,7 @@ none. The file's metadata state its schema version and what it was made from.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -280,10 +281,10 @@ class TableError(UserError):
 
 @cache
 def code_version() -> str:
-    """The package's version and, in a checkout, the commit (with `+dirty` where the library differs from it)."""
+    """The package's version and its commit: a checkout's (`.dirty` where the library differs), or what pip recorded."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
-        return __version__
+        return __version__ + _installed_commit()
     git = ["git", "-C", str(root)]
     try:
         head = subprocess.run(
@@ -295,6 +296,16 @@ def code_version() -> str:
     if head.returncode:
         return __version__
     return f"{__version__}+{head.stdout.strip()}{'' if diff.returncode == 0 else '.dirty'}"
+
+
+def _installed_commit() -> str:
+    """`+` and the commit that pip installed from a repository (PEP 610); empty for a wheel, which records none."""
+    try:
+        said = importlib.metadata.distribution("turncredit").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    commit = json.loads(said or "{}").get("vcs_info", {}).get("commit_id", "")
+    return f"+{commit[:12]}" if commit else ""
 
 
 def file_hash(path: str | Path, *, without: str | None = None) -> str:

@@ -89,13 +89,23 @@ def commands() -> list[Command]:
     return list(dict.fromkeys(found))
 
 
+def shown(page: Path) -> list[Command]:
+    """The commands that the page shows in its blocks, in its order: what a reader would copy."""
+    found = (Command(name(page), tuple(words)) for line in _shown_lines(page) if (words := _words(line)))
+    return [command for command in found if command.words[0] in PROGRAMS and len(command.words) > 1]
+
+
 def _lines(page: Path) -> Iterator[str]:
-    text = page.read_text()
-    for found in FENCE.finditer(text):
-        if found[1] in ("", "bash", "sh"):
-            yield from found[2].replace("\\\n", " ").splitlines()
-    yield from re.findall(r"^    (\S.*)$", prose(page).replace("\\\n", " "), re.MULTILINE)
+    yield from _shown_lines(page)
     yield from inline_code(page)
+
+
+def _shown_lines(page: Path) -> Iterator[str]:
+    """The lines of code blocks, fenced ones without a language and indented ones (in lists by up to eight)."""
+    parts = re.split(r"^```(\w*)\n(.*?)^```", page.read_text().replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL)
+    for prose_, language, code in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
+        yield from re.findall(r"^ {4,8}(\S.*)$", prose_, re.MULTILINE)
+        yield from code.splitlines() if language in ("", "bash", "sh") else ()
 
 
 def _words(line: str) -> list[str]:

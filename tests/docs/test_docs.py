@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT, Block, Command
 from tests.helpers import nonempty
+from tests.importers import files
 from tests.results import synthetic
 from turncredit import config, tables
 from turncredit.cli import main as cli
@@ -117,15 +118,16 @@ def test_a_query_on_the_command_line_runs_on_results(
 
 @pytest.fixture(scope="module")
 def household(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SYNTHETIC results of an experiment with the name, the rounds and the modes of the default one."""
-    modes = [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]
+    """SYNTHETIC results of an experiment with the name, the rounds and the evaluations of the default one."""
+    default = config.load([ROOT / "config.yaml"])
+    modes = [mode.model_dump() for mode in default.eval.modes]
     own = {
-        "experiment": "household",
-        "eval": {"games": 6, "every": 5, "modes": modes},
+        "experiment": default.experiment,
+        "eval": {"games": 6, "every": default.eval.every, "modes": modes},
         "tasks": {"train": 64, "eval": 24},
     }
     folder = tmp_path_factory.mktemp("default") / "results"
-    return synthetic.make(folder, synthetic.experiment(rounds=10, games=6, **own), turns=False)
+    return synthetic.make(folder, synthetic.experiment(rounds=default.rounds, games=6, **own), turns=False)
 
 
 def test_the_query_of_the_readme_gives_the_final_success_of_the_report(household: Path) -> None:
@@ -138,21 +140,111 @@ def test_the_query_of_the_readme_gives_the_final_success_of_the_report(household
     assert len(found) == 5
 
 
-def test_the_commands_of_the_readme_on_results_run_one_after_another(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(results, "results")
-    layout = Layout("results/household")
+#: Commands of the pages that no test runs here: how they begin (a letter stands for any word), and why.
+ELSEWHERE = {
+    "turncredit run": "runs Snakemake for minutes; tests/pipeline runs it",
+    "turncredit doctor": "asks the cluster's scheduler; tests/workflow/test_preflight.py runs it",
+    "turncredit judge label --turns turns.parquet --judge llm": "needs a server with a language model",
+    "turncredit env serve": "serves until it is interrupted; tests/integrations runs it",
+    "turncredit env scienceworld": "needs Java; tests/envs/test_scienceworld_java.py runs it",
+    "turncredit env searchqa play": "waits for a player",
+    "turncredit env virtualhome play": "waits for a player",
+    "turncredit env webshop play": "waits for a player",
+    "turncredit check": "compares artifacts with their provenance, which synthetic ones lack; tests/workflow runs it",
+    "turncredit show valid_turns": "shows the results of the run above it",
+    "turncredit report": "draws for ten seconds; tests/report and tests/test_cli.py run it",
+}
+#: Names that stand for the reader's own on the pages, and what they are in the test.
+OWN_NAMES = {
+    "GROUP/ROLLOUT": "train-3-0/train-3-0#0",
+    "ROLLOUT": "train-3-0/train-3-0#0",
+    "game-0#3": "train-3-0#0",
+    "4": "3",
+    "results/household/rollouts/sft-t64k8T1.0/seed0/round01": "results/household/rollouts/sft-t4k4T1.0/seed0/round01",
+}
+
+
+def shown_here(page: Path) -> list[Command]:
+    """The page's turncredit commands that are run: complete ones that are not `ELSEWHERE`."""
+    shown = [c for c in pages.shown(page) if c.words[0] == "turncredit" and "..." not in " ".join(c.words)]
+    return [c for c in shown if not any(" ".join(c.words).startswith(start) for start in ELSEWHERE)]
+
+
+SHOWING = [page for page in PAGES if pages.name(page).startswith(("README", "docs/")) and shown_here(page)]
+
+
+@pytest.fixture(scope="module")
+def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the pages' commands read: results, the workflow's configurations, tables by their names."""
+    folder = tmp_path_factory.mktemp("workspace")
+    shutil.copytree(results, folder / "results")
+    shutil.copytree(ROOT / "config", folder / "config")
+    shutil.copy(ROOT / "config.yaml", folder)
+    (folder / "config" / "mine.yaml").write_text("experiment: mine\n")
+    layout = Layout(folder / "results" / "household")
     for name in ("turns", "branches"):
-        found = layout.path(name, policy="flat_grpo", seed=0, round=3)
-        shutil.copy(found, f"{name}.parquet")
-    commands = [c for c in COMMANDS if c.page == "README.md" and c.words[0] == "turncredit"]
-    on_results = [c for c in commands if c.words[1] in ("show", "sql", "credit", "fidelity", "methods")]
-    assert len(on_results) == 5
-    for command in on_results:
-        run = CliRunner().invoke(cli.app, command.words[1:])
-        assert run.exit_code == 0, f"{command}: {run.output}{run.exception!r}"
+        shutil.copy(layout.path(name, policy="flat_grpo", seed=0, round=3), folder / f"{name}.parquet")
+    turns = str(folder / "turns.parquet")
+    for name, method in (("credits", "scpo"), ("my_credits", "gigpo"), ("gigpo", "gigpo"), ("scpo", "scpo")):
+        out = str(folder / f"{name}.parquet")
+        _ran(["credit", "--method", method, "--turns", turns, "--out", out])
+    files.lines(folder / "traces.jsonl", [files.episode(number) for number in range(4)])
+    return folder
+
+
+@pytest.mark.parametrize("page", SHOWING, ids=pages.name)
+def test_the_commands_that_a_page_shows_run_one_after_another(
+    page: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(workspace, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    for command in nonempty(shown_here(page)):
+        _ran([OWN_NAMES.get(word, word) for word in command.words[1:]])
+
+
+def test_what_is_said_to_run_elsewhere_stands_on_a_page() -> None:
+    shown = [" ".join(command.words) for page in PAGES for command in pages.shown(page)]
+    assert [start for start in ELSEWHERE if not any(line.startswith(start) for line in shown)] == []
+    assert sum(len(shown_here(page)) for page in SHOWING) >= 35
+
+
+def test_a_documented_python_command_names_a_script_or_a_module_that_exists() -> None:
+    text = "\n".join(page.read_text() for page in PAGES)
+    modules = {name.rstrip(".") for name in re.findall(r"python -m ((?:benchmarks|tests|turncredit)[\w.]*)", text)}
+    for module in nonempty(modules):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+    for script in nonempty(set(re.findall(r"python ((?:benchmarks|workflow_scripts|examples)/[\w/]+\.py)", text))):
+        assert (ROOT / script).is_file(), script
+
+
+def _ran(words: list[str]) -> str:
+    """The output of a command in this process, which must succeed."""
+    run = CliRunner().invoke(cli.app, words)
+    assert run.exit_code == 0, f"turncredit {' '.join(words)}: {run.output}{run.exception!r}"
+    return run.output
+
+
+def test_the_method_that_a_reader_is_shown_credits_turns_and_its_configuration_loads(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "docs/turns.md"
+    code, settings = (
+        next(block.text for block in pages.blocks(language) if block.page == page and "valid_turns" in block.text)
+        for language in ("python", "yaml")
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("my_credit.py").write_text(code)
+    Path("mine.yaml").write_text(settings)
+    experiment = config.load([ROOT / "config.yaml", "mine.yaml"])
+    assert configured_method(experiment, "valid_turns").name == "valid_turns"
+    turns = str(workspace / "turns.parquet")
+    _ran(["credit", "--method", "my_credit.py:valid_turns", "--turns", turns, "--out", "credits.parquet"])
+    found = tables.read("credits.parquet", "credits").to_pandas()
+    valid = tables.read(turns, "turns").to_pandas()["valid"]
+    assert found["advantage"].notna().all()
+    assert (found["valid_part"][valid] >= 0).all()
+    assert (found["valid_part"][~valid] <= 0).all()
 
 
 def test_success_by_method_round_and_seed_has_the_intervals_of_the_reports_rates(household: Path) -> None:
@@ -199,8 +291,9 @@ def test_documented_configuration_loads(block: Block, tmp_path: Path) -> None:
     path = tmp_path / "example.yaml"
     path.write_text(block.text)
     experiment = config.load([path])
-    for method in experiment.define:
-        configured_method(experiment, method)
+    for method, entry in experiment.define.items():
+        if entry.credit is None:  # a reader's own file: the test below has the one that is shown
+            configured_method(experiment, method)
 
 
 @pytest.mark.parametrize("block", pages.blocks("python"), ids=str)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,16 +14,17 @@ from tests.helpers import nonempty
 from tests.pages import pages_world
 from turncredit import tables
 from turncredit.analysis import fidelity_measures, scored_turns
+from turncredit.bounds import RAILS
 from turncredit.cli.main import app
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS
 from turncredit.errors import UserError
 from turncredit.files import write_json
 from turncredit.pages.agreement import clashes, mean_ranks
-from turncredit.pages.build import page
+from turncredit.pages.build import gather, page, pages, render_index
 from turncredit.pages.choose import choose, pairs
 from turncredit.pages.context import parting, side_by_side, turns_of, verdict
-from turncredit.pages.data import CLEAR, read_book
+from turncredit.pages.data import CLEAR, Book, read_book
 from turncredit.pages.draw import decimals_for, number
 from turncredit.pages.method_details import gate_words, walk
 from turncredit.stages.plan import Plan, load
@@ -58,25 +60,38 @@ def make_pages(world, out, count=5):
     return load("pages").run(job)
 
 
-def test_a_failure_is_laid_beside_the_longest_successful_sibling_that_has_a_page(book):
+def test_a_failure_is_laid_beside_the_longest_successful_sibling_and_one_with_a_page_before_others(book):
     chosen = choose(book, 6)
     assert len(chosen) == len(set(chosen)) == 6
     found = pairs(book, chosen)
-    assert found
+    assert {rollout for pair in found for rollout in pair} >= {r for r in chosen if len(_others(book, r))}
     for failed, won in found:
         assert book.turns.group_R[failed] == book.turns.group_R[won]
-        assert not book.success_R[failed]
-        assert book.success_R[won]
-        others = [r for r in book.siblings(failed) if book.success_R[r] and r in chosen]
-        assert book.turns.length_R[won] == max(book.turns.length_R[r] for r in others)
+        assert (book.success_R[failed], book.success_R[won]) == (False, True)
+    for failed in nonempty(r for r in chosen if not book.success_R[r] and _others(book, r)):
+        with_a_page = [r for r in _others(book, failed) if r in chosen] or _others(book, failed)
+        longest = max(with_a_page, key=lambda r: (book.turns.length_R[r], -r))
+        assert (failed, longest) in found
 
 
-def test_rollouts_with_ground_truth_come_before_those_without(world, tmp_path):
+def _others(book: Book, rollout: int) -> list[int]:
+    """The siblings with the other outcome."""
+    return [int(r) for r in book.siblings(rollout) if book.success_R[r] != book.success_R[rollout]]
+
+
+def test_every_rollout_with_a_page_has_ground_truth_where_there_is_any_and_its_sibling_stands_beside_it(
+    world, tmp_path
+):
     table = tables.read(world.branches)
-    few = table.filter(pc.equal(table["rollout_id"], "game-2#1"))
+    few = table.filter(pc.is_in(table["rollout_id"], pa.array(["game-2#1", "game-0#0"])))
     tables.pq.write_table(few, tmp_path / "branches.parquet")
     book = read_book(**{**world.given(), "branches": tmp_path / "branches.parquet"})
-    assert book.ids_R[choose(book, 3)[0]] == ("game-2", "game-2#1")
+    chosen = choose(book, 6)
+    assert {book.ids_R[rollout][1] for rollout in chosen} == {"game-2#1", "game-0#0"}
+    assert [sum(rollout in pair for pair in pairs(book, chosen)) for rollout in chosen] == [1, 1]
+    made = pages(book, {}, count=6, first=None, title="x")
+    beside = next(text for name, text in made.items() if name.startswith("pair-"))
+    assert len(re.findall(r'href="game-[^"]+"', beside)) == 1
 
 
 def test_a_group_without_contrast_comes_last(tmp_path):
@@ -258,7 +273,8 @@ def test_the_verdict_names_the_turn_that_mattered_most_and_counts_who_saw_it(boo
         assert f"{'rose' if sign > 0 else 'fell'} from {before:.0f}% to {after:.0f}%" in said
         assert f"{right} of {len(book.credits)} methods" in said
         tops = {name: (sign * credit.advantage_N[book.rows(rollout)]).max() for name, credit in book.credits.items()}
-        others = [name for name, credit in book.credits.items() if sign * credit.advantage_N[row] < tops[name]]
+        mine = {name: sign * credit.advantage_N[row] for name, credit in book.credits.items()}
+        others = [name for name in book.credits if mine[name] < tops[name] or mine[name] <= 0]
         assert [name for name in others if name in said.partition("methods")[2]] == []
         silent += len(others)
     assert outcomes == {1, -1}
@@ -276,14 +292,26 @@ def test_two_rollouts_are_told_apart_at_their_first_different_turn(book):
     assert "until the shorter one ends" in str(parting(left, left[:2]))
 
 
-def test_same_actions_face_each_other_and_nothing_is_lost(book):
+def test_turns_face_the_turn_of_the_same_number_and_only_what_two_rollouts_have_in_common_is_shaded(book):
     failed, won = pairs(book, list(range(book.turns.rollouts)))[0]
     left, right = (turns_of(book, rollout, [], components=False) for rollout in (failed, won))
     lines = side_by_side(left, right)
     assert [one for one, _, _ in lines if one] == left
     assert [other for _, other, _ in lines if other] == right
-    for one, other in nonempty((one, other) for one, other, same in lines if same):
-        assert one.action == other.action
+    facing = [(one.number, other.number) for one, other, _ in lines if one and other]
+    assert facing == [(turn, turn) for turn in range(min(len(left), len(right)))]
+    marks = [same for _, _, same in side_by_side(left, [*left[:2], replace(left[2], got="another"), *left[3:]])]
+    assert marks == [True, True, *[False] * (len(left) - 2)]
+
+
+def test_the_index_names_a_best_method_only_among_methods_whose_credit_varies(book):
+    page = render_index(gather(book, [0], {}, first=None), [0], "x")
+    varied = [name for name, found in book.correlations.items() if found.told_R.any() and name not in RAILS]
+    assert len(varied) >= 2
+    best = max(varied, key=lambda name: mean_ranks(book)[name])
+    assert f"the credit of {best} (mean" in page
+    alone = replace(book, credits={name: book.credits[name] for name in ("flat_grpo", best)})
+    assert "agrees best" not in render_index(gather(alone, [0], {}, first=None), [0], "x")
 
 
 def test_numbers_keep_their_sign_and_zero_is_zero():

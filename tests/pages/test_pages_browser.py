@@ -304,7 +304,12 @@ def test_the_pair_page_shows_scpos_similarities_and_credited_turns(desk, folder,
             seen += 1
         number = next(n for n, (_, name) in enumerate(book.ids_R) if name == left)
         rows = book.rows(number)
-        credited = book.credits["scpo"].components["scpo_reference"][rows] >= 0
+        won = [r for r in book.siblings(number) if book.success_R[r]]
+        reference = max(
+            won, key=lambda r: (book.turns.length_R[r], -r)
+        )  # SCPO's; beside another success there is no walk
+        walked = book.ids_R[reference][1] == right
+        credited = (book.credits["scpo"].components["scpo_reference"][rows] >= 0) & walked
         steps = desk.js("[...document.querySelectorAll('.steps li')].map(li => li.textContent)")
         assert len(steps) == credited.sum()
         shown = sorted(to_number(step.rsplit(" ", 1)[1]) for step in steps)

@@ -138,11 +138,15 @@ def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
         checks.check(from_mapping(long))
 
 
-def test_an_inherited_audit_follows_the_methods_and_the_rounds_of_who_inherits_it():
+#: The first and the last round of the seeds that the default audits: the first one.
+BOTH_ENDS = {"rounds": [1, "last"]}
+
+
+def test_an_inherited_audit_follows_the_methods_the_rounds_and_the_seeds_of_who_inherits_it():
     default = yaml.safe_load((ROOT / "config.yaml").read_text())
-    mine = from_mapping(merge(default, {"methods": ["sft", "rloo"], "rounds": 4}))
+    mine = from_mapping(merge(default, {"methods": ["sft", "rloo"], "rounds": 5, "seeds": [7, 8], "audit": BOTH_ENDS}))
     assert mine.audit.runs == ("rloo",)
-    assert mine.audited() == [(0, 1), (0, 4)]
+    assert mine.audited() == [(7, 1), (7, 5)]
     assert set(mine.audit_methods()) == {"rloo", "flat_grpo", "random_credit", "oracle_progress"}
     assert from_mapping(merge(default, {"methods": ["sft"]})).audited() == []
     assert from_mapping(mine.model_dump(mode="json")) == mine

@@ -20,10 +20,12 @@ def test_a_preset_laid_over_the_default_is_valid(path, monkeypatch):
     checks.check(load([ROOT / "config.yaml", path]))
 
 
-def test_the_default_is_valid_and_its_methods_are_flat_a_credit_method_and_the_upper_rail():
+def test_the_default_is_valid_and_trains_both_bounds_and_a_method_on_as_many_seeds_as_decide():
     experiment = load([ROOT / "config.yaml"])
     checks.check(experiment)
-    assert experiment.methods == ("flat_grpo", "has_progressive", "oracle_progress")
+    assert experiment.methods == ("flat_grpo", "random_credit", "has_judge", "oracle_progress")
+    assert len(experiment.seeds) >= 3
+    assert experiment.audited() == [(0, 1)]
 
 
 def test_the_schema_in_the_repository_is_the_models():

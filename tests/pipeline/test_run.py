@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit.workflow import run, watch
@@ -61,6 +66,25 @@ def test_a_running_job_counts_for_what_it_has_done():
     assert state(running=[running]).seconds_left() == pytest.approx(whole - run.TYPICAL["sft"] / 2)
 
 
+@pytest.mark.parametrize("share", [{}, {"share": 0.5}])
+def test_the_time_left_of_a_job_that_is_late_goes_on_changing_and_never_reaches_zero(monkeypatch, share):
+    running = {"rule": "sft", "label": "sft", "started": 0.0, **share}
+    left = []
+    for now in (10.0, 30.0, 100.0, 200.0, 400.0):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        left.append(run.State(cores=1, wanted=Counter(sft=1), plan={"runs": 1}, running=[running]).seconds_left())
+    assert len(set(left)) >= 4
+    assert left[2] < left[3] < left[4]
+    assert min(left) > 0
+
+
+@given(st.floats(0.1, 1e3), st.floats(0, 1e4), st.floats(0, 1))
+def test_a_running_job_takes_no_less_than_a_quarter_of_its_time_more_where_it_reports_nothing(usual, elapsed, share):
+    assert run.seconds_to_go(usual, elapsed, 0.0) >= max(elapsed / 4, usual - elapsed)
+    assert run.seconds_to_go(usual, elapsed, share) <= max(usual, elapsed / run.EARLY)
+    assert run.seconds_to_go(usual, elapsed, 1.0) == 0
+
+
 def test_time_in_which_no_stage_ran_is_told_apart_also_where_stages_overlap():
     begun = time.time() - 10
     jobs = [ended("tasks", begun + 1, 3), ended("tasks", begun + 2, 4), ended("sft", begun + 8, 1)]
@@ -83,6 +107,37 @@ def test_a_job_is_seen_while_it_runs_and_when_it_has_ended(tmp_path, monkeypatch
     assert seen.running == []
     assert run.look(tmp_path, seen) == []
     assert seen.total == 6
+
+
+def test_a_job_that_is_interrupted_or_killed_is_not_counted_as_done(tmp_path, monkeypatch):
+    monkeypatch.setenv(watch.VARIABLE, str(tmp_path))
+    monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
+    (tmp_path / "output").write_text(STATS)
+    seen = run.State(cores=1)
+    with contextlib.suppress(KeyboardInterrupt), watch.announced("tasks", "tasks train"):
+        raise KeyboardInterrupt
+    announce = """
+import sys
+from turncredit.workflow import watch
+with watch.announced("sft", "sft"):
+    print("announced", flush=True)
+    sys.stdin.read()
+"""
+    job = subprocess.Popen([sys.executable, "-c", announce], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert job.stdout is not None
+    assert job.stdout.readline() == b"announced\n"
+    job.kill()
+    job.wait()
+    assert [run.line_of(ended).split(" after ")[0] for ended in run.look(tmp_path, seen)] == [
+        "killed: tasks train",
+        "killed: sft",
+    ]
+    assert (seen.done, seen.running) == ([], [])
+    assert run.look(tmp_path, seen) == []
+
+
+def test_a_job_that_failed_is_not_counted_as_done():
+    assert state(ended=[ended("sft", 0, 2, error="sft: no such file"), ended("sft", 0, 2)]).done == [ended("sft", 0, 2)]
 
 
 def test_without_a_watcher_a_job_writes_nothing(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_every_number_about_an_audit_is_what_its_sql_gives(folder, page):
 
 def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     html = (page / "index.html").read_text()
-    assert html.index("All invariants hold: 12 checks of 3 invariants in 4 rounds") < html.index('class="facts"')
+    assert html.index("All invariants hold: 13 checks of 4 invariants in 4 rounds") < html.index('class="facts"')
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=3, games=6)
     broken = synthetic.make(tmp_path, config)
     assert diagnostics.holds(collect(broken)).all is None

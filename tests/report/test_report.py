@@ -228,8 +228,9 @@ def test_an_unfinished_run_is_missing_and_not_zero(tmp_path):
     assert cell(summary, "final", "oracle_progress", "seeds") == "unfinished: 2 of 8 evaluations"
     assert cell(summary, "families", "oracle_progress", "pick") is None
     assert cell(summary, "final", "random_credit", "seeds") == "1"
-    assert summary.verdict.informative is not True
-    assert "oracle_progress has no finished runs" in summary.verdict.words
+    assert summary.verdict.state == "open"
+    assert "oracle_progress has no finished run" in summary.verdict.words
+    assert summary.verdict.next == "Next, the same command: it finishes the runs."
     assert "oracle_progress, seed 0: rounds 3-4 not evaluated yet" in summary.missing
     metrics = module.report(experiment=config, results=folder, out=tmp_path / "out")
     assert (metrics["runs"], metrics["finished"]) == (8, 5)
@@ -333,7 +334,7 @@ def test_one_method_one_seed_one_round_is_enough_for_a_report(tmp_path):
     module.report(experiment=config, results=folder, out=tmp_path / "out")
     summary = summarise(collect(folder))
     assert summary.baseline == "has_progressive"
-    assert summary.verdict.informative is None
+    assert summary.verdict.state == "open"
     assert "games only (one seed)" in cell(summary, "final", "has_progressive", "final").note
 
 
@@ -417,8 +418,8 @@ def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
     lines = out.splitlines()
     row = next(line for line in lines if line.strip().startswith("oracle_progress"))
     number = cell(summarise(collect(finished)), "final", "oracle_progress", "final")
-    assert f"{number.text} ({number.interval})" in row
-    assert any("nformative" in line for line in lines)
+    assert f"{number.text} [{number.interval.replace(' to ', ', ')}]" in row
+    assert any("tells methods apart" in line for line in lines)
 
 
 def test_samplings_of_the_sft_policy_are_told_apart_in_words():

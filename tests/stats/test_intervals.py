@@ -243,36 +243,3 @@ def test_holm_steps_down_and_never_falls():
     assert intervals.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
     assert np.isnan(intervals.holm({"a": float("nan"), "b": 0.02})["a"])
     assert intervals.holm({"a": float("nan"), "b": 0.02})["b"] == 0.02
-
-
-def estimate(value: float, half: float = 0.02, seeds: int = 4) -> intervals.Estimate:
-    return intervals.Estimate(value, value - half, value + half, 0.01, 100, seeds, 100, "seeds and games")
-
-
-@pytest.mark.parametrize(
-    ("upper", "lower", "informative", "clear", "said"),
-    [
-        (0.15, -0.05, True, True, "Both intervals exclude zero"),
-        (0.15, -0.01, True, False, "random_credit includes zero"),
-        (0.07, -0.05, False, False, "less than the 8 points"),
-        (0.07, -0.05, False, False, "would still allow it"),
-        (0.01, -0.05, False, True, "tune the experiment"),
-        (0.15, 0.01, False, False, "would still allow it"),
-        (0.15, 0.03, False, True, "not below it"),
-        (0.15, None, None, False, "random_credit has no finished runs"),
-        (None, -0.05, None, False, "oracle_progress has no finished runs"),
-        (None, 0.03, False, True, "oracle_progress has no finished runs"),
-        (0.02, None, False, True, "less than the 8 points"),
-        (None, None, None, False, "oracle_progress and random_credit have no finished runs"),
-    ],
-)
-def test_the_verdict_needs_both_rails_and_says_why(upper, lower, informative, clear, said):
-    verdict = intervals.rails(*(None if value is None else estimate(value) for value in (upper, lower)))
-    assert (verdict.informative, verdict.clear) == (informative, clear)
-    assert said in verdict.words
-
-
-def test_exactly_eight_points_are_enough_and_one_seed_is_named():
-    verdict = intervals.rails(estimate(intervals.RAIL_MARGIN, seeds=1), estimate(-0.05, seeds=1))
-    assert verdict.informative
-    assert "not of the seed" in verdict.words

@@ -36,6 +36,11 @@ class RunRound(NamedTuple):
     round: int
 
 
+def counted(checks: int, kinds: int, rounds: int) -> str:
+    """The checks of results in words, the same in the report and in `turncredit check`. Equal steps are one of them."""
+    return f"{checks} checks of {kinds} invariants in {rounds} round{'s' * (rounds != 1)}"
+
+
 def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str]:
     """One line for each seed and round in which methods that should have taken the same steps did not.
 

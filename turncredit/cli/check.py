@@ -9,7 +9,7 @@ from typing import Any
 
 from turncredit import tables
 from turncredit.analysis.checked_round import CheckSettings, RoundFiles
-from turncredit.analysis.equal_steps import RunRound, Spent, unequal
+from turncredit.analysis.equal_steps import RunRound, Spent, counted, unequal
 from turncredit.errors import UserError
 from turncredit.layout import refuse_old
 from turncredit.results import collect, views
@@ -34,6 +34,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
 
     disable_progress_bar()
     broken = checked = rounds = artifacts = 0
+    kinds: set[str] = set()
     for folder in views.experiment_folders(results):
         refuse_old(folder)
         experiment = collect.read_config(folder)
@@ -49,12 +50,14 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
                 print(f"\r\x1b[K{files.run} seed {files.seed} round {files.round}", end="", file=sys.stderr, flush=True)
             rows = check_all(settings, files)
             rounds, checked = rounds + 1, checked + len(rows)
+            kinds |= {row["name"] for row in rows}
             for row in (row for row in rows if not row["holds"] and not said_already(row, found)):
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
         spent = steps_taken(plan, found.unreadable)
         checked += bool(spent)
+        kinds |= {"equal_steps"} if spent else set()
         for line in unequal(experiment, spent):
             broken += 1
             print(f"FAILS {'equal_steps':<13} {folder.name}: {line}")
@@ -64,7 +67,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     if not rounds:
         raise UserError(f"{results}: no rollouts yet (no turns.parquet); there is nothing to check")
     verdict = f"{broken} violated" if broken else "all hold"
-    print(f"{artifacts} artifacts compared with the plan, {checked} invariants in {rounds} rounds: {verdict}")
+    print(f"{artifacts} artifacts compared with the plan, {counted(checked, len(kinds), rounds)}: {verdict}")
     return broken
 
 

@@ -33,7 +33,13 @@ class EnvironmentGroup(TyperGroup):
         return group
 
 
-app = typer.Typer(cls=EnvironmentGroup, no_args_is_help=True, help="List environments, and run their commands.")
+app = typer.Typer(
+    cls=EnvironmentGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="List environments, and run their commands.",
+)
 
 
 @app.callback()

@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+#: Every command has both options for its help, and help is plain text everywhere (`rich_markup_mode=None`).
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
 class LazyGroup(TyperGroup):
     """A group whose commands are stubs (a name and a line of help) until one of them is run."""
 
@@ -55,7 +59,7 @@ def _load(name: str) -> Any:
         raise UserError(f"the command '{name}' is not part of this installation ({error.name} is missing)") from None
     command = getattr(module, attribute)
     if not isinstance(command, typer.Typer):
-        function, command = command, typer.Typer(add_completion=False)
+        function, command = command, typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
         command.command(name)(function)
     return typer.main.get_command(command)
 
@@ -65,7 +69,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP,
     help="Which turns deserve the credit? Credit assignment for multi-turn LLM agents.",
 )
 

@@ -10,13 +10,13 @@ from turncredit.errors import UserError
 
 #: Where Snakemake looks for its file, and options with which it needs none here.
 SNAKEFILES = ("Snakefile", "snakefile", "workflow/Snakefile", "workflow/snakefile")
-ELSEWHERE = ("-s", "--snakefile", "-d", "--directory", "-h", "--help", "-v", "--version")
+ELSEWHERE = ("-s", "--snakefile", "-d", "--directory", "-v", "--version")
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]}
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 )
 def run(context: typer.Context) -> None:
     """Run the pipeline with live progress. All options are passed to Snakemake, for example

@@ -118,20 +118,21 @@ class Experiment(Closed):
             return self.model_copy(update={"audit": audit.model_copy(update={"rounds": ()})})
         audited = audit.runs or runs[:1]
         rounds = sorted({self.rounds if round == "last" else round for round in audit.rounds})
+        seeds = None if audit.seeds is None else tuple(self.seeds[0] if s == "first" else s for s in audit.seeds)
         for run in audited:
             if run not in runs:
                 raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
         for name, wanted, there in (
             ("run", audited, runs),
             ("rounds", rounds, range(1, self.rounds + 1)),
-            ("seeds", audit.seeds or (), self.seeds),
+            ("seeds", seeds or (), self.seeds),
         ):
             missing = [number for number in wanted if number not in there]
             if missing:
                 raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
             if len(set(wanted)) < len(wanted):
                 raise ValueError(f"audit.{name} must not repeat")
-        filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds)}
+        filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds), "seeds": seeds}
         return self.model_copy(update={"audit": audit.model_copy(update=filled)})
 
     def blocks(self) -> list[range]:
@@ -142,7 +143,8 @@ class Experiment(Closed):
     def audited(self) -> list[tuple[int, int]]:
         """Every (seed, round) of the runs `audit.run` that is audited."""
         seeds = self.seeds if self.audit.seeds is None else self.audit.seeds
-        return [(seed, round) for seed in seeds for round in self.audit.rounds if round != "last"]  # a number by now
+        rounds = [round for round in self.audit.rounds if round != "last"]  # numbers by now, as seeds are
+        return [(seed, round) for seed in seeds if seed != "first" for round in rounds]
 
     def audit_methods(self) -> tuple[str, ...]:
         """The methods that are compared on the audited rollouts, each once."""

@@ -430,7 +430,9 @@ class AuditConfig(Closed):
         None, description="the method, or methods, whose rollouts are audited; null: the first of `methods`"
     )
     rounds: tuple[int | Literal["last"], ...] = Field((), description="which rounds, or 'last'; none: no audit")
-    seeds: tuple[Seed, ...] | None = Field(None, description="which seeds; null: all of the experiment's")
+    seeds: tuple[Seed | Literal["first"], ...] | None = Field(
+        None, description="which seeds, or 'first', the experiment's first one; null: all of the experiment's"
+    )
     methods: tuple[str, ...] | None = Field(
         None, description="methods to compare; null: the experiment's, flat_grpo, random_credit and oracle_progress"
     )

@@ -1,8 +1,8 @@
 """The two bounds ("rails") of every comparison: credit that is pure noise, and an oracle's credit.
 
 The lower bound shows what a blend costs when its credit carries no information; the upper bound, which reads the
-simulator, what credit can be worth at best. If the upper is not clearly above flat GRPO, or the lower is not below it,
-the experiment can't tell methods apart.
+simulator, what credit can be worth at best. Only if the upper is clearly above flat GRPO and above the lower does the
+experiment tell methods apart (`turncredit.report.verdict`).
 
 `truth` is a second upper bound, at a price: the advantage of each turn as ground truth measures it, for the policy that
 acts (docs/branching.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with

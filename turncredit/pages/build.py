@@ -51,8 +51,8 @@ class Pages:
 
 
 def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str | None, title: str) -> dict[str, str]:
-    """The pages of one audited round by file name: `index.html`, a page for each of `count` rollouts, for each of their
-    groups, and for each failed one beside a sibling that succeeded.
+    """The pages of one audited round by file name: `index.html`, a page for each of at most `count` rollouts, of
+    their groups, and of each of them beside a sibling with the other outcome.
 
     `methods` are those whose credit the book has; `first` is shown first, if it is among them.
     """
@@ -102,7 +102,8 @@ def gather(
     used: set[str] = set()
     rollouts = [] if alone else list(chosen)
     groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
-    names = {r: _slug(book.ids_R[r][1]) for r in rollouts}
+    paired = chosen_pairs(book, rollouts)
+    names = {r: _slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
     return Pages(
         book=book,
         order=order,
@@ -111,9 +112,7 @@ def gather(
         ranks=ranks,
         rollout_files={r: _file(names[r], used) for r in rollouts},
         group_files={g: _file("group-" + _slug(_group_name(book, g)), used) for g in groups},
-        pair_files={
-            pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in chosen_pairs(book, rollouts)
-        },
+        pair_files={pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
     )
 
 
@@ -240,7 +239,8 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
                 else [],
             }
         )
-    known = [name for name in pages.order if np.isfinite(pages.ranks[name]) and name not in RAILS]
+    varied = {name for name, found in book.correlations.items() if found.told_R.any()}
+    compared = [name for name in pages.order if name not in RAILS and name in varied]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
         f"{100 * book.success_R.mean():.0f}% succeeded",
@@ -257,9 +257,20 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
         rows=rows,
         means=means,
         ranked=max((int(found.scored_R.sum()) for found in book.correlations.values()), default=0),
-        best=f"{known[0]} (mean {draw.number(pages.ranks[known[0]])})" if known else "",
+        best=_best(pages, compared),
         stop_word="rollout",
     )
+
+
+def _best(pages: Pages, compared: Sequence[str]) -> str:
+    """The first of these methods, in the order of their agreement with A*; empty if that says nothing.
+
+    They are methods whose credit varies within rollouts: to agree better than credit that is the same on every turn, or
+    less badly than another, is no agreement.
+    """
+    if len(compared) < 2 or not pages.ranks[compared[0]] > 0:
+        return ""
+    return f"{compared[0]} (mean {draw.number(pages.ranks[compared[0]])})"
 
 
 def _render(template: str, pages: Pages, **values: Any) -> str:

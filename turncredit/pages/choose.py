@@ -10,37 +10,28 @@ from turncredit.stats.ranks import FEWEST
 
 
 def choose(book: Book, pages: int) -> list[int]:
-    """At most `pages` rollouts, in an arbitrary but fixed order.
+    """At most `pages` rollouts, the most instructive first: from groups of mixed outcome, with much disagreement
+    between methods, in this order of importance.
 
-    Two thirds are the most instructive: with ground truth, in groups of mixed outcome, with much disagreement between
-    methods, in this order of importance. The rest are their siblings with the other outcome, those of failures first,
-    for comparison; if there are too few, the next most instructive.
+    Where there is ground truth only rollouts of which it knows something get a page, and if need be fewer than `pages`:
+    of the others a page could not say which turn mattered. Their siblings stand beside them (`pairs`).
     """
     truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     apart_R = disagreement_R(book)
     mixed_R = _mixed_R(book)
-    by_worth = sorted(
-        range(book.turns.rollouts),
-        key=lambda r: (truth_R[r] < FEWEST, not mixed_R[r], -apart_R[r], book.ids_R[r]),
-    )
-    best = by_worth[: -(-2 * pages // 3)]
-    paired = [r for r in best if mixed_R[r]]
-    paired.sort(key=lambda r: bool(book.success_R[r]))
-    partners = [_partner(book, rollout, truth_R) for rollout in paired]
-    return list(dict.fromkeys([*best, *partners, *by_worth]))[:pages]
+    known = np.flatnonzero(truth_R > 0) if truth_R.any() else np.arange(book.turns.rollouts)
+    known_first = sorted(known, key=lambda r: (truth_R[r] < FEWEST, not mixed_R[r], -apart_R[r], book.ids_R[r]))
+    return [int(rollout) for rollout in known_first[:pages]]
 
 
 def pairs(book: Book, chosen: list[int]) -> list[tuple[int, int]]:
-    """(failed, successful) for each chosen failed rollout with a chosen successful sibling; the longest of them, which
-    is the one that SCPO takes as its reference, if that is chosen."""
-    found = []
+    """(failed, successful) for each chosen rollout with a sibling of the other outcome, which need not be chosen."""
+    found: dict[tuple[int, int], None] = {}
     for rollout in chosen:
-        if book.success_R[rollout]:
-            continue
-        won = [int(other) for other in book.siblings(rollout) if book.success_R[other] and int(other) in chosen]
-        if won:
-            found.append((rollout, max(won, key=lambda r: (book.turns.length_R[r], -r))))
-    return found
+        partner = _partner(book, rollout, set(chosen))
+        if partner is not None:
+            found[(partner, rollout) if book.success_R[rollout] else (rollout, partner)] = None
+    return list(found)
 
 
 def _mixed_R(book: Book) -> np.ndarray:
@@ -49,10 +40,10 @@ def _mixed_R(book: Book) -> np.ndarray:
     return ((share_G > 0) & (share_G < 1))[book.turns.group_R]
 
 
-def _partner(book: Book, rollout: int, truth_R: np.ndarray) -> int:
-    """A sibling of the other outcome: for a failure the longest success, SCPO's reference; for a success the failure
-    with the most ground truth."""
+def _partner(book: Book, rollout: int, chosen: set[int]) -> int | None:
+    """A sibling of the other outcome, if there is one: one that has a page rather than one without; for a failure the
+    longest success, which SCPO takes as its reference; for a success the failure with the most ground truth."""
     others = [int(r) for r in book.siblings(rollout) if book.success_R[r] != book.success_R[rollout]]
-    if not book.success_R[rollout]:
-        return max(others, key=lambda r: (book.turns.length_R[r], -r))
-    return max(others, key=lambda r: (truth_R[r], -r))
+    truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+    worth_R = truth_R if book.success_R[rollout] else book.turns.length_R
+    return max(others, key=lambda r: (r in chosen, worth_R[r], -r), default=None)

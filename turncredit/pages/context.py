@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
+from itertools import takewhile, zip_longest
 from typing import Any
 
 import numpy as np
@@ -302,13 +302,13 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
 
 
 def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
-    """The methods that rank this turn at the top (or bottom) of the rollout, and not most turns."""
+    """The methods that credit (or blame) this turn more than any other of the rollout, and not most turns alike."""
     rows = book.rows(rollout)
     found = []
     for method, credit in book.credits.items():
         size = credit.advantage_N[rows] * sign
         mine = credit.advantage_N[row] * sign
-        if mine == size.max() and np.median(size) < mine:
+        if mine > 0 and mine == size.max() and np.median(size) < mine:
             found.append(method)
     return found
 
@@ -366,31 +366,33 @@ def course(book: Book, rollout: int, width: int) -> dict[str, Any] | None:
 
 
 def side_by_side(left: list[Turn], right: list[Turn]) -> list[tuple[Turn | None, Turn | None, bool]]:
-    """The turns of two rollouts on common lines: equal stretches of actions are aligned, the rest is in between."""
-    same = SequenceMatcher(None, [t.action for t in left], [t.action for t in right], autojunk=False)
-    out: list[tuple[Turn | None, Turn | None, bool]] = []
-    for tag, a, a_end, b, b_end in same.get_opcodes():
-        for step in range(max(a_end - a, b_end - b)):
-            one = left[a + step] if a + step < a_end else None
-            other = right[b + step] if b + step < b_end else None
-            out.append((one, other, tag == "equal"))
-    return out
+    """The turns of two rollouts on common lines, turn by turn; whether they belong to what the two have in common.
+
+    Only up to where they part are they in the same state: an equal action later on is another decision.
+    """
+    alike = _alike(left, right)
+    return [(one, other, turn < alike) for turn, (one, other) in enumerate(zip_longest(left, right))]
+
+
+def _alike(left: list[Turn], right: list[Turn]) -> int:
+    """The number of turns, from the start, in which two rollouts of one game do and see the same."""
+    same = ((one.action, one.got) == (other.action, other.got) for one, other in zip(left, right, strict=False))
+    return sum(1 for _ in takewhile(bool, same))
 
 
 def parting(left: list[Turn], right: list[Turn]) -> Markup:
     """Where two rollouts of one game diverge."""
-    alike = 0
-    for one, other in zip(left, right, strict=False):
-        if (one.action, one.got) != (other.action, other.got):
-            break
-        alike += 1
+    alike = _alike(left, right)
     if alike == min(len(left), len(right)):
         return Markup("They take the same actions until the shorter one ends.")
     start = (
         "They part at once" if not alike else f"They are alike for {alike} turn{'s' if alike > 1 else ''}, then part"
     )
+    one, other = left[alike], right[alike]
+    if one.action == other.action:
+        return Markup("{}: both do <code>{}</code>, and see different things.").format(start, one.action)
     return Markup("{}: the first does <code>{}</code>, the second <code>{}</code>.").format(
-        start, left[alike].action, right[alike].action
+        start, one.action, other.action
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.special import chdtrc, ndtri, stdtrit
 
 from turncredit.analysis import leak_measures
-from turncredit.analysis.equal_steps import RunRound, Spent, unequal
+from turncredit.analysis.equal_steps import RunRound, Spent, counted, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
@@ -376,18 +376,16 @@ class Holds:
 
 def holds(results: Results) -> Holds:
     """The report's first line: whether all invariants hold, and which ones fail where."""
-    frame = results.analysis.get("invariants")
-    lines = [
-        f"the methods took unequal optimiser steps: {line}" for line in unequal(results.experiment, _spent(results))
-    ]
+    frame, spent = results.analysis.get("invariants"), _spent(results)
+    lines = [f"the methods took unequal optimiser steps: {line}" for line in unequal(results.experiment, spent)]
     if frame is None and not lines:
         return Holds(None, f"Invariants: not checked here; turncredit check results/{results.folder.name} checks them.")
     if frame is None:
         return Holds(False, f"Invariants: {_listed(lines)}.")
     named = _named(frame)
-    rounds = len(named[["where", "seed", "round"]].drop_duplicates())
+    rounds = len(frame.reindex(columns=["policy", "method", "seed", "round"]).drop_duplicates())
     broken = named[~named["holds"]]
-    checked = f"{len(frame)} checks of {frame['name'].nunique()} invariants in {rounds} round{'s' * (rounds > 1)}"
+    checked = counted(len(frame) + bool(spent), frame["name"].nunique() + bool(spent), rounds)
     if broken.empty and not lines:
         return Holds(True, f"All invariants hold: {checked}.")
     lines += [

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich.table import Table
 
 from turncredit import tables
 from turncredit.bounds import MIDDLE
@@ -65,12 +66,12 @@ def report(
         write_text(out / "learning_curves.svg", figures.standalone_svg(curves, "curves"))
         with new_file(out / "learning_curves.png") as part:
             curves.savefig(part, format="png", dpi=160, facecolor=figures.PAPER)
-    verdict = summary.verdict.informative
+    apart = {"apart": 1.0, "cannot": 0.0}.get(summary.verdict.state)
     return {
         "numbers": float(table.num_rows),
         "runs": float(len(summary.results.runs)),
         "finished": float(summary.results.runs["finished"].sum()),
-        **({} if verdict is None else {"informative": float(verdict)}),
+        **({} if apart is None else {"tells_apart": apart}),
         **({} if summary.holds.all is None else {"invariants_hold": float(summary.holds.all)}),
     }
 
@@ -249,22 +250,14 @@ def _facts(results: Results) -> list[tuple[str, str]]:
 
 
 def print_table(results: str | Path, layout_of: Callable[[Path], Layout] = Layout) -> None:
-    """Print the final table and the verdict to the terminal (plain text if it is not one)."""
-    from turncredit.terminal import console, plain_table
+    """Print the result in words, the final table and the verdict to the terminal (plain text if it is not one)."""
+    from turncredit.terminal import console
 
     summary = summarise(collect(results, layout_of=layout_of))
-    grid = summary.sections["final"][0]
-    keys = ["agent", "final", "minus_sft", "minus_baseline", "gap", "seeds"]
-    columns = [column for column in grid.columns if column.key in keys]
-    shown = plain_table(
-        ["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], grid.title
-    )
-    for name, row in grid.rows.items():
-        shown.add_row(name, *(_plain(row.get(column.key)) for column in columns))
     screen = console()
-    screen.print(shown)
     screen.print(summary.headline)
-    for line in (summary.holds.words, summary.verdict.words, summary.comparisons):
+    screen.print(final_table(summary))
+    for line in (summary.comparisons, summary.verdict.words, summary.verdict.next, summary.holds.words):
         if line:
             screen.print(line)
     if summary.without_credit:
@@ -275,7 +268,32 @@ def print_table(results: str | Path, layout_of: Callable[[Path], Layout] = Layou
         screen.print(f"Left out: {summary.left_out}.")
 
 
+def final_table(summary: Summary) -> Table:
+    """Final success and its paired differences, for 80 columns: the page has the rest.
+
+    With several agents their names take the place of the differences to the SFT policies, of which each has its own.
+    """
+    from turncredit.terminal import plain_table
+
+    grid = summary.sections["final"][0]
+    keys = ["agent" if grid.columns[0].key == "agent" else "minus_sft", "minus_baseline"]
+    columns = [column for key in ("final", *keys) for column in grid.columns if column.key == key]
+    title = f"{grid.title}, {columns[0].meaning}, {_seeds(summary.results)}"
+    shown = plain_table(["method", *(column.heading for column in columns)], [False, *[True] * len(columns)], title)
+    for column in shown.columns[1:]:
+        column.no_wrap = True  # a name is folded, a number never
+    for name, row in grid.rows.items():
+        final = "unfinished" if row["final"] is None else _plain(row["final"])
+        shown.add_row(name, final, *(_plain(row.get(column.key, "")) for column in columns[1:]))
+    return shown
+
+
+def _seeds(results: Results) -> str:
+    count = len(results.experiment.seeds)
+    return f"{count} seed{'s' * (count != 1)}"
+
+
 def _plain(cell: Number | str | None) -> str:
     if isinstance(cell, Number):
-        return f"{cell.text} ({cell.interval})" if cell.interval else cell.text
-    return "missing" if cell is None else cell
+        return f"{cell.text} [{cell.interval.replace(' to ', ', ')}]" if cell.interval else cell.text
+    return cell or ""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from turncredit.bounds import LOWER, MIDDLE
+from turncredit import envs
+from turncredit.bounds import MIDDLE
+from turncredit.errors import UserError
 from turncredit.report import cost, diagnostics, outcomes
 from turncredit.report.contexts import context_grids
 from turncredit.report.grid import Column, Grid
@@ -15,11 +17,12 @@ from turncredit.report.judges import judged
 from turncredit.report.ordering import Corrected, corrected, ordered
 from turncredit.report.papers import papers
 from turncredit.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.report.selection import agent_words, at_checkpoint, paired, upper_of
+from turncredit.report.selection import agent_words, at_checkpoint, paired
+from turncredit.report.verdict import Verdict, bounds_of, verdict
 from turncredit.results.collect import Results
 from turncredit.starts import is_start
 from turncredit.stats import intervals
-from turncredit.stats.intervals import Estimate, Verdict
+from turncredit.stats.intervals import Estimate
 
 #: The measures of each method's credit.
 _BY_METHOD = ("fidelity", "gradients", "leaks")
@@ -63,7 +66,6 @@ def summarise(results: Results) -> Summary:
     }
     adjusted = corrected(results.experiment, baseline, {name: found.p for name, found in differences.items()})
     against_middle = differences if baseline == MIDDLE else {}
-    upper = upper_of(results)
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
     order = ordered(results, effects, [*starts, *results.methods, *sorted(compared - set(results.methods))])
@@ -96,7 +98,13 @@ def summarise(results: Results) -> Summary:
         headline=_headline(results, baseline, differences, adjusted),
         baseline=baseline,
         holds=diagnostics.holds(results),
-        verdict=intervals.rails(against_middle.get(upper), against_middle.get(LOWER), upper),
+        verdict=verdict(
+            bounds_of(results, against_middle),
+            apart=told_apart(differences, adjusted) if baseline == MIDDLE else [],
+            methods=results.experiment.methods,
+            seeds=results.experiment.seeds,
+            measurable=_has_distance(results),
+        ),
         comparisons=_comparisons(baseline, differences, adjusted),
         order=order,
         sections={name: [grid for grid in grids if grid.rows] for name, grids in sections.items()},
@@ -191,11 +199,25 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     seeds = min(differences[name].seeds for name in compared)
     if seeds == 1:
         return f"{said} No difference between methods can be shown with one seed."
-    clear = [name for name in compared if {**adjusted.families, **adjusted.relatives}[name] < 0.05]
+    clear = told_apart(differences, adjusted)
     if not clear:
         return f"{said} No difference between methods can be shown with {seeds} seeds."
     best = ", ".join(f"{name} ({100 * differences[name].value:+z.1f} points)" for name in clear)
     return f"{said} {best} differ{'s' * (len(clear) == 1)} from {baseline}."
+
+
+def _has_distance(results: Results) -> bool:
+    """Whether the environment has the exact distance to the goal; assumed where it is not installed here."""
+    try:
+        return "distance" in envs.load(results.experiment.env.name).capabilities
+    except UserError:
+        return True
+
+
+def told_apart(differences: Mapping[str, Estimate], adjusted: Corrected) -> list[str]:
+    """The methods that differ from the baseline at the 5% level after Holm's correction; none with one seed."""
+    p_values = {**adjusted.families, **adjusted.relatives}
+    return [name for name, p in p_values.items() if p < 0.05 and differences[name].seeds > 1]
 
 
 def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corrected) -> str:
@@ -217,7 +239,9 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corr
 
 def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     """Which of the corrected differences are clear of zero, the largest first, with their sizes and intervals."""
-    clear = [name for name, p in adjusted.items() if p < 0.05]
+    if all(differences[name].seeds == 1 for name in adjusted):
+        return "none can be told apart from it with one seed; do not rank them."
+    clear = [name for name, p in adjusted.items() if p < 0.05 and differences[name].seeds > 1]
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)

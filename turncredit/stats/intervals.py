@@ -30,14 +30,11 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit
 
-from turncredit.bounds import LOWER, MIDDLE, UPPER
 from turncredit.errors import UserError
 
 LEVEL = 0.95
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
-#: The success by which the upper bound must be above the baseline for a comparison to be worth reading.
-RAIL_MARGIN = 0.08
 
 
 @dataclass(frozen=True)
@@ -57,15 +54,6 @@ class Estimate:
     def clear(self) -> bool:
         """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether the experiment can tell methods apart (None: a bound is missing). `clear`: the intervals confirm it."""
-
-    informative: bool | None
-    clear: bool
-    words: str
 
 
 def wilson(
@@ -321,60 +309,6 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(finite) - rank) * p))
         out[name] = largest
     return out
-
-
-def rails(upper: Estimate | None, lower: Estimate | None, upper_name: str = UPPER) -> Verdict:
-    """Whether the experiment can tell methods apart, from the paired differences of the two bounds to flat GRPO.
-
-    `upper` is the upper bound (`upper_name`) - flat_grpo, `lower` random_credit - flat_grpo, None if not run or
-    unfinished. Informative: the upper bound at least 8 points above flat and random below flat, by the point
-    estimates; `clear`: both intervals exclude zero as well.
-    """
-    missing = [name for name, rail in ((upper_name, upper), (LOWER, lower)) if rail is None]
-    parts = []
-    if upper is not None:
-        enough = upper.value >= RAIL_MARGIN
-        parts.append(
-            f"{upper_name} is {points(upper)} against {MIDDLE}, {'at least' if enough else 'less than'} the "
-            f"{100 * RAIL_MARGIN:.0f} points that are required"
-        )
-    if lower is not None:
-        parts.append(f"{LOWER} is {points(lower)} against {MIDDLE}, {'below' if lower.value < 0 else 'not below'} it")
-    said = "; ".join(parts) + ("." if parts else "")
-    high_failed = upper if upper is not None and upper.value < RAIL_MARGIN else None
-    low_failed = lower if lower is not None and lower.value >= 0 else None
-    if high_failed or low_failed:
-        # If an interval still reaches the required side, the experiment may merely be too small.
-        still_open = (high_failed is None or high_failed.high >= RAIL_MARGIN) and (
-            low_failed is None or low_failed.low < 0
-        )
-        tail = (
-            "The intervals would still allow it: more seeds or games may decide."
-            if still_open
-            else "Differences between methods mean little here: tune the experiment, not the methods."
-        )
-        gone = f" {' and '.join(missing)} {_has(missing)} no finished runs." if missing else ""
-        return Verdict(False, not still_open, f"Not informative. {said} {tail}{gone}")
-    if missing:
-        gone = " and ".join(missing)
-        head = f"Open: {gone} {_has(missing)} no finished runs to compare with those of {MIDDLE}"
-        return Verdict(None, False, f"{head}; {said}" if said else f"{head}.")
-    assert upper is not None
-    assert lower is not None
-    clear = upper.clear and lower.clear
-    if clear:
-        tail = " Both intervals exclude zero."
-    else:
-        wide = " and ".join(name for name, rail in ((upper_name, upper), (LOWER, lower)) if not rail.clear)
-        tail = (
-            f" The interval of {wide} includes zero, so this holds for the point estimates only: more seeds or games."
-        )
-    covers = "" if upper.seeds > 1 else " One seed: the intervals cover the choice of games, not of the seed."
-    return Verdict(True, clear, f"Informative. {said}{tail}{covers}")
-
-
-def _has(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"
 
 
 def points(estimate: Estimate) -> str:

@@ -12,7 +12,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from turncredit.config import ResourceConfig, from_mapping

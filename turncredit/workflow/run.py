@@ -36,6 +36,8 @@ TYPICAL = {
 USUAL = 1.0
 #: Seconds of finished jobs after which measured times count as much as `TYPICAL`.
 PATIENCE = 10.0
+#: The share of a job's work from which on it says how long the job takes: the first steps are slow.
+EARLY = 0.05
 #: Rules whose jobs run one after another, whatever the number of cores.
 ALONE = ("tasks", "demos", "base", "sft")
 #: Rules whose jobs get a line when they end. Rounds have many jobs; their evaluations show their progress.
@@ -48,11 +50,15 @@ QUIET_FOR = 20.0
 
 @dataclass
 class State:
-    """The state of the run: planned and finished jobs by rule, and the running jobs."""
+    """The state of the run: planned jobs by rule, jobs that have ended (well or not), and the running jobs.
+
+    `read`: lines of `ended.jsonl` that have been read.
+    """
 
     cores: int
     wanted: Counter[str] = field(default_factory=Counter)
     ended: list[dict[str, Any]] = field(default_factory=list)
+    read: int = 0
     running: list[dict[str, Any]] = field(default_factory=list)
     plan: dict[str, Any] = field(default_factory=dict)
     begun: float = field(default_factory=time.time)
@@ -62,12 +68,17 @@ class State:
         """Jobs of this run."""
         return sum(self.wanted.values())
 
+    @property
+    def done(self) -> list[dict[str, Any]]:
+        """The jobs that have ended well: neither failed nor killed."""
+        return [job for job in self.ended if "error" not in job and not job.get("stopped")]
+
     def seconds_left(self) -> float | None:
-        """An estimate from the times of jobs so far; None before the plan is known."""
+        """An estimate from the times of jobs so far, running ones among them; None before the plan is known."""
         if not self.wanted:
             return None
         ended, took = Counter(), Counter()
-        for job in self.ended:
+        for job in self.done:
             ended[job["rule"]] += 1
             took[job["rule"]] += job["ended"] - job["started"]
         usual = sum(TYPICAL.get(rule, USUAL) * count for rule, count in ended.items())
@@ -76,13 +87,13 @@ class State:
         each = {
             rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, USUAL) * pace for rule in self.wanted
         }
+        running = [(job, time.time() - job["started"]) for job in self.running if job["rule"] in each]
+        for job, elapsed in running:
+            if not ended[job["rule"]]:
+                each[job["rule"]] = max(each[job["rule"]], elapsed)
         left = {rule: each[rule] * max(0, count - ended[rule]) for rule, count in self.wanted.items()}
-        for job in self.running:
-            if job["rule"] in left:
-                done = max(
-                    job.get("share", 0.0), min(0.9, (time.time() - job["started"]) / max(each[job["rule"]], 0.1))
-                )
-                left[job["rule"]] -= each[job["rule"]] * done
+        for job, elapsed in running:
+            left[job["rule"]] += seconds_to_go(each[job["rule"]], elapsed, job.get("share", 0.0)) - each[job["rule"]]
         alone = sum(max(0.0, left.get(rule, 0.0)) for rule in ALONE)
         rest = sum(max(0.0, seconds) for rule, seconds in left.items() if rule not in ALONE)
         return alone + rest / max(1, min(self.cores, self.plan.get("runs", 1)))
@@ -94,6 +105,17 @@ class State:
             covered += max(0.0, job["ended"] - max(until, job["started"]))
             until = max(until, job["ended"])
         return 1 - covered / max(time.time() - self.begun, 1e-9)
+
+
+def seconds_to_go(usual: float, elapsed: float, share: float) -> float:
+    """How long a running job still takes: it usually takes `usual` seconds, and has done `share` of its work, if known.
+
+    One that is late is expected to need as long for the rest as it did so far, or a quarter more of its time where it
+    does not report its work: an estimate that stood still would look like a job that does.
+    """
+    if share >= EARLY:
+        return (1 - share) * max(usual, elapsed / share)
+    return max(usual - elapsed, elapsed / 4)
 
 
 def main(arguments: list[str]) -> int:
@@ -184,7 +206,7 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
         state.wanted = wanted_jobs((folder / "output").read_text())
     if not state.plan and (folder / "plan.json").exists():
         state.plan = json.loads((folder / "plan.json").read_text())
-    state.running = []
+    state.running, killed = [], []
     for path in folder.glob("*.job"):
         try:
             job = json.loads(path.read_text())
@@ -193,10 +215,16 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
         except FileNotFoundError:
             if not path.exists():
                 continue  # it has just ended
-        state.running.append(job)
+        if watch.left_by(path):
+            killed.append({**job, "ended": time.time(), "stopped": True})
+            path.unlink()
+            path.with_suffix(".progress").unlink(missing_ok=True)
+        else:
+            state.running.append(job)
     file = folder / "ended.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
-    new = [json.loads(line) for line in lines[len(state.ended) :]]
+    new = [*(json.loads(line) for line in lines[state.read :]), *killed]
+    state.read = len(lines)
     state.ended.extend(new)
     return new
 
@@ -215,6 +243,8 @@ def line_of(job: dict[str, Any]) -> str | None:
     seconds = job["ended"] - job["started"]
     if "error" in job:
         return f"failed: {job['error']}"
+    if job.get("stopped"):
+        return f"killed: {job['label']} after {seconds:.0f} s"
     if "warning" in job:
         return str(job["warning"])
     success = {name: value for name, value in job.get("metrics", {}).items() if name.startswith("success_")}
@@ -241,8 +271,8 @@ def _follow_live(process: subprocess.Popen, folder: Path, state: State, console:
                 if line:
                     bars.console.print(line, markup=False)
             if state.total:
-                note = f"{len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
-                bars.update(whole, description="all", total=state.total, completed=len(state.ended), note=note)
+                note = f"{len(state.done)} of {state.total} jobs, {_clock(state.seconds_left())}"
+                bars.update(whole, description="all", total=state.total, completed=len(state.done), note=note)
             labels = {job["label"]: job for job in state.running}
             for label in [label for label in shown if label not in labels]:
                 bars.remove_task(shown.pop(label))
@@ -266,7 +296,7 @@ def _follow_plain(process: subprocess.Popen, folder: Path, state: State, console
                 printed = time.monotonic()
         if state.total and time.monotonic() - printed > QUIET_FOR:
             now = [job["label"] + (f" {job['share']:.0%}" if "share" in job else "") for job in state.running]
-            note = f"... {len(state.ended)} of {state.total} jobs, {_clock(state.seconds_left())}"
+            note = f"... {len(state.done)} of {state.total} jobs, {_clock(state.seconds_left())}"
             note += f"; now: {', '.join(now)}" if now else ""
             console.print(note, markup=False, soft_wrap=True)
             printed = time.monotonic()

@@ -28,7 +28,10 @@ def tell_plan(**plan: Any) -> None:
 
 @contextmanager
 def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
-    """Announce a job while the block runs. The function it yields adds facts to the line about its end."""
+    """Announce a job while the block runs. The function it yields adds facts to the line about its end.
+
+    A job that is interrupted says that it was stopped. One that is killed says nothing: its `.job` stays (`left_by`).
+    """
     folder = _folder()
     facts: dict[str, Any] = {}
     if folder is None:
@@ -40,12 +43,26 @@ def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
     write_json(running, line)
     try:
         yield facts.update
+    except BaseException:
+        facts.setdefault("stopped", "error" not in facts)
+        raise
     finally:
         text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
         with (folder / "ended.jsonl").open("a") as file:
             file.write(text + "\n")
         running.unlink(missing_ok=True)
         progress.unlink(missing_ok=True)
+
+
+def left_by(running: Path) -> bool:
+    """Whether this `.job` file is of a process of this machine that ended without a word, as a killed one does."""
+    try:
+        os.kill(int(running.stem), 0)
+    except ProcessLookupError:
+        return running.exists()  # otherwise it ended well after the caller saw the file
+    except PermissionError:
+        return False
+    return False
 
 
 def _folder() -> Path | None:

@@ -18,7 +18,10 @@ from rich.progress import track
 from turncredit.errors import UserError
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Play, check and benchmark the household environment."
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Play, check and benchmark the household environment.",
 )
 
 Games = Annotated[

@@ -12,7 +12,9 @@ import typer
 from turncredit.envs.scienceworld.settings import TASKS, Settings
 from turncredit.errors import UserError, nearest
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark ScienceWorld.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Play and benchmark ScienceWorld."
+)
 
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 Chosen = Annotated[list[str], typer.Option("--task", help="Task; repeatable. Without it, all 30.")]

@@ -12,7 +12,9 @@ import typer
 
 from turncredit.envs.searchqa.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark Search-QA.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Play and benchmark Search-QA."
+)
 
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 Questions = Annotated[

@@ -12,7 +12,9 @@ import typer
 
 from turncredit.envs.virtualhome.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark VirtualHome.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Play and benchmark VirtualHome."
+)
 
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 Data = Annotated[

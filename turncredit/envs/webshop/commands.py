@@ -12,7 +12,7 @@ import typer
 
 from turncredit.envs.webshop.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Play and benchmark WebShop.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Play and benchmark WebShop.")
 
 Seed = Annotated[int, typer.Option(help="Seed for all random numbers.")]
 Data = Annotated[

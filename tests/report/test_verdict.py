@@ -1,0 +1,127 @@
+"""The report's answer to "can this experiment tell methods apart?", and what it says to run next."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.results import synthetic
+from turncredit.report.report import final_table, print_table
+from turncredit.report.summary import summarise
+from turncredit.report.verdict import RELEVANT, Bounds, verdict
+from turncredit.results.collect import collect
+from turncredit.stats.intervals import Estimate
+
+FOUR = {"methods": ["flat_grpo", "random_credit", "oracle_progress"], "seeds": [0, 1, 2, 3]}
+
+
+def estimate(value: float, half: float = 0.02, seeds: int = 4) -> Estimate:
+    return Estimate(value, value - half, value + half, 0.01, 100, seeds, 100, "seeds and games")
+
+
+def bounds(upper: float | None, lower: float | None, half: float = 0.02, seeds: int = 4) -> Bounds:
+    ends = [None if value is None else estimate(value, half, seeds) for value in (upper, lower)]
+    whole = None if upper is None or lower is None else estimate(upper - lower, half, seeds)
+    return Bounds(ends[0], ends[1], whole)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "reason"),
+    [
+        (bounds(0.07, -0.05), "apart", "exact credit is clearly better"),
+        (bounds(0.07, 0.01), "apart", "exact credit is clearly better"),
+        (bounds(0.03, 0.015), "undecided", "with 4 seeds an interval of the bounds includes zero"),
+        (bounds(0.07, -0.05, half=0.1), "undecided", "with 4 seeds"),
+        (bounds(0.15, -0.05, seeds=1), "undecided", "one seed; intervals cover the choice of games"),
+        (bounds(-0.01, -0.05), "cannot", "gains less than 2 points"),
+        (bounds(0.15, 0.03), "cannot", "noise as credit is clearly better"),
+        (bounds(0.15, None), "open", "random_credit has no finished run"),
+        (bounds(None, 0.03), "open", "oracle_progress has no finished run"),
+        (bounds(None, None), "open", "oracle_progress and random_credit have no finished run"),
+        (Bounds(estimate(0.1), estimate(-0.1), None), "open", "no finished seed in common"),
+    ],
+)
+def test_the_verdict_follows_from_the_bounds_intervals_and_says_why(found, state, reason):
+    said = verdict(found, apart=[], **FOUR)
+    assert said.state == state
+    assert reason in said.words
+
+
+@given(
+    st.floats(-0.3, 0.3),
+    st.floats(-0.3, 0.3),
+    st.floats(0.001, 0.2),
+    st.integers(1, 8),
+    st.lists(st.just("x"), max_size=1),
+)
+def test_one_seed_never_decides_and_an_answer_never_contradicts_its_intervals(upper, lower, half, seeds, apart):
+    state = verdict(bounds(upper, lower, half, seeds), apart=apart, **FOUR).state
+    assert (state == "undecided") >= (seeds == 1)
+    assert (state == "apart") <= (lower - half <= 0 and (upper - half > 0 or bool(apart)))
+    assert (state == "cannot") <= (lower - half > 0 or upper + half < RELEVANT)
+
+
+def test_a_method_that_is_told_apart_answers_the_question_where_the_bounds_do_not():
+    said = verdict(bounds(0.01, -0.05), apart=["has_judge"], **FOUR)
+    assert said.state == "apart"
+    assert "has_judge clearly differs from flat_grpo, if not the bounds" in said.words
+    assert verdict(bounds(0.01, 0.05), apart=["has_judge"], **FOUR).state == "cannot"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "wanted"),
+    [([0], [0, 1, 2, 3]), ([0, 1, 2], [0, 1, 2, 3, 4, 5]), ([10, 11, 12, 13], [0, 1, 2, 3, 10, 11, 12, 13])],
+)
+def test_what_is_undecided_is_told_to_run_more_seeds_and_keeps_those_it_has(seeds, wanted):
+    said = verdict(bounds(0.03, -0.05, half=0.1), apart=[], methods=FOUR["methods"], seeds=seeds)
+    (setting,) = re.findall(r"--config '(.*)'", said.next)
+    name, _, value = setting.partition("=")
+    assert (name, yaml.safe_load(value)) == ("seeds", wanted)
+
+
+def test_what_lacks_a_bound_is_told_to_train_it_unless_there_is_no_distance():
+    alone = {"methods": ["flat_grpo", "scpo"], "seeds": [0]}
+    said = verdict(bounds(None, None), apart=[], **alone)
+    (setting,) = re.findall(r"--config '(.*)'", said.next)
+    assert yaml.safe_load(setting.partition("=")[2]) == ["flat_grpo", "scpo", "random_credit", "oracle_progress"]
+    assert "no exact distance" in verdict(bounds(None, None), apart=[], measurable=False, **alone).next
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory):
+    methods = ["flat_grpo", "has_turnrd_film_outcome_only", "oracle_progress", "random_credit"]
+    config = synthetic.experiment(methods=methods, seeds=[0, 1], rounds=3, games=12)
+    done = {("random_credit", 0): 1, ("random_credit", 1): 1}
+    return summarise(collect(synthetic.make(tmp_path_factory.mktemp("narrow"), config, rounds_done=done, turns=False)))
+
+
+def test_the_final_table_fits_80_columns_and_no_number_is_cut(summary):
+    screen = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    screen.print(final_table(summary))
+    text = screen.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    final = summary.sections["final"][0].rows
+    flat = final["flat_grpo"]["final"]
+    low, high = flat.interval.split(" to ")
+    assert f"{flat.text} [{low}, {high}]" in text
+    gain = final["oracle_progress"]["minus_baseline"]
+    assert f"{gain.text} [{gain.interval.replace(' to ', ', ')}]" in text
+    assert "unfinished" in text
+    assert "…" not in text
+
+
+def test_a_plain_sentence_stands_above_the_table_and_what_to_run_next_below(tmp_path, capsys):
+    config = synthetic.experiment(seeds=[0], rounds=3, games=12)
+    folder = synthetic.make(tmp_path, config, turns=False)
+    print_table(folder)
+    said = capsys.readouterr().out
+    assert said.index("No difference between methods can be shown with one seed") < said.index("above flat_grpo")
+    assert (
+        said.index("above flat_grpo") < said.index("undecided: one seed") < said.index("--config 'seeds=[0, 1, 2, 3]'")
+    )
+    assert "after Holm" not in said
