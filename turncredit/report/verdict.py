@@ -1,7 +1,7 @@
 """Can this experiment tell methods apart? The answer from its bounds, in words, and what to run next.
 
-An upper bound (`oracle_progress`, or `truth`) and noise (`random_credit`) are trained like any method. If not even their
-difference shows, no difference between methods can be read; if it shows, smaller ones may.
+An upper bound (`oracle_progress`, or `truth`) and noise (`random_credit`) are trained like any method. If not even
+their difference shows, no difference between methods can be read; if it shows, smaller ones may.
 """
 
 from __future__ import annotations
