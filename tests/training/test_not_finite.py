@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.training.test_update import credits, run, with_zeros  # noqa: F401 (a fixture)
+from tests.training.test_update import run, with_zeros
 from turncredit import tables
 from turncredit.credit import compute, resolve
 from turncredit.errors import UserError
@@ -45,7 +45,7 @@ def test_a_method_that_reads_log_probabilities_refuses_a_damaged_one(world):
 
 
 @pytest.mark.parametrize("lr", [1e8, 1e20])
-def test_a_learning_rate_that_is_far_too_large_stops_the_update_and_saves_no_policy(world, credits, tmp_path, lr):  # noqa: F811
+def test_a_learning_rate_that_is_far_too_large_stops_the_update_and_saves_no_policy(world, credits, tmp_path, lr):
     with pytest.raises(UserError, match=r"^the update: step \d+: .* training has diverged; lower update\.lr") as caught:
         run(world, credits, tmp_path, settings={"lr": lr, "minibatch": 2, "epochs": 2})
     assert "\n" not in str(caught.value)
@@ -78,7 +78,7 @@ def test_nothing_is_sampled_from_logits_that_are_not_finite(temperature, value):
         draw(logits, temperature, uniforms)
 
 
-def test_a_round_without_credit_is_said_aloud(world, credits, tmp_path):  # noqa: F811
+def test_a_round_without_credit_is_said_aloud(world, credits, tmp_path):
     learned = run(world, credits, tmp_path / "learned")
     assert stage.warning(learned.metrics) is None
     (tmp_path / "zeros").mkdir()

@@ -200,6 +200,7 @@ class Job:
         """A temporary folder that becomes the output folder `name`, with its provenance, when the block succeeds."""
         with new_folder(self.output[name]) as folder:
             yield folder
+            (folder / PROVENANCE_FILE).unlink(missing_ok=True)  # of another experiment's policy that was copied
             files = tables.folder_hashes(folder)
             made_by = {**self.provenance(), "content": tables.file_hash(folder), "files": files}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
