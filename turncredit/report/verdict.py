@@ -142,7 +142,7 @@ def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int]
         return f"Next, the same command with more seeds: --config 'seeds={more}'"
     if state == "cannot":
         return "Next, change the experiment, not the methods: warm start, horizon, rounds (docs/regime.md)."
-    return "Next, other methods: list them in `methods` of a configuration; turncredit methods prints all."
+    return "Next, other methods: list them under 'methods' in a configuration; turncredit methods prints all."
 
 
 def _unused(seeds: Sequence[int], count: int) -> list[int]:
