@@ -122,6 +122,16 @@ def test_an_import_that_was_cut_short_is_finished_without_doubles(folder):
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_a_database_whose_creation_was_killed_is_created_anew(folder):
+    """MLflow gives up on a database in which it finds some of its tables."""
+    left = folder / ".mlflow.db.part"
+    with sqlite3.connect(left) as database:
+        database.execute("CREATE TABLE experiments (experiment_id INTEGER)")
+    assert track(folder)["imported"] > 0
+    assert not left.exists()
+    assert (folder / "mlflow.db").is_file()
+
+
 def test_several_processes_at_once_on_a_new_database_give_the_same_as_one(folder):
     code = (
         "import sys; from turncredit.results.tracking import track; "

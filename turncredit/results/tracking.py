@@ -81,6 +81,7 @@ def track(
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:
         with _locked(uri, results), _quick_commits():
+            _create_database(uri)
             return _copy(MlflowClient(uri), experiment, layout_of(results))
     except MlflowException as error:
         reason = " ".join(str(error).split()).replace(uri, without_password(uri))
@@ -102,10 +103,31 @@ def without_password(uri: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+def _database(uri: str) -> Path | None:
+    """The file of an SQLite store."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
+
+
+def _create_database(uri: str) -> None:
+    """Create an SQLite store that is not there yet, completely or not at all.
+
+    MLflow creates it in many steps, and cannot go on with one in which it was killed.
+    """
+    from mlflow.tracking import MlflowClient
+
+    database = _database(uri)
+    if database is None or database.exists():
+        return
+    part = database.with_name(f".{database.name}.part")
+    part.unlink(missing_ok=True)
+    MlflowClient(f"sqlite:///{part}").search_experiments(max_results=1)
+    os.replace(part, database)
+
+
 @contextmanager
 def _locked(uri: str, results: Path) -> Iterator[None]:
     """Admit one process at a time. The lock of a database is next to it, since experiments may share it."""
-    database = uri.removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
+    database = _database(uri)
     path = Path(f"{database}.lock") if database else results / ".mlflow.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
