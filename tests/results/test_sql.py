@@ -37,6 +37,15 @@ def test_the_path_gives_experiment_policy_method_seed_and_round(finished):
     assert len(found) == 4 * 2 * 5
 
 
+def test_demonstrations_can_be_queried_though_no_policy_sampled_them(finished, world, tmp_path):
+    folder = tmp_path / "results" / "synthetic"
+    demos = Path(Layout(folder).path("demos"))
+    demos.parent.mkdir(parents=True)
+    shutil.copy(finished / "config.json", folder)
+    shutil.copy(world.path("demos"), demos)
+    assert rows("SELECT count(*) AS n FROM demos", folder) == [{"n": pq.read_metadata(demos).num_rows}]
+
+
 def test_shared_rollouts_are_the_sft_policys_of_round_one(finished):
     found = rows("SELECT DISTINCT policy, seed, round FROM turns WHERE policy LIKE 'sft-%' ORDER BY ALL", finished)
     assert found == [{"policy": "sft-t4k4T1.0", "seed": seed, "round": 1} for seed in (0, 1)]

@@ -218,7 +218,9 @@ def _keys_of(name: str) -> list[str]:
 
 
 def _by_turn(name: str) -> bool:
-    return set(tables.KEYS) <= set(tables.schema(ARTIFACTS[name].schema or "").names)
+    """Whether it is about the turns that a policy sampled. Demonstrations have the same keys, and no policy."""
+    kind = ARTIFACTS[name]
+    return "policy" in kind.keys and set(tables.KEYS) <= set(tables.schema(kind.schema or "").names)
 
 
 def _key_columns(name: str, folder: Path) -> dict[str, str]:
