@@ -316,28 +316,42 @@ def file_hash(path: str | Path, *, without: str | None = None) -> str:
     """
     path = Path(path)
     digest = hashlib.sha256()
-    files = [path]
-    if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != without and not p.name.startswith("."))
-    for file in files:
-        if path.is_dir():
-            digest.update(str(file.relative_to(path)).encode())
-        with file.open("rb") as handle:
-            while block := handle.read(1 << 20):
-                digest.update(block)
+    if not path.is_dir():
+        _read_into(path, digest)
+    for name, file in _files_of(path).items():
+        if file.name != without:
+            digest.update(name.encode())
+            _read_into(file, digest)
     return digest.hexdigest()[:16]
+
+
+def folder_hashes(folder: str | Path) -> tuple[str, dict[str, str]]:
+    """The hash of a folder (`file_hash`), and that of each of its files by name, from one reading."""
+    whole, each = hashlib.sha256(), {}
+    for name, file in _files_of(Path(folder)).items():
+        own = hashlib.sha256()
+        whole.update(name.encode())
+        _read_into(file, whole, own)
+        each[name] = own.hexdigest()[:16]
+    return whole.hexdigest()[:16], each
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """The files below a folder that are not hidden, by name, sorted."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path for path in files}
+
+
+def _read_into(file: Path, *digests: Any) -> None:
+    with file.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            for digest in digests:
+                digest.update(block)
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """The hash by which a table's provenance identifies a part of the configuration."""
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """The hash of each file that `file_hash` counts in a folder, by its name below it."""
-    folder = Path(folder)
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(folder).as_posix(): file_hash(path) for path in sorted(files)}
 
 
 def verify(folder: str | Path, only: Callable[[str], bool] = lambda _: True) -> None:

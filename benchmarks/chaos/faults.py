@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Record:
-    """One row of the record; `kills` is the number of processes or runs that `kill -9` ended."""
+    """One row of the record."""
 
     kind: str
     where: str

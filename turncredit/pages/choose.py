@@ -16,7 +16,7 @@ def choose(book: Book, pages: int) -> list[int]:
     Where there is ground truth only rollouts of which it knows something get a page, and if need be fewer than `pages`:
     of the others a page could not say which turn mattered. Their siblings stand beside them (`pairs`).
     """
-    truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+    truth_R = _truth_R(book)
     apart_R = disagreement_R(book)
     mixed_R = _mixed_R(book)
     known = np.flatnonzero(truth_R > 0) if truth_R.any() else np.arange(book.turns.rollouts)
@@ -27,8 +27,9 @@ def choose(book: Book, pages: int) -> list[int]:
 def pairs(book: Book, chosen: list[int]) -> list[tuple[int, int]]:
     """(failed, successful) for each chosen rollout with a sibling of the other outcome, which need not be chosen."""
     found: dict[tuple[int, int], None] = {}
+    truth_R = _truth_R(book)
     for rollout in chosen:
-        partner = _partner(book, rollout, set(chosen))
+        partner = _partner(book, rollout, set(chosen), truth_R)
         if partner is not None:
             found[(partner, rollout) if book.success_R[rollout] else (rollout, partner)] = None
     return list(found)
@@ -40,10 +41,14 @@ def _mixed_R(book: Book) -> np.ndarray:
     return ((share_G > 0) & (share_G < 1))[book.turns.group_R]
 
 
-def _partner(book: Book, rollout: int, chosen: set[int]) -> int | None:
+def _truth_R(book: Book) -> np.ndarray:
+    """The number of turns with ground truth in each rollout."""
+    return book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+
+
+def _partner(book: Book, rollout: int, chosen: set[int], truth_R: np.ndarray) -> int | None:
     """A sibling of the other outcome, if there is one: one that has a page rather than one without; for a failure the
     longest success, which SCPO takes as its reference; for a success the failure with the most ground truth."""
     others = [int(r) for r in book.siblings(rollout) if book.success_R[r] != book.success_R[rollout]]
-    truth_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
     worth_R = truth_R if book.success_R[rollout] else book.turns.length_R
     return max(others, key=lambda r: (r in chosen, worth_R[r], -r), default=None)

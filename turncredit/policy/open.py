@@ -90,7 +90,6 @@ class OpenPolicy:
         `longest` is the largest number of tokens of a context with its response, if the agent limits it.
         """
         eos = self.tokenizer.eos_id
-        self.verify()
         model = self._models.get(False)
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
             model = None  # it keeps the adapter beside the weights, as the folder does

@@ -80,6 +80,11 @@ class Corrected:
     relatives: dict[str, float]
     family_of: dict[str, str]
 
+    @property
+    def all(self) -> dict[str, float]:
+        """The p-values of families and relatives together."""
+        return {**self.families, **self.relatives}
+
 
 def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, float]) -> Corrected:
     """The p-values of methods against `baseline`, in the configuration's order, corrected by family. No bounds.

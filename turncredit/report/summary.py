@@ -100,7 +100,7 @@ def summarise(results: Results) -> Summary:
         holds=diagnostics.holds(results),
         verdict=verdict(
             bounds_of(results, against_middle),
-            apart=told_apart(differences, adjusted) if baseline == MIDDLE else [],
+            apart=_told_apart(differences, adjusted.all) if baseline == MIDDLE else [],
             methods=results.experiment.methods,
             seeds=results.experiment.seeds,
             measurable=_has_distance(results),
@@ -193,13 +193,12 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
         said = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
         said = f"Whether training works cannot be told: {change}, {intervals.points(gain)}."
-    compared = [*adjusted.families, *adjusted.relatives]
-    if not compared:
+    if not adjusted.all:
         return f"{said} No method is compared with {baseline}."
-    seeds = min(differences[name].seeds for name in compared)
+    seeds = min(differences[name].seeds for name in adjusted.all)
     if seeds == 1:
         return f"{said} No difference between methods can be shown with one seed."
-    clear = told_apart(differences, adjusted)
+    clear = _told_apart(differences, adjusted.all)
     if not clear:
         return f"{said} No difference between methods can be shown with {seeds} seeds."
     best = ", ".join(f"{name} ({100 * differences[name].value:+z.1f} points)" for name in clear)
@@ -214,9 +213,8 @@ def _has_distance(results: Results) -> bool:
         return True
 
 
-def told_apart(differences: Mapping[str, Estimate], adjusted: Corrected) -> list[str]:
-    """The methods that differ from the baseline at the 5% level after Holm's correction; none with one seed."""
-    p_values = {**adjusted.families, **adjusted.relatives}
+def _told_apart(differences: Mapping[str, Estimate], p_values: Mapping[str, float]) -> list[str]:
+    """The methods whose corrected p-value is below 5%; none with one seed."""
     return [name for name, p in p_values.items() if p < 0.05 and differences[name].seeds > 1]
 
 
@@ -241,7 +239,7 @@ def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     """Which of the corrected differences are clear of zero, the largest first, with their sizes and intervals."""
     if all(differences[name].seeds == 1 for name in adjusted):
         return "none can be told apart from it with one seed; do not rank them."
-    clear = [name for name, p in adjusted.items() if p < 0.05 and differences[name].seeds > 1]
+    clear = _told_apart(differences, adjusted)
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)

@@ -201,8 +201,8 @@ class Job:
         with new_folder(self.output[name]) as folder:
             yield folder
             (folder / PROVENANCE_FILE).unlink(missing_ok=True)  # of another experiment's policy that was copied
-            files = tables.folder_hashes(folder)
-            made_by = {**self.provenance(), "content": tables.file_hash(folder), "files": files}
+            content, files = tables.folder_hashes(folder)
+            made_by = {**self.provenance(), "content": content, "files": files}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
         self.store.changed(self.output[name])
 

@@ -63,7 +63,8 @@ class Description:
         operation = None
         if hasattr(module, "operation"):
             experiment = from_mapping(self.config)
-            operation = module.operation(Plan(experiment, experiment_folder(self.output).parent), at)
+            results = experiment_folder(next(iter(self.output.values()))).parent
+            operation = module.operation(Plan(experiment, results), at)
         return Job(
             stage=self.stage,
             at=at,
@@ -101,7 +102,7 @@ def run(stage: str, snakemake: Any = None) -> None:
         preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
         return load(stage).run(described.job())
 
-    folder = str(experiment_folder(described.output))
+    folder = str(experiment_folder(next(iter(described.output.values()))))
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
         write_description(described)
         carry_out(described, work)
@@ -121,12 +122,12 @@ def without_network() -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def experiment_folder(output: Mapping[str, str]) -> Path:
-    """The experiment's folder, `results/<experiment>`, from the paths of outputs.
+def experiment_folder(output: str) -> Path:
+    """The experiment's folder, `results/<experiment>`, from the path of an output.
 
     Where jobs share no file system, Snakemake copies their files from and to a storage, below `.snakemake/storage`.
     """
-    parts = Path(next(iter(output.values()))).parts
+    parts = Path(output).parts
     first = parts.index("results") if "results" in parts else 0
     return Path(*parts[: first + 2])
 

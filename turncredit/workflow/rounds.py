@@ -166,7 +166,7 @@ def run(snakemake: Any) -> None:
     """Run the rounds of Snakemake's job; an error in a stage is one line and ends the job."""
     experiment = from_mapping(snakemake.config)
     jobs.load_own_environment(experiment.env.name)
-    plan = Plan(experiment, jobs.experiment_folder({"first": str(snakemake.output[0])}).parent)
+    plan = Plan(experiment, jobs.experiment_folder(str(snakemake.output[0])).parent)
     method, seed = str(snakemake.wildcards.method), int(snakemake.wildcards.seed)
     jobs.without_network()
     wildcards = {name: str(value) for name, value in snakemake.wildcards.items()}
