@@ -80,8 +80,8 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     assert os.listdir(tmp_path) == ["metrics.json"]
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_a_killed_process_leaves_is_not_the_artifact_and_is_cleared_by_the_next_job(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "output"), [("file", "policy"), ("folder", "policy"), ("folder", "policy/index.html")])
+def test_what_a_killed_process_leaves_is_not_the_artifact_and_is_cleared_by_the_next_job(tmp_path, kind, output):
     path = tmp_path / "policy"
     code = f"""
 import os, signal
@@ -94,5 +94,5 @@ with new_{kind}({str(path)!r}) as part:
     (left,) = os.listdir(tmp_path)
     assert left.startswith(".policy.")
     assert left.endswith(".part")
-    job.clear_leftovers([str(path)])
+    job.clear_leftovers([str(tmp_path / output)])
     assert os.listdir(tmp_path) == []

@@ -292,10 +292,14 @@ def logged(log: str | None):
 
 
 def clear_leftovers(outputs: Iterable[str]) -> None:
-    """Remove what a killed job left of these outputs: files and folders with temporary names."""
+    """Remove what a killed job left of these outputs, or of their folders: temporary names.
+
+    A job may name one file of the folder that it writes, as the pages do.
+    """
     for output in map(Path, outputs):
-        for left in (*output.parent.glob(f".{output.name}.*.part"), *output.parent.glob(f".{output.name}.*.old")):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+        for whole in (output, output.parent):
+            for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):
+                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
 
 
 def _cpu_seconds() -> float:
