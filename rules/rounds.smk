@@ -46,7 +46,10 @@ def ask_of_block(method, block):
 def reads_of_block(block):
     @known
     def files(wildcards):
-        return fused.inputs_of_block(PLAN, wildcards.method, int(wildcards.seed), block)
+        which = wildcards.method, block[0]
+        if which not in BLOCK_INPUTS:
+            BLOCK_INPUTS[which] = fused.inputs_by_seed(PLAN, wildcards.method, block)
+        return BLOCK_INPUTS[which](int(wildcards.seed))
 
     return files
 
@@ -69,7 +72,7 @@ def parts_of_block(block):
     return slices
 
 
-BLOCK_PARTS = {}
+BLOCK_INPUTS, BLOCK_PARTS = {}, {}
 
 
 def alike(method, at):

@@ -80,7 +80,9 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path):
     assert os.listdir(tmp_path) == ["metrics.json"]
 
 
-@pytest.mark.parametrize(("kind", "output"), [("file", "policy"), ("folder", "policy"), ("folder", "policy/index.html")])
+@pytest.mark.parametrize(
+    ("kind", "output"), [("file", "policy"), ("folder", "policy"), ("folder", "policy/index.html")]
+)
 def test_what_a_killed_process_leaves_is_not_the_artifact_and_is_cleared_by_the_next_job(tmp_path, kind, output):
     path = tmp_path / "policy"
     code = f"""

@@ -219,3 +219,10 @@ def test_provenance_is_that_of_a_job_of_its_own(results):
         for path in job.output.values():
             made = tables.metadata(path) if path.endswith(".parquet") else None
             assert made is None or made["config"].items() >= at.keys.items()
+
+
+@pytest.mark.parametrize("rounds", [[1], [1, 2]])
+def test_the_inputs_of_another_seed_are_those_of_the_first_with_its_own_seed(rounds):
+    plan = planned(Path("results"), seeds=[0, 3], audit={"run": "gigpo"})
+    for method in METHODS:
+        assert fused.inputs_by_seed(plan, method, rounds)(3) == fused.inputs_of_block(plan, method, 3, rounds)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -129,6 +129,21 @@ def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -
         for value in plan.inputs(*step).values():
             paths.update(dict.fromkeys([value] if isinstance(value, str) else value))
     return [path for path in paths if path not in inside]
+
+
+def inputs_by_seed(plan: Plan, method: str, rounds: Sequence[int]) -> Callable[[int], list[str]]:
+    """A function from a seed to the inputs of a block. They are found once, for the first seed: other seeds read the
+    same artifacts with their own seed, and finding them anew is most of the time to plan a thousand runs."""
+    paths = inputs_of_block(plan, method, plan.experiment.seeds[0], rounds)
+    found = [(path, plan.layout.locate(path)) for path in paths]
+
+    def inputs(seed: int) -> list[str]:
+        return [
+            plan.layout.path(at.artifact, at.keys, seed=seed) if at is not None and "seed" in at.keys else path
+            for path, at in found
+        ]
+
+    return inputs
 
 
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
