@@ -6,8 +6,10 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from snakemake.iocontainers import Wildcards
 
 from tests import tiny
 from turncredit import tables
@@ -226,3 +228,21 @@ def test_the_inputs_of_another_seed_are_those_of_the_first_with_its_own_seed(rou
     plan = planned(Path("results"), seeds=[0, 3], audit={"run": "gigpo"})
     for method in METHODS:
         assert fused.inputs_by_seed(plan, method, rounds)(3) == fused.inputs_of_block(plan, method, 3, rounds)
+
+
+def test_a_file_that_appears_late_is_left_to_snakemake_which_waits_for_it_and_names_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(fused, "run_rounds", lambda *_, **__: None)
+    there = tmp_path / "results" / "tiny" / "policy"
+    there.mkdir(parents=True)
+    os.utime(there, (1.0, 1.0))
+    job = SimpleNamespace(
+        config=tiny.mapping(),
+        output=[there.with_name("late.parquet"), there],
+        wildcards=Wildcards(fromdict={"method": "gigpo", "seed": "0"}),
+        params={"rounds": [1]},
+        resources={},
+        threads=1,
+        rule="rounds_01_01_1",
+    )
+    fused.run(job)
+    assert there.stat().st_mtime > 1.0

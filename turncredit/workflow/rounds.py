@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -189,7 +190,8 @@ def run(snakemake: Any) -> None:
         _check_gpu(snakemake)
         run_rounds(plan, method, seed, list(snakemake.params["rounds"]), threads=int(snakemake.threads))
     for path in map(str, snakemake.output):  # even of existing outputs, which are up to date with these inputs
-        os.utime(path)
+        with suppress(FileNotFoundError):  # a file that appears late: Snakemake waits for it, and names it
+            os.utime(path)
 
 
 def _check_gpu(snakemake: Any) -> None:
