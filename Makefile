@@ -6,7 +6,7 @@
 # make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
 # make chaos    hundreds of faults (kill -9, full disk, damaged files, ...) injected into a tiny experiment, in /tmp/turncredit-chaos
 # make test-long  the tests that take a minute each, which make test leaves out
-# make test-fast  the tests to use while developing (about a minute): no Snakemake, no reference engine
+# make test-fast  the tests to use while developing (about a minute): no experiment, no Snakemake, no reference engine
 # make lint     style, types, and imports between packages
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine

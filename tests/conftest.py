@@ -24,6 +24,14 @@ hypothesis.settings.load_profile("turncredit")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs the tiny experiment (`world`) is slow: each process that runs such tests makes it first."""
+    for item in items:
+        if "world" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 class Ran(NamedTuple):
     """What a job made: its outputs by name, and its metrics."""
 

@@ -45,6 +45,7 @@ print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
     assert "HEAVY []" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_that_are_typed_all_day_import_neither_torch_nor_pandas(tmp_path):
     (tmp_path / "config.yaml").write_text("methods: [gigpo]\n")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "numbers.parquet")
@@ -174,6 +175,7 @@ def test_report_makes_the_page_and_prints_the_table(tmp_path):
     assert (folder / "report/index.html").exists()
 
 
+@pytest.mark.slow
 def test_report_on_a_folder_without_results_leaves_no_file(tmp_path):
     done = run("report", str(tmp_path), "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

@@ -64,6 +64,7 @@ def test_a_mistake_is_one_line_that_names_the_key(data, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_preset_is_valid_on_top_of_the_default(path, monkeypatch):
     monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them

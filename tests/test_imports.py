@@ -9,6 +9,8 @@ from importlib import import_module
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("torch", "transformers", "peft", "mlflow", "snakemake", "matplotlib")
 LIGHT = (
     "agents",

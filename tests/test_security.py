@@ -71,6 +71,7 @@ def modules_of(tree: ast.AST) -> set[str]:
     return {name.partition(".")[0] for name in found}
 
 
+@pytest.mark.slow
 def test_no_code_of_the_project_unpickles():
     files = nonempty([*(ROOT / "turncredit").rglob("*.py"), *(ROOT / "workflow_scripts").rglob("*.py")])
     trees = {path: ast.parse(path.read_text()) for path in files}

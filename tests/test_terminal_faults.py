@@ -19,6 +19,7 @@ from turncredit.workflow import run
 COMMAND = [sys.executable, "-c", "from turncredit.cli.main import main; main()"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["table", "csv", "json"])
 def test_a_reader_that_has_gone_is_no_error(format, finished):
     arguments = ["sql", "select * from turns", "--results", str(finished), "--all", "--format", format]

@@ -208,6 +208,7 @@ def test_what_checks_something_is_left_alone(body):
     assert mistakes(f"def test_it(a):\n    {body}\n") == []
 
 
+@pytest.mark.slow
 def test_no_test_can_pass_without_checking():
     tests = Path(__file__).parent
     files = nonempty(tests.rglob("test_*.py"))

@@ -156,6 +156,7 @@ def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch):
     assert str(error.value) == "config.yaml: cannot read this configuration file (No such file or directory)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ARTIFACTS))
 @pytest.mark.usefixtures("folder")
 def test_the_path_of_each_artifact_leads_to_the_stage_that_makes_it(plan, name):
@@ -164,6 +165,7 @@ def test_the_path_of_each_artifact_leads_to_the_stage_that_makes_it(plan, name):
     assert str(path) in plan.outputs(stage, at).values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.usefixtures("folder")
 def test_metrics_and_logs_lead_to_their_stage(plan, stage):

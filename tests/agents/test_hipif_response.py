@@ -136,6 +136,7 @@ def test_a_response_is_well_formed_exactly_if_it_is_its_own_parts_in_tags(text):
     assert (said.fault == "") == (squeezed(text) == squeezed(rebuilt) and bool(said.reflection and said.action))
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_tags_is_read_in_linear_time():
     started = time.perf_counter()
     for piece in ("<action>", "</action>", "<action></action>", "<reflection><action>x</action>"):

@@ -66,6 +66,7 @@ def test_the_truth_scores_at_the_ceiling_whatever_its_distribution(monkeypatch, 
     assert held >= 0.85
 
 
+@pytest.mark.slow
 def test_a_skewed_truth_under_much_noise_has_a_ceiling_that_is_too_high_never_too_low(monkeypatch):
     """Noise of twice the size of most advantages hides that a few turns carry the variance."""
     monkeypatch.setattr(noise_ceiling, "MOST_DRAWS", 20)

@@ -42,6 +42,7 @@ def without(*names):
     return lambda columns: {name: column for name, column in columns.items() if name not in names}
 
 
+@pytest.mark.slow
 def test_the_command_writes_each_method_with_its_intervals_and_prints_a_table(paths, tmp_path):
     done = command(paths, "--json", str(tmp_path / "out.json"))
     assert done.returncode == 0, done.stderr
@@ -161,6 +162,7 @@ def test_a_mistake_in_a_table_is_one_line_that_names_the_file(paths, which, edit
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_mistake_ends_the_command_with_2_and_leaves_no_file(paths, tmp_path):
     change(paths["branches"], lambda columns: {**without("advantage_true")(columns), "advantage_tru": columns["turn"]})
     done = command(paths, "--json", str(tmp_path / "out.json"))

@@ -227,6 +227,7 @@ def leaks_job(folder: Path, names: Sequence[str], width: int = HIDDEN_SIZE) -> J
     return job
 
 
+@pytest.mark.slow
 def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
     names = ("has_turnrd", "has_turnrd_film", "turn_value", "ppo", "value_baseline")
     job = leaks_job(tmp_path, names)

@@ -21,6 +21,8 @@ from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 from turncredit.workflow.rounds import steps_of_round
 
+pytestmark = pytest.mark.slow
+
 CHANGES = {"methods": ["flat_grpo"], "rounds": 1, "tracking": {"enabled": False}, "keep_policies": "all"}
 TURNS = "rollouts/sft-t4k4T1.0/seed0/round01/turns.parquet"
 

@@ -468,6 +468,7 @@ def test_a_bidirectional_turnrd_reads_the_outcome_off_the_length_and_honest_vari
     assert return_error(learned, unseen, equal_length=True) > 0.1
 
 
+@pytest.mark.slow
 def test_a_bidirectional_turnrd_reads_the_outcome_off_the_last_turn_unless_it_is_masked():
     won = np.arange(128) % 2 == 0
     both = []

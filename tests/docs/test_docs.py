@@ -86,6 +86,7 @@ def test_a_documented_snakemake_option_exists(command: Command) -> None:
     assert set(_options(command.words[1:])) <= _snakemake_options()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=pages.name)
 def test_options_and_configuration_files_that_a_page_names_exist(page: Path) -> None:
     known = _snakemake_options() | FOREIGN_OPTIONS
@@ -192,6 +193,7 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", SHOWING, ids=pages.name)
 def test_the_commands_that_a_page_shows_run_one_after_another(
     page: Path, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,6 +257,7 @@ def test_success_by_method_round_and_seed_has_the_intervals_of_the_reports_rates
     pd.testing.assert_frame_equal(found, rates[list(found.columns)], check_dtype=False)
 
 
+@pytest.mark.slow
 def test_tokens_by_method_are_those_of_the_report(results: Path) -> None:
     spent = next(grid for grid in summarise(collect(results / "household")).grids if grid.name == "spending")
     found = sql.answer(_query("name = 'tokens'"), results).to_pylist()

@@ -95,6 +95,7 @@ def test_any_action_has_a_reply_and_the_rollout_goes_on(settings, action):
     assert redone == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["die", "hang", "break"])
 @pytest.mark.parametrize("reset_before", [False, True])
 def test_a_lost_server_is_replaced_and_the_rollout_goes_on_where_it_was(settings, root, capfd, fault, reset_before):

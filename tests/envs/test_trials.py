@@ -173,6 +173,7 @@ def test_a_reset_that_gives_no_text_is_found_by_the_guard():
         env.step("a lesson")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [own.Faulty, own.FaultyLater])
 @pytest.mark.parametrize(
     "name", ["raises", "hangs", "says_a_number", "sees_nothing", "pays_in_words", "is_vaguely_done"]

@@ -184,6 +184,7 @@ def test_of_a_recorded_program_s_task_the_rule_judge_knows_the_words():
 # ---------------------------------------------------------------- commands
 
 
+@pytest.mark.slow
 def test_a_person_can_play_with_hints_and_measure():
     runner = CliRunner()
     result = runner.invoke(app, ["play", "--seed", "1"], input="?\n!\nfly\n\n")
@@ -206,12 +207,14 @@ def real():
     return Settings(source="real", data_root=str(root), horizon=100)
 
 
+@pytest.mark.slow
 def test_recorded_programs_end_with_the_recorded_states(real):
     found = programs(real, sample=74)
     assert found["programs"] == 7
     assert found["finish"] == found["with_recorded_states"] >= 6
 
 
+@pytest.mark.slow
 def test_a_recorded_program_is_the_expert_of_its_task(real):
     rows = make_tasks("eval", 12, 0, real)
     assert {row["source"] for row in rows} == {"real"}

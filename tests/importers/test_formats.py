@@ -180,6 +180,7 @@ def test_files_of_a_folder_are_read_in_order_of_their_numbers(tmp_path: Path) ->
     assert Turns(tables.read(tmp_path / "out.parquet")).groups == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_command_works_on_what_was_imported(name: str, tmp_path: Path, monkeypatch, capsys) -> None:
     path = files.WRITERS[name](tmp_path)

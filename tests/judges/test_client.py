@@ -43,6 +43,7 @@ def test_each_window_is_labelled_with_its_evidence_and_its_cost(server: ChatServ
     assert len(server.requests) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "misbehave",
     [
@@ -69,6 +70,7 @@ def test_a_failure_that_passes_is_asked_again_and_never_becomes_a_label(
     assert len(server.requests) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("misbehave", "reason"),
     [

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" not in path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_preset_laid_over_the_default_is_valid(path, monkeypatch):
     monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them

@@ -28,6 +28,8 @@ from turncredit.results.collect import collect
 from turncredit.results.sql import answer
 from turncredit.stats import intervals
 
+pytestmark = pytest.mark.slow
+
 METHOD_NAMES = ("flat_grpo", "has_progressive", "oracle_progress", "random_credit", "turn_value", "mine")
 
 
@@ -65,7 +67,6 @@ def grid(summary, name):
     return next(grid for grid in summary.grids if grid.name == name)
 
 
-@pytest.mark.slow
 def test_every_number_about_an_audit_is_what_its_sql_gives(folder, page):
     rows = pq.read_table(page / "summary.parquet").to_pylist()
     tables = {row["table"].split("_")[0] for row in rows}
@@ -103,7 +104,6 @@ def test_spending_shows_the_steps_sequences_and_tokens_of_each_methods_updates(s
     assert [row[name].value for name in ("steps", "sequences", "learned")] == [6, 48, 600]  # two seeds, three rounds
 
 
-@pytest.mark.slow
 def test_a_report_without_an_audit_names_none_of_its_sections(finished, tmp_path):
     module.report(experiment=collect(finished).experiment, results=finished, out=tmp_path)
     html = (tmp_path / "index.html").read_text()
@@ -205,7 +205,6 @@ def test_the_gap_closed_is_the_ratio_of_the_differences(summary):
     assert rows["flat_grpo"]["gap"] == rows["oracle_progress"]["gap"] == ""
 
 
-@pytest.mark.slow
 def test_fiellers_interval_covers_the_ratio():
     rng, hits, runs = np.random.default_rng(5), 0, 200
     for _ in range(runs):
@@ -421,7 +420,6 @@ def test_every_preset_but_those_whose_numbers_are_lost_has_its_papers():
     assert presets - set(published()) == lost
 
 
-@pytest.mark.slow
 def test_a_papers_preset_shows_the_papers_numbers_beside_ours(tmp_path):
     config = synthetic.experiment(
         methods=["flat_grpo", "gigpo", "mgr"], seeds=[0], rounds=3, games=24, experiment="mgr_table1"

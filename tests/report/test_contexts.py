@@ -26,6 +26,8 @@ from turncredit.results.sql import answer
 from turncredit.training.sequences import cut
 from turncredit.turns import Turns
 
+pytestmark = pytest.mark.slow
+
 
 def turn(rollout: str, number: int, *, reset: bool, prompt: int, response: int, **columns) -> dict:
     row = turn_row("g", rollout, number, length=3, success=False)
@@ -153,7 +155,6 @@ def test_an_experiment_with_one_agent_without_subgoals_has_none_of_it(finished, 
     assert 'id="reads"' not in (tmp_path / "out/index.html").read_text()
 
 
-@pytest.mark.slow
 def test_the_page_shows_the_figures_and_tables_of_several_agents(by_hand, tmp_path):
     folder, config = by_hand
     module.report(experiment=config, results=folder, out=tmp_path)

@@ -32,6 +32,8 @@ from turncredit.results.collect import collect, read_config
 from turncredit.results.sql import answer
 from turncredit.stats import intervals
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(finished, tmp_path_factory):
@@ -44,7 +46,6 @@ def cell(summary, grid: str, row: str, column: str):
     return next(found for found in summary.grids if found.name == grid).rows[row].get(column)
 
 
-@pytest.mark.slow
 def test_every_number_is_what_its_sql_gives(finished, page):
     out, _ = page
     rows = pq.read_table(out / "summary.parquet").to_pylist()
@@ -107,7 +108,6 @@ def test_ids_on_the_page_are_unique(page):
     assert len(ids) == len(set(ids))
 
 
-@pytest.mark.slow
 def test_two_reports_of_the_same_results_are_the_same_bytes(finished, page, tmp_path):
     module.report(experiment=read_config(finished), results=finished, out=tmp_path)
     one, two = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (page[0], tmp_path))
@@ -218,7 +218,6 @@ def test_the_training_curve_begins_with_the_shared_rollouts(finished):
     assert first["path"].str.contains("rollouts/sft-").all()
 
 
-@pytest.mark.slow
 def test_an_unfinished_run_is_missing_and_not_zero(tmp_path):
     config = synthetic.experiment(games=12, rounds=4)
     done = {("oracle_progress", 0): 2, ("oracle_progress", 1): 0, ("random_credit", 1): 3}
@@ -410,7 +409,6 @@ def test_an_evaluation_in_another_runs_folder_is_refused(tmp_path):
         collect(folder)
 
 
-@pytest.mark.slow
 def test_the_terminal_table_is_plain_text_when_nobody_looks(finished, capsys):
     module.print_table(finished)
     out = capsys.readouterr().out
@@ -428,7 +426,6 @@ def test_samplings_of_the_sft_policy_are_told_apart_in_words():
     assert sampler("gigpo") == "gigpo"
 
 
-@pytest.mark.slow
 def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished, capsys):
     results_table.main(str(finished), "final")
     words, _, title, _, heads, _, *rows = capsys.readouterr().out.strip().split("\n")
@@ -459,7 +456,6 @@ def test_comparisons_are_worded_for_their_number():
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")
-@pytest.mark.slow
 def test_the_page_runs_in_a_browser_and_a_number_shows_its_source(page, tmp_path):
     html = (page[0] / "index.html").read_text()
     probe = """<script>
@@ -484,7 +480,6 @@ def title_in_browser(path, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs a browser (chromium) to run the page's script")
-@pytest.mark.slow
 def test_inside_another_page_no_link_leads_to_what_is_not_there(page, tmp_path):
     """Snakemake's report shows the page in a frame, without the files that lie beside it."""
     html = (page[0] / "index.html").read_text()

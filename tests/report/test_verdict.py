@@ -100,6 +100,7 @@ def summary(tmp_path_factory):
     return summarise(collect(synthetic.make(tmp_path_factory.mktemp("narrow"), config, rounds_done=done, turns=False)))
 
 
+@pytest.mark.slow
 def test_the_final_table_fits_80_columns_and_no_number_is_cut(summary):
     screen = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     screen.print(final_table(summary))

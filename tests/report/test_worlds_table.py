@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.worlds import table
 from tests.results import synthetic
+
+pytestmark = pytest.mark.slow
 
 METHODS = ("flat_grpo", "gigpo", "hgpo", "rloo", "triage", "scpo", "random_credit")
 

@@ -359,6 +359,7 @@ def test_broken_metrics_are_named(tmp_path):
         assert str(path) in str(caught.value)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_macro_gives_the_wilson_interval_of_the_report(counts):

@@ -13,6 +13,8 @@ from turncredit.layout import Layout
 from turncredit.results import tracking
 from turncredit.results.collect import read_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -43,7 +45,6 @@ def state(folder):
     }
 
 
-@pytest.mark.slow
 def test_runs_are_nested_and_every_stage_is_there(folder):
     found = track(folder)
     names = {name for (name,) in table(folder, "SELECT name FROM runs")}
@@ -59,7 +60,6 @@ def test_runs_are_nested_and_every_stage_is_there(folder):
     assert all(child.startswith(f"{parent}/") for child, parent in parents)
 
 
-@pytest.mark.slow
 def test_a_runs_curve_is_its_rounds_numbers(folder):
     track(folder)
     curve = table(
@@ -121,7 +121,6 @@ def test_an_import_that_was_cut_short_is_finished_without_doubles(folder):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_database_whose_creation_was_killed_is_created_anew(folder):
     """MLflow gives up on a database in which it finds some of its tables."""
     left = folder / ".mlflow.db.part"

@@ -9,6 +9,8 @@ from turncredit import tables
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
 
+pytestmark = pytest.mark.slow
+
 SHARED = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
 
 

@@ -126,6 +126,7 @@ def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_kee
     assert sizes["all"] == pytest.approx(24 * 150 * 46e9, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -280,6 +280,7 @@ def changed_stages(config: dict[str, Any]) -> set[str]:
     return {stage for stage in STAGES if after[stage] != before()[stage]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", LEAVES)
 def test_a_key_is_in_the_slices_of_the_stages_that_read_it_and_of_no_other(key):
     starts = [start for start in READ_BY if f"{key}.".startswith(f"{start}.")]

@@ -166,6 +166,7 @@ def test_intervals_follow_shifts_and_signs_and_ignore_the_order_of_rows(seed, se
     assert (turned.low, turned.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_where_seeds_rounds_games_and_chance_all_vary():
     # Pooling the rollouts as if independent would cover far less here: it is counted beside it.
     rng = np.random.default_rng(0)

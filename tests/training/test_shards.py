@@ -88,6 +88,7 @@ def test_an_error_in_the_first_process_leaves_no_other_behind():
     assert set(psutil.Process().children()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_when_the_first_process_is_killed_the_others_end():
     code = """

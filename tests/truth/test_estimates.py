@@ -7,6 +7,8 @@ import pytest
 
 from turncredit.truth.estimates import Continuation, estimate, planned, return_variance, step_variance
 
+pytestmark = pytest.mark.slow
+
 
 def coins(p_S: np.ndarray, rng: np.random.Generator, shared: float = 0.0):
     """A `draw` whose returns are 1 with probability p; a share of the copies has the same luck in all states."""
