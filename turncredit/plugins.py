@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -36,7 +37,7 @@ def load(kind: str, group: str, built_in: Mapping[str, str], name: str) -> Any:
     try:
         return points[0].load()
     except Exception as error:  # third-party code may raise anything
-        raise UserError(f"{kind} '{name}': {described(points[0])} cannot be imported: {_short(error)}") from error
+        raise UserError(f"{kind} '{name}': {described(points[0])} cannot be imported: {shortened(error)}") from error
 
 
 def own_file(name: str) -> tuple[Path, str] | None:
@@ -66,8 +67,15 @@ def from_file(kind: str, path: str | Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # a user's code may raise anything
         del sys.modules[name]
-        raise UserError(f"{path}: cannot be imported: {_short(error)}") from error
+        raise UserError(f"{line_of(path, error)}: cannot be imported: {shortened(error)}") from error
     return module
+
+
+def line_of(path: Path, error: BaseException) -> str:
+    """The line of the user's file `path` that led to an error, as `my_credit.py:12`; without one, the path alone."""
+    whole = path.resolve()
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == whole]
+    return f"{path}:{frames[-1].lineno}" if frames else str(path)
 
 
 @cache
@@ -88,5 +96,6 @@ def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "unknown"
 
 
-def _short(error: Exception) -> str:
+def shortened(error: BaseException) -> str:
+    """An error in one line, with its type."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

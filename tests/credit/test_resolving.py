@@ -124,11 +124,22 @@ def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
         ("def other(turns):\n    return turns.reward_N\n", "has no function 'mine'"),
         ("def mine(turns:\n", "cannot be imported: SyntaxError"),
         ("import nowhere_to_be_found\n", "cannot be imported: ModuleNotFoundError"),
+        (
+            "def mine(turns):\n    return len(None)\n",
+            "mine.py:4: mine: TypeError: object of type 'NoneType'",
+        ),
+        ("def mine(turns):\n    return turns.lengths\n", "mine.py:4: mine: AttributeError: 'Turns' object has no"),
+        ("def mine(turns):\n    raise SystemExit(3)\n", "mine.py:4: mine: SystemExit: 3"),
+        ("def mine(turns, *, gamma):\n    return turns.reward_N\n", "the parameter 'gamma' has no default"),
+        ("def mine(turns, gamma):\n    return turns.reward_N\n", "the parameter 'gamma' has no default"),
+        ("def mine():\n    return 1\n", "mine.py:mine: takes no turns; write def mine(turns, *, parameter=default)"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path: Path, body: str, message: str) -> None:
+def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path, monkeypatch, body, message) -> None:
+    own(tmp_path, body)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=re.escape(message)) as caught:
-        compute(TABLE, resolve(own(tmp_path, body)))
+        compute(TABLE, resolve("mine.py"))
     assert "mine.py" in str(caught.value)
     assert "\n" not in str(caught.value)
 

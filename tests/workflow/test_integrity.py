@@ -34,7 +34,8 @@ def perform(plan: Plan, stage: str, at: At) -> None:
     made = plan.job(stage, at)
     log = Path(str(plan.layout.root / "logs" / Path(plan.metrics(stage, at)).relative_to(plan.layout.root)))
     log.parent.mkdir(parents=True, exist_ok=True)
-    job.measured(stage, {**made.output, "metrics": plan.metrics(stage, at)}, lambda: load(stage).run(made))
+    output = {**made.output, "metrics": plan.metrics(stage, at)}
+    job.measured(stage, plan.settings(stage, at), output, lambda: load(stage).run(made))
 
 
 def steps() -> list[jobs.Step]:

@@ -15,6 +15,7 @@ from turncredit.cli import status
 from turncredit.stages.job import At
 from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
+from turncredit.tables import config_hash
 from turncredit.workflow import failures, locks, slurm
 
 SQUEUE = """#!/bin/sh
@@ -36,6 +37,7 @@ def ended(plan, stage, started=1000.0, wall_s=60.0, metrics=None, **keys):
     path = Path(plan.metrics(stage, At(**keys)))
     path.parent.mkdir(parents=True, exist_ok=True)
     record = {"stage": stage, "started": started, "wall_s": wall_s, "peak_mb": 1.0, "metrics": metrics or {}}
+    record["settings"] = config_hash(plan.settings(stage, At(**keys)))
     path.write_text(json.dumps(record))
 
 
@@ -134,3 +136,20 @@ def test_when_all_is_done_nothing_is_left(plan):
     lines = status.lines_of(plan)
     assert "nothing is left to do" in lines
     assert "flat_grpo       seed 0    2 of 2 rounds" in lines
+
+
+def test_what_ended_with_other_settings_or_before_what_it_reads_was_made_anew_is_to_do_again(plan):
+    before = Plan(tiny.experiment(update={"lr": 0.5}))
+    for round in (1, 2):
+        ended(before, "update", method="flat_grpo", seed=0, round=round)
+        ended(plan, "eval", metrics={"success_sampled": 0.25}, method="flat_grpo", seed=0, round=round)
+    lines = status.lines_of(plan)
+    assert lines[0].startswith("tiny: 0 of ")
+    assert lines[0].endswith(", 4 to do again, with other settings or inputs than before")
+    assert "flat_grpo       seed 0    0 of 2 rounds" in lines
+    ended(plan, "update", started=2000.0, method="flat_grpo", seed=0, round=1)
+    lines = status.lines_of(plan)
+    assert lines[0].startswith("tiny: 1 of ")
+    assert lines[0].endswith(", 3 to do again, with other settings or inputs than before")
+    ended(plan, "eval", started=3000.0, method="flat_grpo", seed=0, round=1)
+    assert status.lines_of(plan)[0].startswith("tiny: 2 of ")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.errors import UserError
 from turncredit.stages import needs
-from turncredit.stages.jobs import Step, every_job, maker
+from turncredit.stages.jobs import Step, jobs_and_inputs, maker
 from turncredit.stages.plan import Plan
-from turncredit.workflow import failures, locks, slurm
+from turncredit.tables import config_hash
+from turncredit.workflow import failures, integrity, locks, slurm
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
@@ -50,21 +51,47 @@ class Measured(NamedTuple):
 
 def lines_of(plan: Plan) -> list[str]:
     """What `turncredit status` prints."""
-    jobs = every_job(plan)
-    records = {job: record for job in jobs if (record := _record(plan, job)) is not None}
+    jobs = jobs_and_inputs(plan)
+    records, outdated = ended(plan, jobs)
     now = {job: state for job, state in current(plan).items() if job not in records}
     failed = failures.failures_in(str(plan.layout.root))
     count = Counter(now.values())
     lines = [
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
         f"{count['queued']} queued, {len(failed)} failed"
-        + (f", {count['interrupted']} interrupted" if count["interrupted"] else ""),
+        + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
+        + (f", {outdated} to do again, with other settings or inputs than before" if outdated else ""),
         "",
         *run_lines(plan, records, now),
     ]
     for failure in failed:
         lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _tail(failure.log))]
-    return [*lines, "", *rest_lines(plan, jobs, records)]
+    return [*lines, "", *rest_lines(plan, list(jobs), records)]
+
+
+def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, Any], int]:
+    """The metrics of the jobs that have ended, and the number of those that have to be done again.
+
+    A job that has ended is done again if its settings were others, if a job that it reads from is, or if one of these
+    has since made something else. `jobs` with what each reads, each after those it reads from.
+    """
+    records: dict[Step, Any] = {}
+    outdated: set[Step] = set()
+    deleted: set[str] | None = None
+    for job, reads in jobs.items():
+        record = _record(plan, job)
+        if record is None:
+            continue
+        before = {made for path in reads if (made := maker(plan, path)) is not None}
+        again = bool(before & outdated) or record.get("settings") not in (None, config_hash(plan.settings(*job)))
+        if not again and any(records[made]["started"] > record["started"] for made in before & records.keys()):
+            deleted = integrity.deleted_after_use(plan) if deleted is None else deleted
+            again = not plan.job(*job).is_made(deleted=sorted(deleted))
+        if again:
+            outdated.add(job)
+        else:
+            records[job] = record
+    return records, len(outdated)
 
 
 def run_lines(plan: Plan, records: Mapping[Step, Any], now: Mapping[Step, str]) -> list[str]:

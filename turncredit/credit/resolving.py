@@ -135,16 +135,36 @@ def _from_file(text: str) -> Method:
     functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
     if function_name not in functions:
         raise UserError(f"{path}: has no function '{function_name}'{nearest(function_name, functions)}")
-    part = Part(function_name, _guarded(functions[function_name], f"{path}:{function_name}"), "estimator")
-    summary = (inspect.getdoc(functions[function_name]) or "a credit function of your own").split("\n")[0]
+    function = functions[function_name]
+    _check_signature(function, f"{path}:{function_name}")
+    part = Part(function_name, _guarded(function, path, function_name), "estimator")
+    summary = (inspect.getdoc(function) or "a credit function of your own").split("\n")[0]
     return Method(function_name, summary, part)
 
 
-def _guarded(function: Callable[..., Any], where: str) -> Callable[..., dict[str, np.ndarray]]:
-    """`function` with its result checked: an array of N finite numbers, or columns with `advantage` among them."""
+def _check_signature(function: Callable[..., Any], where: str) -> None:
+    """Raise UserError for a function that cannot be called with turns and its parameters' defaults alone."""
+    parameters = list(inspect.signature(function).parameters.values())
+    named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
+        raise UserError(f"{where}: takes no turns; write def {function.__name__}(turns, *, parameter=default)")
+    for parameter in named[1:] if parameters[0] in named else named:
+        if parameter.default is parameter.empty:
+            raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")
+
+
+def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Callable[..., dict[str, np.ndarray]]:
+    """`function` of the user's file `path`, with its result checked: an array of N finite numbers, or columns with
+    `advantage` among them. Whatever it raises becomes a UserError with the line of the file that was running."""
+    where = f"{path}:{function_name}"
 
     def checked(turns: Turns, **params: Any) -> dict[str, np.ndarray]:
-        made = function(turns, **params)
+        try:
+            made = function(turns, **params)
+        except UserError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
         columns = dict(made) if isinstance(made, Mapping) else {"advantage": made}
         if "advantage" not in columns:
             raise UserError(f"{where}: returned columns {sorted(columns)}, but none is called 'advantage'")

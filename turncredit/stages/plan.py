@@ -296,6 +296,10 @@ class Plan:
             self._slices[which] = load(stage).config(self, at)
         return self._slices[which]
 
+    def settings(self, stage: str, at: At) -> dict[str, Any]:
+        """What determines a job's outputs besides its inputs: its keys and its slice, as its provenance has them."""
+        return {**at.keys, **self.slice(stage, at).model_dump(mode="json")}
+
     def inputs(self, stage: str, at: At) -> Inputs:
         """The files and folders that a job reads, by name."""
         return load(stage).inputs(self, at)

@@ -66,7 +66,7 @@ class Made(NamedTuple):
 def compare(plan: Plan) -> Compared:
     """Compare the artifacts on disk with the plan. Reads every file once, and changes nothing."""
     jobs = {step: _made(plan, step) for step in every_job(plan)}
-    deleted = _deleted(plan)
+    deleted = deleted_after_use(plan)
     found = Compared(foreign=foreign(plan, jobs))
     store, broken = Store(), {}
     for step, made in jobs.items():
@@ -92,7 +92,7 @@ def missing_from(plan: Plan) -> list[Problem]:
     """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
     jobs = {step: _made(plan, step) for step in every_job(plan)}
     recorded = {step: _recorded(step, made) for step, made in jobs.items()}
-    return sorted(_missing(plan, jobs, recorded, _deleted(plan)).values(), key=lambda one: one.path)
+    return sorted(_missing(plan, jobs, recorded, deleted_after_use(plan)).values(), key=lambda one: one.path)
 
 
 def foreign(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
@@ -139,7 +139,7 @@ def _made(plan: Plan, step: Step) -> Made:
     return Made(plan.outputs(*step), plan.metrics(*step), reads)
 
 
-def _deleted(plan: Plan) -> set[str]:
+def deleted_after_use(plan: Plan) -> set[str]:
     """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
     whole = plan.experiment
     every = range(1, whole.rounds + 1)
@@ -224,8 +224,7 @@ def _provenance(
     for step, made in jobs.items():
         if step[0] in UNSAID or not all(map(os.path.exists, made.reads.values())):
             continue
-        config = {**step[1].keys, **plan.slice(*step).model_dump(mode="json")}
-        wanted = tables.config_hash(config)
+        wanted = tables.config_hash(plan.settings(*step))
         for path, made_by in recorded[step].items():
             if path in broken:
                 continue

@@ -28,7 +28,7 @@ from turncredit.files import write_json
 from turncredit.results.views import metrics_hash, read_metrics
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
-from turncredit.tables import file_hash
+from turncredit.tables import config_hash, file_hash
 from turncredit.workflow import failures, preflight, watch
 
 
@@ -55,6 +55,11 @@ class Description:
     def label(self) -> str:
         """The rule and its wildcards in a readable form: `credit gigpo seed0 round02`."""
         return f"{self.rule.replace('_', ' ')} {At.of(self.wildcards)}".rstrip()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What determines the outputs besides the inputs (`Plan.settings`)."""
+        return {**At.of(self.wildcards).keys, **self.slice}
 
     def job(self) -> Job:
         """The stage's job."""
@@ -159,7 +164,7 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
     with logged(described.log) as say, watch.announced(described.rule, described.label) as tell:
         line, status = "", 0
         try:
-            metrics = measured(described.stage, described.output, work)
+            metrics = measured(described.stage, described.settings, described.output, work)
         except UserError as error:
             line, status = f"{described.label}: {error}", failures.USER_ERROR
         except Exception as error:
@@ -182,11 +187,14 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
         tell(metrics=metrics)
 
 
-def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+def measured(
+    stage: str, settings: Mapping[str, Any], output: Mapping[str, str], work: Callable[[], Mapping[str, float]]
+) -> dict[str, float]:
     """Run a stage, and write its metrics and those of its process to the output `metrics`.
 
-    These are wall and CPU seconds of the stage itself, and the peak memory of its process; with them the hashes of the
-    files that the stage has written. An earlier run's metrics are removed first: where they are, the job has ended.
+    These are wall and CPU seconds of the stage itself, and the peak memory of its process; with them the hashes of its
+    settings (`Plan.settings`) and of the files that it has written. An earlier run's metrics are removed first: where
+    they are, the job has ended.
     """
     clear_leftovers(output.values())
     if "metrics" in output:
@@ -195,6 +203,7 @@ def measured(stage: str, output: Mapping[str, str], work: Callable[[], Mapping[s
     metrics = dict(work())
     own = {
         "stage": stage,
+        "settings": config_hash(settings),
         "started": started,
         "wall_s": time.perf_counter() - clock,
         "cpu_s": _cpu_seconds() - before,
