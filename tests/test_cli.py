@@ -8,6 +8,7 @@ import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from tests.helpers import nonempty
@@ -134,6 +135,30 @@ def test_config_prints_the_resolved_configuration(tmp_path):
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["rounds"], data["rollout"]["tasks"], data["rollout"]["group_size"]) == (5, 4, 8)
+
+
+def test_config_shows_what_snakemake_would_run_and_the_file_of_each_value(tmp_path):
+    (tmp_path / "config.yaml").write_text("experiment: mine\nrounds: 3\nrollout: {tasks: 4}\nmethods: [rloo]\n")
+    (tmp_path / "more.yaml").write_text("rounds: 5\ndefine:\n  twice: {base: gigpo, params: {norm: mean}}\n")
+    done = run("config", "more.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {"experiment: mine  # config.yaml", "rounds: 5  # more.yaml", "methods: [rloo]  # config.yaml"} <= set(lines)
+    assert {"  tasks: 4  # config.yaml", "  group_size: 8", "      norm: mean  # more.yaml"} <= set(lines)
+    assert yaml.safe_load(done.stdout) == json.loads(run("config", "more.yaml", "--json", cwd=tmp_path).stdout)
+    assert run("config", cwd=tmp_path).stdout.count("# config.yaml") == 4
+
+
+def test_configuration_files_follow_one_option_as_in_snakemake(tmp_path):
+    (tmp_path / "config.yaml").write_text("experiment: mine\n")
+    (tmp_path / "a.yaml").write_text("rounds: 3\n")
+    (tmp_path / "b.yaml").write_text("methods: [rloo]\nseeds: [0, 1]\n")
+    for command in (["plan"], ["status"], ["where", "credit", "rloo", "--round", "3"]):
+        together = run(*command, "--configfile", "a.yaml", "b.yaml", "--results", "r", cwd=tmp_path)
+        apart = run(*command, "--configfile", "a.yaml", "--configfile", "b.yaml", "--results", "r", cwd=tmp_path)
+        assert together.returncode == 0, together.stderr
+        assert together.stdout == apart.stdout
+    assert run("where", "--configfile", "a.yaml", "b.yaml", "credit", "rloo", cwd=tmp_path).returncode == 0
 
 
 def test_config_names_a_misspelt_key_and_the_nearest_one(tmp_path):

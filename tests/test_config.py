@@ -54,6 +54,7 @@ ROOT = Path(__file__).parent.parent
         ({"eval": {"games": 500}, "tasks": {"eval": 600}}, "config: eval needs 6000 held-out games"),
         ({"define": {"mine": {}}}, "config: define.mine: give either base (a built-in method) or credit"),
         ({"define": {"mine": {"base": "rloo", "update": {"lrr": 1}}}}, "unknown key 'define.mine.update.lrr'"),
+        ({"define": {"m": {"base": "rloo", "gamma": 0.9}}}, "'define.m.gamma'; a parameter of the method stands under"),
         ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests import tiny
+from turncredit import tables
 from turncredit.cli import where
 from turncredit.cli.main import app
 from turncredit.errors import UserError
@@ -70,6 +72,19 @@ def test_the_credit_of_a_method_in_round_1_reads_the_turns_that_all_methods_shar
     log = f"results/tiny/logs/rollouts/{SHARED}/seed0/round01/credit-gigpo.log"
     assert words(lines[10]) == ["log:", "missing", log]
     assert lines[-1].strip() == "{method: gigpo}"
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_was_made_with_other_settings_is_stale():
+    policy = Path("results/tiny/runs/gigpo/seed0/round01/policy")
+    policy.mkdir(parents=True)
+    plan, step = Plan(tiny.experiment()), ("update", At(method="gigpo", seed=0, round=1))
+    said = {}
+    for settings in (plan.settings(*step), {**plan.settings(*step), "minibatch": 7}):
+        made_by = {"content": "0", "config_hash": tables.config_hash(settings)}
+        (policy / tables.PROVENANCE_FILE).write_text(json.dumps(made_by))
+        said[made_by["config_hash"]] = next(line for line in answer("update", "gigpo") if str(policy) in line)
+    assert [words(line)[1] for line in said.values()] == ["exists", "stale"]
 
 
 @pytest.mark.usefixtures("folder")

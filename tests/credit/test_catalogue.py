@@ -15,7 +15,7 @@ from turncredit.bounds import LOWER, RAILS, UPPER
 from turncredit.cli.main import main
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, catalogue, compute, resolve
-from turncredit.credit.configured import ask_of
+from turncredit.credit.configured import ask_of, configured_method
 from turncredit.errors import UserError
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
@@ -173,3 +173,9 @@ def test_every_part_of_a_method_is_declared_so_that_it_can_be_composed() -> None
     for method in METHODS.values():
         for part in method.parts:
             assert parts[part.kind][part.name].function is part.function, f"{method.name}: {part.name}"
+
+
+def test_a_misspelt_method_of_the_configuration_is_told_with_its_name():
+    mine = {"define": {"backward_credit": {"base": "rloo"}}, "methods": ["backwards_credit"]}
+    with pytest.raises(UserError, match=r"methods: unknown method .backwards_credit. \(did you mean .backward_credit."):
+        configured_method(from_mapping(mine), "backwards_credit")

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from turncredit.errors import UserError, in_one_line
 
@@ -29,15 +29,36 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fidelity": ("turncredit.cli.fidelity:fidelity", "Measure how well credit agrees with the true advantage."),
     "page": ("turncredit.cli.page:page", "Write a rollout as an HTML page, with credit and ground truth."),
     "report": ("turncredit.cli.results:report", "Build an experiment's report and print its table."),
-    "config": ("turncredit.cli.results:config", "Validate configuration files and print the result."),
+    "config": ("turncredit.cli.config:config", "Show the configuration that would run, and where each value is set."),
     "track": ("turncredit.cli.results:track", "Copy the stages' metrics to MLflow."),
     "env": ("turncredit.cli.env:app", "List environments, and run their commands."),
     "judge": ("turncredit.cli.judge:app", "Label turns with a judge, and audit labels."),
 }
 
 
+#: The endings of configuration files.
+CONFIGURATIONS = (".yaml", ".yml", ".json")
 #: Every command has both options for its help, and help is plain text everywhere (`rich_markup_mode=None`).
 HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class SnakemakeLike(TyperCommand):
+    """A command that takes several files after one `--configfile`, as Snakemake does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments, with `--configfile` before each of the files that follow the first."""
+        spread: list[str] = []
+        taken: int | None = None  # the number of files since the last --configfile, None elsewhere
+        for argument in args:
+            if argument == "--configfile":
+                taken = 0
+            elif taken == 0 or (taken and argument.endswith(CONFIGURATIONS)):
+                spread += ["--configfile"] * (taken > 0)
+                taken += 1
+            else:
+                taken = None
+            spread.append(argument)
+        return super().parse_args(ctx, spread)
 
 
 class LazyGroup(TyperGroup):
@@ -60,7 +81,7 @@ def _load(name: str) -> Any:
     command = getattr(module, attribute)
     if not isinstance(command, typer.Typer):
         function, command = command, typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=HELP)
-        command.command(name)(function)
+        command.command(name, cls=SnakemakeLike)(function)
     return typer.main.get_command(command)
 
 

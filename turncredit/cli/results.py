@@ -1,8 +1,7 @@
-"""The commands `show`, `sql`, `report`, `config` and `track`."""
+"""The commands `show`, `sql`, `report` and `track`."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -162,25 +161,6 @@ def clean(
         print("nothing to remove: the configuration would make every artifact there is")
     elif not yes:
         print(f"{count} files and folders; --yes removes them")
-
-
-def config(
-    files: Annotated[list[Path], typer.Argument(help="YAML files; later ones override earlier ones.")],
-    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of YAML.")] = False,
-) -> None:
-    """Validate configuration files and print the resolved configuration, or a one-line error."""
-    import yaml
-
-    from turncredit.config import load
-    from turncredit.stages.checks import check
-
-    experiment = load(files)
-    check(experiment)
-    data = experiment.model_dump(mode="json")
-    print(
-        json.dumps(data, indent=2) if as_json else yaml.safe_dump(data, sort_keys=False),
-        end="" if not as_json else "\n",
-    )
 
 
 def track(

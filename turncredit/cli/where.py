@@ -11,13 +11,14 @@ from typing import Annotated
 import typer
 import yaml
 
+from turncredit import tables
 from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
 from turncredit.results.experiments import experiment_of, read_config
 from turncredit.stages.job import At
-from turncredit.stages.jobs import MADE_BY
+from turncredit.stages.jobs import MADE_BY, maker
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.starts import SFT, is_start
 from turncredit.workflow import rounds
@@ -204,10 +205,17 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
         lines.append(f"runs in the job of {span} of {method}, seed {at.seed} (granularity: {granularity})")
     for title, block in blocks.items():
         lines += ["", title if block else f"{title} nothing"]
-        lines += [f"  {name + ':':<{width}} {_there(path)} {path}" for name, path in block]
+        lines += [f"  {name + ':':<{width}} {_there(plan, path):<7} {path}" for name, path in block]
     config = yaml.safe_dump(plan.slice(stage, at).model_dump(mode="json"), sort_keys=False, default_flow_style=None)
     return [*lines, "", "its slice of the configuration", *(f"  {line}" for line in config.splitlines())]
 
 
-def _there(path: str) -> str:
-    return "exists " if os.path.exists(path) else "missing"
+def _there(plan: Plan, path: str) -> str:
+    """Whether a file exists, and whether its job had the settings that the configuration has now."""
+    if not os.path.exists(path):
+        return "missing"
+    step = maker(plan, path) if plan.layout.locate(path) else None
+    made_by = tables.made_from(path) if step else None
+    if step and made_by and made_by.get("config_hash") != tables.config_hash(plan.settings(*step)):
+        return "stale"
+    return "exists"

@@ -127,7 +127,10 @@ def _one_line(error: ValidationError, model: type[BaseModel], where: str, prefix
             f"indented, {rest.split('.')[0]}:, on the command line as --config '{given}'{tail}"
         )
     if first["type"] == "extra_forbidden":
-        return f"{where}: unknown key '{key}'{nearest(path[-1], _keys_at(model, path[:-1]))}{tail}"
+        hint = nearest(path[-1], _keys_at(model, path[:-1]))
+        if not hint and path[0] == "define" and len(path) == 3:
+            hint = f"; a parameter of the method stands under params: define.{path[1]}.params.{path[2]}"
+        return f"{where}: unknown key '{key}'{hint}{tail}"
     message = first["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     message = message.replace("valid tuple", "list").replace("tuple should", "list should")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit.config import ContinuationsConfig, Experiment
 from turncredit.credit.compose import Method
 from turncredit.credit.resolving import resolve
-from turncredit.errors import UserError
+from turncredit.errors import UserError, nearest
 from turncredit.judges.config import Ask, labels_name
 
 
@@ -17,6 +17,8 @@ def configured_method(experiment: Experiment, name: str) -> Method:
     except UserError as error:
         compared_only = name in (experiment.audit.methods or ()) and name not in experiment.methods
         where = f"define.{name}" if entry else "audit.methods" if compared_only else "methods"
+        if entry is None and (hint := nearest(name, experiment.define)):
+            raise UserError(f"config: {where}: unknown method '{name}'{hint}; it is in define") from None
         raise UserError(f"config: {where}: {error}") from None
 
 

@@ -1,0 +1,57 @@
+"""`turncredit config`: the configuration that Snakemake would run, with the file that each value comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from turncredit.config import load
+from turncredit.stages.checks import check
+from turncredit.yaml_files import CONFIG, read_mapping
+
+
+def config(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help=f"YAML files, merged over {CONFIG} as by snakemake --configfile; later ones win."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, without the files.")] = False,
+) -> None:
+    """Check the configuration that snakemake --configfile FILES would run, and print it with the file of each value.
+
+    A value without a file is the default. Example: turncredit config config/rails.yaml
+    """
+    read = files_of(files or [])
+    experiment = load(read)
+    check(experiment)
+    data = experiment.model_dump(mode="json")
+    if as_json:
+        print(json.dumps(data, indent=2))
+    else:
+        print("\n".join(lines_of(data, {str(file): read_mapping(file) for file in read})))
+
+
+def files_of(files: Sequence[Path]) -> list[Path]:
+    """`files` in the order in which Snakemake merges them: the working folder's config.yaml first, if there is one."""
+    default = Path(CONFIG)
+    given = any(file.resolve() == default.resolve() for file in files)
+    return [*files] if given or (files and not default.exists()) else [default, *files]
+
+
+def lines_of(data: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """`data` as YAML, with a comment at each value that one of `files` (in the order in which they are merged) sets."""
+    for key, value in data.items():
+        inside = {name: file[key] for name, file in files.items() if key in file}
+        if isinstance(value, Mapping) and value:
+            yield f"{key}:"
+            blocks = {name: block for name, block in inside.items() if isinstance(block, Mapping)}
+            yield from (f"  {line}" for line in lines_of(value, blocks))
+            continue
+        # One line, whatever it is; a scalar alone would be dumped as a document of its own, with an end mark.
+        text = yaml.safe_dump([value], default_flow_style=True, width=10**9, sort_keys=False).strip()[1:-1]
+        yield f"{key}: {text}  # {list(inside)[-1]}" if inside else f"{key}: {text}"
