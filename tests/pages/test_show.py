@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ from tests.results import synthetic
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.pages import show
+from turncredit.pages.data import noise_of_largest
 
 
 def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), credit_files=(), components=False) -> str:
@@ -202,11 +204,19 @@ def test_the_list_says_which_rollouts_have_truth(audited, capsys):
 
 def test_a_star_that_noise_explains_says_so(audited, capsys):
     out = shown(capsys, audited / "runs/flat_grpo/seed0/round03", "train-3-0#0")
+    count = sum(line.startswith("     A* ") for line in out.splitlines())
     starred = [line for line in out.splitlines() if "★" in line]
     assert starred
     for line in starred:
         value = abs(float(line.split()[1]))
-        assert (value <= 1.96 * 0.1) == line.endswith("not clear of zero")
+        assert (value <= noise_of_largest(0.1, count)) == line.endswith(f"within the noise of the largest of {count}")
+
+
+def test_the_largest_of_turns_that_change_nothing_stands_out_in_one_of_twenty_rollouts():
+    drawn = np.abs(np.random.default_rng(0).normal(0.0, 0.1, (20_000, 18)))
+    assert noise_of_largest(0.1, 1) == pytest.approx(0.196, abs=1e-3)
+    assert (drawn.max(axis=1) > noise_of_largest(0.1, 18)).mean() == pytest.approx(0.05, abs=0.01)
+    assert (drawn.max(axis=1) > noise_of_largest(0.1, 1)).mean() > 0.5
 
 
 def test_one_turn_in_full_has_its_truth(audited, capsys):

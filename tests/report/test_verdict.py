@@ -73,6 +73,13 @@ def test_a_method_that_is_told_apart_answers_the_question_where_the_bounds_do_no
     assert verdict(bounds(0.01, 0.05), apart=["has_judge"], **FOUR).state == "cannot"
 
 
+def test_a_method_that_is_told_apart_without_noise_beside_it_leaves_the_question_open():
+    said = verdict(Bounds(None, None, None), apart=["mine"], methods=["flat_grpo", "mine"], seeds=[0, 1, 2])
+    assert said.state == "open"
+    assert "random_credit have no finished run; whether noise differs from flat_grpo as mine does is open" in said.words
+    assert "the same command with the bounds: --config 'methods=[flat_grpo, mine, random_credit, " in said.next
+
+
 @pytest.mark.parametrize(
     ("seeds", "wanted"),
     [([0], [0, 1, 2, 3]), ([0, 1, 2], [0, 1, 2, 3, 4, 5]), ([10, 11, 12, 13], [0, 1, 2, 3, 10, 11, 12, 13])],

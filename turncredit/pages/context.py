@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from turncredit.pages import draw
 from turncredit.pages.agreement import Agreement, agreement, clashes
-from turncredit.pages.data import CLEAR, Book
+from turncredit.pages.data import CLEAR, Book, noise_of_largest
 from turncredit.pages.method_details import Walk, gate_words
 from turncredit.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.terminal import visible
@@ -282,7 +282,8 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
     if np.isfinite(before) and np.isfinite(after):
         what = "the chance of success" if book.is_chance else "the expected return"
         moved = f" {what} {'rose' if sign > 0 else 'fell'} from {_level(book, before)} to {_level(book, after)}"
-    doubt = "" if truth.clear_N[row] else ", not clear of zero"
+    count = len(book.branched(rollout))
+    doubt = f", within the noise of the largest of {count} turns" if abs(value) <= noise_of_largest(se, count) else ""
     text = Markup('<b class="{}">★ {}</b> was <a href="#t{}">turn {}</a>, <code>{}</code>:{} (A* {} ± {}{}).').format(
         "good" if sign > 0 else "bad",
         word.capitalize(),

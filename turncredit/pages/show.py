@@ -15,7 +15,7 @@ from rich.text import Text
 from turncredit import tables
 from turncredit.errors import UserError, nearest
 from turncredit.layout import Layout, measures_beside, named_round, of_sft, round_name, sampled_by
-from turncredit.pages.data import CLEAR
+from turncredit.pages.data import noise_of_largest
 from turncredit.pages.subgoals import Subgoal, charged, subgoals_of
 from turncredit.results.experiments import experiment_folders, experiment_of, read_config, run_rounds
 from turncredit.stats.ranks import FEWEST, within
@@ -365,8 +365,8 @@ def _truth_line(number: int, truth: dict[int, dict]) -> Iterator[Text]:
     best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
     star = " ★ most useful" if number == best and values[best] > 0 else ""
     star = star or (" ★ most harmful" if number == worst and values[worst] < 0 else "")
-    if star and abs(row["advantage_true"]) <= CLEAR * row["advantage_true_se"]:
-        star += ", not clear of zero"
+    if star and abs(row["advantage_true"]) <= noise_of_largest(row["advantage_true_se"], len(truth)):
+        star += f", within the noise of the largest of {len(truth)}"
     told = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
     if "continuations" in row:
         told.append(f"{row['continuations']} continuations")

@@ -97,9 +97,12 @@ def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
     upper, lower, whole = bounds.upper, bounds.lower, bounds.whole
     if upper is None or lower is None or whole is None:
         gone = [name for name, found in ((bounds.name, upper), (LOWER, lower)) if found is None]
-        if not gone:
-            return "the bounds have no finished seed in common"
-        return f"{' and '.join(gone)} {'has' if len(gone) == 1 else 'have'} no finished run"
+        why = "the bounds have no finished seed in common"
+        if gone:
+            why = f"{' and '.join(gone)} {'has' if len(gone) == 1 else 'have'} no finished run"
+        if apart and lower is None:
+            why += f"; whether noise differs from {MIDDLE} as {' and '.join(apart)} {_do(apart)} is open"
+        return why
     if state == "apart" and upper.low > 0 and whole.low > 0:
         return f"exact credit is clearly better than {MIDDLE}'s and than noise"
     if state == "apart":
@@ -112,6 +115,10 @@ def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
     if seeds == 1:
         return "one seed; intervals cover the choice of games, and another seed may give another order"
     return f"with {seeds} seeds an interval of the bounds includes zero"
+
+
+def _do(names: Sequence[str]) -> str:
+    return "does" if len(names) == 1 else "do"
 
 
 def _facts(bounds: Bounds) -> str:
@@ -135,7 +142,7 @@ def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int]
     if state == "open":
         absent = [name for name in (MIDDLE, LOWER, upper) if name not in methods]
         if absent:
-            return f"Next, train the bounds as well: --config 'methods=[{', '.join([*methods, *absent])}]'"
+            return f"Next, the same command with the bounds: --config 'methods=[{', '.join([*methods, *absent])}]'"
         return "Next, the same command: it finishes the runs."
     if state == "undecided":
         more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
