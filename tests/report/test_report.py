@@ -173,6 +173,13 @@ def test_a_best_checkpoint_of_one_seed_has_no_interval(tmp_path):
 
 def test_sizes_and_intervals_stand_before_p(finished):
     keys = [column.key for column in summarise(collect(finished)).sections["final"][0].columns]
+    assert keys[:2] == ["final", "minus_baseline"]
+    assert keys[-1] == "holm"
+
+
+def test_a_column_for_relatives_is_there_where_there_are_any(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo", "triage", "triage_scalar"], seeds=[0, 1], rounds=1, games=8)
+    keys = [column.key for column in summarise(collect(synthetic.make(tmp_path, config))).sections["final"][0].columns]
     assert keys[-2:] == ["holm", "holm_relatives"]
 
 
@@ -433,7 +440,7 @@ def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished,
     assert title == "**Final success**"
     assert heads.index("above flat_grpo") < heads.index("best checkpoint") < heads.index("p, families")
     row = next(row for row in rows if row.startswith("| `has_progressive` |"))
-    assert re.search(r"\| [+-][\d.]+ \([+-][\d.]+ to [+-][\d.]+\) \|.*\| (< )?[\d.]+ \|  \|$", row)
+    assert re.search(r"\| [+-][\d.]+ \([+-][\d.]+ to [+-][\d.]+\) \|.*\| (< )?[\d.]+ \|$", row)
 
 
 def test_comparisons_are_worded_for_their_number():

@@ -55,17 +55,19 @@ def final(
         ),
         columns=[
             Column("final", "final success", f"mean of {span}"),
-            Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
             Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
             *([Column("gap", "gap closed", gap_words(upper))] if with_gap else []),
+            Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
             Column("last", "last round", "mean over seeds of the last round alone"),
             Column("best", BEST, "mean over seeds of each seed's best round, selected on these games: optimistic"),
             Column("training", "in training", "training success, mean of the rounds after the first quarter"),
             Column("seeds", "seeds", "finished seeds"),
             Column("holm", "p, families", "p of the difference, corrected over families; one method a family"),
-            Column("holm_relatives", "p, relatives", "the same for the families' other methods, corrected among these"),
         ],
     )
+    if corrected.relatives:
+        words = "the same for the families' other methods, corrected among these"
+        grid.columns.append(Column("holm_relatives", "p, relatives", words))
     for method in names:
         grid.rows[method] = _final_row(results, method, baseline, differences.get(method), corrected)
     return grid
