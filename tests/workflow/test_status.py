@@ -12,6 +12,7 @@ import pytest
 
 from tests import tiny
 from turncredit.cli import status
+from turncredit.cli.plan import gpu_hours, submitted_jobs
 from turncredit.stages.job import At
 from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
@@ -153,3 +154,15 @@ def test_what_ended_with_other_settings_or_before_what_it_reads_was_made_anew_is
     assert lines[0].endswith(", 3 to do again, with other settings or inputs than before")
     ended(plan, "eval", started=3000.0, method="flat_grpo", seed=0, round=1)
     assert status.lines_of(plan)[0].startswith("tiny: 2 of ")
+
+
+def test_the_hours_to_come_are_those_of_the_plan_also_where_one_job_runs_a_run(plan):
+    together = Plan(plan.experiment.model_copy(update={"granularity": "run"}))
+    coming = []
+    for one in (plan, together):
+        ended(one, "config")
+        hours = next(line for line in status.lines_of(one) if line.startswith("GPU hours: "))
+        planned = sum(gpu_hours(one, submitted_jobs(one, every_job(one))).values())
+        assert hours.endswith(f"about {planned:.1f} to come")
+        coming.append(planned)
+    assert coming[1] < coming[0]

@@ -34,7 +34,8 @@ def lines_of(plan: Plan) -> list[str]:
     count = Counter(stage for stage, _ in jobs)
     submitted = submitted_jobs(plan, jobs)
     hours = gpu_hours(plan, submitted)
-    runs = f"{len(experiment.trained())} methods x {len(experiment.seeds)} seeds x {experiment.rounds} rounds"
+    sizes = {"method": len(experiment.trained()), "seed": len(experiment.seeds), "round": experiment.rounds}
+    runs = " x ".join(f"{count} {what}{'s' if count > 1 else ''}" for what, count in sizes.items())
     lines = [
         f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {len(submitted):,} jobs "
         f"(granularity: {experiment.granularity})",

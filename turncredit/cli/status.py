@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
+from turncredit.cli.plan import submitted_jobs
 from turncredit.errors import UserError
 from turncredit.stages import needs
 from turncredit.stages.jobs import Step, jobs_and_inputs, maker
@@ -137,11 +138,12 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
     gpus = plan.experiment.gpus
     if any(gpus(stage) for stage, _ in jobs):
         spent = sum(gpus(stage) * record["wall_s"] for (stage, _), record in records.items())
-        coming = sum(
-            gpus(stage) * (measured.mean(stage) if stage in measured.seconds else needs.gpu_seconds(plan, stage, at))
-            for stage, at in left
-            if gpus(stage)
-        )
+        coming = 0.0
+        for submitted in submitted_jobs(plan, left):
+            on_gpu = [(stage, at) for stage, at in submitted.stages if gpus(stage) and (stage, at) not in records]
+            for number, (stage, at) in enumerate(on_gpu):
+                known = measured.mean(stage) if stage in measured.seconds else None
+                coming += submitted.gpus * (known or needs.gpu_seconds(plan, stage, at, starts=number == 0))
         lines.append(f"GPU hours: {spent / 3600:.1f} spent in stages, about {coming / 3600:.1f} to come")
     return lines
 
