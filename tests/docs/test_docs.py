@@ -161,7 +161,6 @@ OWN_NAMES = {
     "ROLLOUT": "train-3-0/train-3-0#0",
     "game-0#3": "train-3-0#0",
     "4": "3",
-    "results/household/rollouts/sft-t64k8T1.0/seed0/round01": "results/household/rollouts/sft-t4k4T1.0/seed0/round01",
 }
 
 
@@ -182,6 +181,7 @@ def workspace(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "config", folder / "config")
     shutil.copy(ROOT / "config.yaml", folder)
     (folder / "config" / "mine.yaml").write_text("experiment: mine\n")
+    (folder / "my_credit.py").write_text(_shown_method("python"))
     layout = Layout(folder / "results" / "household")
     for name in ("turns", "branches"):
         shutil.copy(layout.path(name, policy="flat_grpo", seed=0, round=3), folder / f"{name}.parquet")
@@ -201,7 +201,7 @@ def test_the_commands_that_a_page_shows_run_one_after_another(
     shutil.copytree(workspace, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     for command in nonempty(shown_here(page)):
-        _ran([OWN_NAMES.get(word, word) for word in command.words[1:]])
+        _ran([OWN_NAMES.get(word, word).replace("sft-t64k8T1.0", "sft-t4k4T1.0") for word in command.words[1:]])
 
 
 def test_what_is_said_to_run_elsewhere_stands_on_a_page() -> None:
@@ -230,14 +230,9 @@ def _ran(words: list[str]) -> str:
 def test_the_method_that_a_reader_is_shown_credits_turns_and_its_configuration_loads(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = "docs/turns.md"
-    code, settings = (
-        next(block.text for block in pages.blocks(language) if block.page == page and "valid_turns" in block.text)
-        for language in ("python", "yaml")
-    )
     monkeypatch.chdir(tmp_path)
-    Path("my_credit.py").write_text(code)
-    Path("mine.yaml").write_text(settings)
+    Path("my_credit.py").write_text(_shown_method("python"))
+    Path("mine.yaml").write_text(_shown_method("yaml"))
     experiment = config.load([ROOT / "config.yaml", "mine.yaml"])
     assert configured_method(experiment, "valid_turns").name == "valid_turns"
     turns = str(workspace / "turns.parquet")
@@ -247,6 +242,24 @@ def test_the_method_that_a_reader_is_shown_credits_turns_and_its_configuration_l
     assert found["advantage"].notna().all()
     assert (found["valid_part"][valid] >= 0).all()
     assert (found["valid_part"][~valid] <= 0).all()
+
+
+def _shown_method(language: str) -> str:
+    """The method of one's own in docs/turns.md: its code (python) or its entry in a configuration (yaml)."""
+    blocks = [block.text for block in pages.blocks(language) if block.page == "docs/turns.md"]
+    return next(text for text in blocks if "valid_turns" in text)
+
+
+def test_what_the_page_of_turns_says_about_two_columns_holds_where_their_codes_mislead() -> None:
+    (recipe,) = (code for code in pages.inline_code(ROOT / "docs/turns.md") if "!=" in code)
+    keys = {"group_id": ["g"] * 3, "rollout_id": ["r"] * 3, "turn": [0, 1, 2], "reward": [0.0, 0.0, 1.0]}
+    turns = Turns({**keys, "observation": ["a", "c", "c"], "next_observation": ["c", "c", "d"]})
+    assert eval(recipe, {"turns": turns, "method": "mine"}).tolist() == [True, False, True]
+    assert (turns.codes("observation", "mine") != turns.codes("next_observation", "mine")).tolist() != [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_success_by_method_round_and_seed_has_the_intervals_of_the_reports_rates(household: Path) -> None:
@@ -266,7 +279,7 @@ def test_tokens_by_method_are_those_of_the_report(results: Path) -> None:
 
 
 def test_the_turns_where_credit_and_truth_disagree_most_are_the_ten_with_the_smallest_product(results: Path) -> None:
-    query = _query("FROM branches b")
+    query = _query("FROM branches b").replace("has_judge", "has_progressive")  # which these results have
     whole = sql.answer(query.replace("LIMIT 10", ""), results).to_pandas()
     product = whole["advantage_true"] * whole["advantage"]
     assert (product < 0).all()
@@ -280,6 +293,34 @@ def test_what_made_a_number_is_said_by_the_metadata_of_its_file(results: Path) -
     for row in nonempty(sql.answer(query, results).to_pylist()):
         said = tables.metadata(row["path"])
         assert (row["stage"], row["code"], json.loads(row["config"])) == (said["stage"], said["code"], said["config"])
+
+
+def test_what_made_a_policy_is_asked_for_without_what_only_looks_at_it(results: Path) -> None:
+    """SYNTHETIC results have no policies."""
+    rows = nonempty(sql.answer(_query("FROM provenance"), results).to_pylist())
+    assert {(row["artifact"], row["policy"], row["method"], row["round"]) for row in rows if row["round"]} == {
+        ("turns", "sft-t4k4T1.0", None, 1),
+        ("credits", "sft-t4k4T1.0", "flat_grpo", 1),
+        ("turns", "flat_grpo", None, 2),
+        ("credits", "flat_grpo", "flat_grpo", 2),
+        ("evals", None, "flat_grpo", 2),
+    }
+
+
+def test_credit_against_progress_is_asked_for_only_where_progress_was_measured(results: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, tmp_path / "results")
+    layout = Layout(tmp_path / "results" / "household")
+    gone = [found.path for found in layout.find("measures") if found.keys["round"] != 1]
+    for path in nonempty(gone):
+        path.unlink()
+    rows = nonempty(sql.answer(_query("run_credits c JOIN turns"), tmp_path / "results").to_pylist())
+    assert {row["round"] for row in rows} == {1}
+
+
+@pytest.mark.parametrize("block", pages.blocks("sql"), ids=str)
+def test_the_methods_that_a_query_names_are_those_of_the_default_experiment(block: Block) -> None:
+    named = set(re.findall(r"method = '(\w+)'", block.text))
+    assert named <= set(config.load([ROOT / "config.yaml"]).methods)
 
 
 def _query(part: str) -> str:
