@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -186,7 +187,28 @@ def test_config_refuses_what_snakemake_would_refuse(tmp_path):
 def test_run_in_a_folder_without_a_workflow_says_how_to_get_one(tmp_path):
     done = run("run", "--cores", "1", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == ("turncredit: no Snakefile in this folder; `turncredit init DIR` creates a folder with one\n")
+    assert done.stderr == (
+        f"turncredit: no Snakefile in this folder ({tmp_path}); change to the one that has it and config.yaml: the "
+        "repository, or a folder that `turncredit init DIR` created\n"
+    )
+
+
+def test_the_help_of_run_names_the_options_of_snakemake_that_matter():
+    lines = CliRunner().invoke(cli.app, ["run", "--help"], terminal_width=80).output.splitlines()
+    named = {words[0] for line in lines if (words := line.split()) and words[0].startswith("-")}
+    assert {"--cores", "--configfile", "--config", "-n", "--keep-going", "--profile"} <= named
+
+
+@pytest.mark.parametrize("words", [["check"], ["check", "results"], ["sql", "select 1"]], ids=" ".join)
+def test_a_command_about_results_looks_in_results_and_advises_no_option_that_it_lacks(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = set(re.findall(r"--\w+", CliRunner().invoke(cli.app, [words[0], "--help"]).output))
+    for there in (False, True):
+        if there:
+            Path("results").mkdir()
+        error = CliRunner().invoke(cli.app, words).exception
+        assert str(error).startswith("results: no ")
+        assert set(re.findall(r"--\w+", str(error))) <= options
 
 
 @pytest.mark.slow

@@ -168,7 +168,10 @@ def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError) as error:
         answer("credit", "gigpo")
-    assert str(error.value) == "config.yaml: cannot read this configuration file (No such file or directory)"
+    assert str(error.value) == (
+        f"config.yaml: not in this folder ({tmp_path}); change to the one that has it and the Snakefile: the "
+        "repository, or a folder that `turncredit init DIR` created"
+    )
 
 
 @pytest.mark.slow

@@ -24,6 +24,11 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and path == Path(CONFIG):
+            raise UserError(
+                f"{CONFIG}: not in this folder ({Path.cwd()}); change to the one that has it and the Snakefile: the "
+                "repository, or a folder that `turncredit init DIR` created"
+            ) from None
         raise UserError(f"{path}: cannot read this configuration file ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise UserError(

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,6 +28,33 @@ def test_without_a_rollout_all_are_listed(finished, capsys):
     out = shown(capsys, turns.parent)
     for name in pq.read_table(turns)["rollout_id"].unique().to_pylist():
         assert f"/{name} " in out
+
+
+def test_rollouts_with_ground_truth_are_listed_first_and_the_last_line_shows_one_of_them(audited, tmp_path, capsys):
+    place = shutil.copytree(audited, tmp_path / "synthetic") / "rollouts/flat_grpo/seed0/round03"
+    truth = pq.read_table(place / "branches.parquet")
+    last = max(truth["group_id"].to_pylist())
+    truth = truth.filter(pc.equal(truth["group_id"], last))
+    tables.write(truth, place / "branches.parquet", "branches", synthetic.MADE_BY)
+    lines = shown(capsys, "flat_grpo/seed0/round03", results=tmp_path).splitlines()
+    groups = [line.split("/")[0].strip() for line in lines if "#" in line and "turncredit" not in line]
+    assert groups[0] == last
+    assert groups != sorted(groups)
+    assert groups == sorted(groups, key=lambda group: group != last)
+    assert re.fullmatch(
+        rf"One of them, turn by turn: turncredit show flat_grpo/seed0/round03 '{last}/{last}#\d'", lines[-1]
+    )
+
+
+def test_options_about_credit_ask_for_the_rollout_whose_credit_is_meant(finished, tmp_path, capsys):
+    for option, given in (("--components", {"components": True}), ("--credits", {"credit_files": [tmp_path]})):
+        with pytest.raises(UserError) as caught:
+            shown(capsys, "flat_grpo/seed0/round02", results=finished, **given)
+        assert str(caught.value).startswith(
+            f"{option} is about the credit of one rollout; add its name, as in turncredit "
+        )
+        assert "\n" not in str(caught.value)
+    assert capsys.readouterr().out == ""
 
 
 def test_a_run_is_found_by_its_short_name(finished, capsys):

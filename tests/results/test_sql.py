@@ -37,6 +37,18 @@ def test_the_path_gives_experiment_policy_method_seed_and_round(finished):
     assert len(found) == 4 * 2 * 5
 
 
+def test_a_path_outside_the_results_is_answered_with_the_option_that_opens_it(finished, tmp_path):
+    path = tmp_path / "mine.parquet"
+    pq.write_table(pa.table({"x": [1]}), path)
+    with pytest.raises(UserError) as caught:
+        rows(f"SELECT * FROM '{path}'", finished)
+    assert str(caught.value) == (
+        f"sql: {path}: a query reads the results only, or what --file gives; give this Parquet file so, and "
+        "query it by its name (turns.parquet is the view turns)"
+    )
+    assert sql.answer("SELECT * FROM mine", finished, files=[path]).to_pylist() == [{"x": 1}]
+
+
 def test_demonstrations_can_be_queried_though_no_policy_sampled_them(finished, world, tmp_path):
     folder = tmp_path / "results" / "synthetic"
     demos = Path(Layout(folder).path("demos"))

@@ -28,6 +28,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
 
     `repair`: remove what must be made again, and all that was made from it.
     """
+    folders = views.experiment_folders(results)  # before the imports, which take seconds
     from transformers.utils.logging import disable_progress_bar
 
     from turncredit.analysis.logprobs import check_all
@@ -35,7 +36,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     disable_progress_bar()
     broken = checked = rounds = artifacts = 0
     kinds: set[str] = set()
-    for folder in views.experiment_folders(results):
+    for folder in folders:
         refuse_old(folder)
         experiment = collect.read_config(folder)
         plan = plan_of(folder)

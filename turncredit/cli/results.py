@@ -64,7 +64,9 @@ def show(
     what: Annotated[
         str, typer.Argument(help="METHOD/seedK/roundRR, a round's folder in the results, or a Parquet file of turns.")
     ],
-    rollout: Annotated[str | None, typer.Argument(help="GROUP/ROLLOUT; without it, all are listed.")] = None,
+    rollout: Annotated[
+        str | None, typer.Argument(help="GROUP/ROLLOUT; without it, all are listed, those with ground truth first.")
+    ] = None,
     turn: Annotated[int | None, typer.Argument(help="Show only this turn, in full.")] = None,
     results: ResultsOption = Path("results"),
     credits: Annotated[
@@ -115,7 +117,9 @@ def report(
 
 
 def check(
-    results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")],
+    results: Annotated[Path, typer.Argument(help="The results folder, or one experiment's folder in it.")] = Path(
+        "results"
+    ),
     repair: Annotated[
         bool, typer.Option("--repair", help="Remove what must be made again; the command of the run then makes it.")
     ] = False,

@@ -19,11 +19,28 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
 )
 def run(context: typer.Context) -> None:
-    """Run the pipeline with live progress. All options are passed to Snakemake, for example
-    `--cores all --configfile config/rails.yaml`; without options, the default experiment runs on all cores."""
+    """Run the pipeline with live progress. Without options, the default experiment runs on all cores.
+
+    All options are passed to Snakemake, whose own help is snakemake --help. Those that matter most:
+
+    \b
+      --cores N              use at most N cores (all of them without this option)
+      --configfile FILE ...  merge these over config.yaml, later files over earlier ones
+      --config KEY=VALUE     set single keys: --config 'seeds=[0, 1]' rounds=8
+      -n                     print the jobs that would run, and run none
+      --keep-going           after a failure, run the jobs that do not depend on it
+      --forcerun STAGE       run a stage again, and all that follows from it
+      --profile slurm        submit the jobs to a cluster (docs/cluster.md)
+      --unlock               remove the lock of a run that was killed on another machine
+
+    The same command again resumes an interrupted run: what is finished is kept.
+    """
     from turncredit.workflow.run import main
 
     named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
     if not named and not any(Path(name).exists() for name in SNAKEFILES):
-        raise UserError("no Snakefile in this folder; `turncredit init DIR` creates a folder with one")
+        raise UserError(
+            f"no Snakefile in this folder ({Path.cwd()}); change to the one that has it and config.yaml: the "
+            "repository, or a folder that `turncredit init DIR` created"
+        )
     raise typer.Exit(main(context.args or ["--cores", "all"]))

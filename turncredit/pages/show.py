@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +48,26 @@ def run(
     components: bool,
     layout_of: Callable[[Path], Layout] = Layout,
 ) -> None:
-    """Print the list of rollouts, one rollout, or one turn of it. Raises UserError if it cannot be found.
+    """Print the list of rollouts, one rollout, or one turn of it.
 
-    `layout_of` makes the layout of an experiment's folder, which says which of its artifacts are shown.
+    `layout_of` makes the layout of an experiment's folder, which says which of its artifacts are shown. Raises
+    UserError if something cannot be found, and for an option about a rollout's credit where no rollout is named.
     """
     files = find(what, results, layout_of)
     turns = _turns(files.turns, measures_beside(files.turns))
     truth = _truth(files.branches)
     screen = console()
     if rollout is None:
+        ids = _listed(turns, truth)
+        example = shlex.quote("/".join(ids[0])) if ids else "GROUP/ROLLOUT"
+        given = "--components" if components else "--credits" if credit_files else None
+        if given is not None:
+            raise UserError(
+                f"{given} is about the credit of one rollout; add its name, as in turncredit show {what} {example} "
+                f"(without {given}, all are listed)"
+            )
         _list(screen, turns, truth, str(files.turns))
+        screen.print(visible(f"One of them, turn by turn: turncredit show {what} {example}"), soft_wrap=True)
         return
     rows = pick(turns, rollout, files.turns)
     about = About(
@@ -253,17 +264,31 @@ def _labels(path: Path, rows: pd.DataFrame) -> tuple[str, dict[int, dict]]:
 # Printing ------------------------------------------------------------------------------------------------------------
 
 
+def _branched(truth: pd.DataFrame | None) -> dict[tuple[str, str], int]:
+    """The number of turns with ground truth of each (group, rollout) that has any."""
+    return {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+
+
+def _listed(turns: pd.DataFrame, truth: pd.DataFrame | None) -> list[tuple[str, str]]:
+    """(group, rollout) of all rollouts in the order of the list: those with ground truth first."""
+    branched = _branched(truth)
+    ids = turns[["group_id", "rollout_id"]].drop_duplicates().itertuples(index=False, name=None)
+    return sorted(ids, key=lambda one: one not in branched)
+
+
 def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> None:
     """One line per rollout, with its number of turns with ground truth, if there are any."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
-    branched = {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+    branched = _branched(truth)
     counted = [
         name for name, there in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if there
     ]
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
-    for (group, rollout), rows in turns.groupby(["group_id", "rollout_id"], sort=False):
+    rows_of = dict(iter(turns.groupby(["group_id", "rollout_id"])))
+    for group, rollout in _listed(turns, truth):
+        rows = rows_of[group, rollout]
         last = rows.iloc[-1]
         counts = {"branched": branched.get((group, rollout), 0)}
         if "invalid" in counted:

@@ -27,11 +27,11 @@ def experiment_folders(results: str | Path) -> list[Path]:
     """
     results = Path(results)
     if not results.is_dir():
-        raise UserError(f"{results}: no such folder; give the results folder with --results")
+        raise UserError(f"{results}: no such folder; run an experiment first, or give the folder of its results")
     name = artifact("config").pattern
     found = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
     if not found:
-        raise UserError(f"{results}: no experiment here (no */{name}); run one, or give another folder with --results")
+        raise UserError(f"{results}: no experiment here (no */{name}); run one, or give the folder that has one")
     for folder in found:
         refuse_old(folder)
     return found
