@@ -193,7 +193,10 @@ class Turns:
         return _to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
     def codes(self, name: str, method: str) -> np.ndarray:
-        """Integer codes 0..n-1 in sorted order, equal where the column's values are equal."""
+        """Integer codes 0..n-1 in sorted order, equal where the column's values are equal.
+
+        Codes of two columns cannot be compared: each column is numbered by itself.
+        """
         self._require(name, method)
         return self._factorised(name)[0]
 

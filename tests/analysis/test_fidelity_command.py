@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from tests import tiny
 from tests.analysis import known_truth
@@ -16,7 +18,10 @@ from tests.helpers import nonempty
 from tests.test_cli import run
 from turncredit import tables
 from turncredit.analysis import scored_turns as reading
+from turncredit.cli import main as cli
+from turncredit.cli.fidelity import SHOWN
 from turncredit.errors import UserError
+from turncredit.report import diagnostics
 from turncredit.stages.plan import Plan, load
 
 
@@ -174,6 +179,21 @@ def test_a_mistake_ends_the_command_with_2_and_leaves_no_file(paths, tmp_path):
 def test_a_method_given_twice_is_refused(paths):
     with pytest.raises(UserError, match="the method 'copy' is in more than one credits table"):
         reading.load(paths["turns"], [paths["credits"], paths["credits"]], paths["branches"])
+
+
+def test_the_command_uses_the_reports_words_for_every_measure():
+    assert {name: diagnostics.FIDELITY[name][0] for name in SHOWN} == SHOWN
+
+
+def test_the_column_that_needs_flat_grpos_credit_says_so_where_it_is_not_given(paths):
+    words = ["fidelity", *(word for name, path in paths.items() for word in (f"--{name}", str(path)))]
+    assert "needs flat_grpo" not in CliRunner().invoke(cli.app, words).output
+    table = pq.read_table(paths["credits"])
+    pq.write_table(table.filter(pc.not_equal(table["method"], "flat_grpo")), paths["credits"])
+    done = CliRunner().invoke(cli.app, words)
+    assert done.exit_code == 0, done.output
+    line = "error minus flat: needs flat_grpo's credit of these turns; add its table with --credits"
+    assert line in done.output.splitlines()
 
 
 @pytest.mark.slow

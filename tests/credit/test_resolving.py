@@ -114,6 +114,12 @@ def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
             "def mine(turns):\n    return turns.return_R\n",
             "column 'advantage' has shape (6,); one number for each of the",
         ),
+        (
+            "def mine(turns):\n    turns.reward_N\n",
+            "returned None (is its `return` missing?); one number for each of the 16",
+        ),
+        ("def mine(turns):\n    return 0.5\n", "returned 0.5; one number for each of the 16 turns"),
+        ("def mine(turns):\n    return {'advantage': None}\n", "column 'advantage' is None; one number for each"),
         ("def mine(turns):\n    return turns.reward_N * np.nan\n", "column 'advantage' is nan at group 'g00000'"),
         ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "none is called 'advantage'"),
         (

@@ -310,6 +310,7 @@ def test_the_index_names_a_best_method_only_among_methods_whose_credit_varies(bo
     assert len(varied) >= 2
     best = max(varied, key=lambda name: mean_ranks(book)[name])
     assert f"the credit of {best} (mean" in page
+    assert re.search(r">weighted mean of \d+ rollouts<", page)
     alone = replace(book, credits={name: book.credits[name] for name in ("flat_grpo", best)})
     assert "agrees best" not in render_index(gather(alone, [0], {}, first=None), [0], "x")
 

@@ -76,6 +76,17 @@ def test_every_number_about_an_audit_is_what_its_sql_gives(folder, page):
         assert float(value) == pytest.approx(row["value"], abs=1e-9), (row["table"], row["row"], row["column"])
 
 
+def test_the_terminal_has_one_line_of_each_methods_agreement_with_ground_truth(summary):
+    rows = grid(summary, "fidelity_sft-t4k4T1.0_01").rows
+    line = module.agreement_line(summary)
+    names = re.findall(r"(\w+) [+-]\d", line.partition("A*: ")[2].partition(";")[0])
+    assert set(names) == set(rows) - {diagnostics.CEILING}
+    values = [rows[name]["rank_correlation"].value for name in names]
+    assert values == sorted(values, reverse=True)
+    assert line.endswith(f"; noise ceiling {rows[diagnostics.CEILING]['rank_correlation'].text}.")
+    assert module.agreement_line(replace(summary, sections={**summary.sections, "fidelity": []})) == ""
+
+
 def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     html = (page / "index.html").read_text()
     assert html.index("All invariants hold: 13 checks of 4 invariants in 4 rounds") < html.index('class="facts"')

@@ -19,13 +19,13 @@ from turncredit.terminal import console, plain_table
 
 #: What was scored, as the command prints it.
 COUNTED = ("turns", "rollouts", "groups")
-#: The measures that the command prints, with the words above them.
+#: The measures that the command prints, with the words above them: the same as in the report.
 SHOWN = {
     "rank_correlation": "rank correlation",
     "sign_agreement": "sign agreement",
-    "regression_auc": "regressions (AUC)",
-    "useful_auc": "useful steps (AUC)",
-    "error_minus_flat": "error - flat's",
+    "regression_auc": "finds regressions",
+    "useful_auc": "finds useful steps",
+    "error_minus_flat": "error minus flat",
 }
 
 
@@ -52,6 +52,9 @@ def fidelity(
     if json is not None:
         write_json(json, module.as_json(found))
     _print(found)
+    if module.FLAT not in found.counts:
+        column = SHOWN["error_minus_flat"]
+        print(f"{column}: needs {module.FLAT}'s credit of these turns; add its table with --credits", file=sys.stderr)
     for method, counts in found.counts.items():
         if missing := counts["turns_without_credit"]:
             print(f"{method}: {missing} turns with ground truth have no credit and were left out", file=sys.stderr)

@@ -153,6 +153,15 @@ def _check_signature(function: Callable[..., Any], where: str) -> None:
             raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")
 
 
+def _instead(made: Any, name: str, shape: tuple[int, ...]) -> str:
+    """What a user's function returned where column `name` should have N numbers; as an array it has this shape."""
+    if shape:
+        return f"column '{name}' has shape {shape}"
+    if made is None:
+        return "returned None (is its `return` missing?)"
+    return f"column '{name}' is {made[name]!r}" if isinstance(made, Mapping) else f"returned {made!r}"
+
+
 def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Callable[..., dict[str, np.ndarray]]:
     """`function` of the user's file `path`, with its result checked: an array of N finite numbers, or columns with
     `advantage` among them. Whatever it raises becomes a UserError with the line of the file that was running."""
@@ -180,7 +189,7 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
                 raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
             if columns[name].shape != (turns.n,):
                 raise UserError(
-                    f"{where}: column '{name}' has shape {columns[name].shape}; one number for each of the {turns.n} "
+                    f"{where}: {_instead(made, name, columns[name].shape)}; one number for each of the {turns.n} "
                     "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
                 )
             bad = np.flatnonzero(~np.isfinite(columns[name]))

@@ -28,7 +28,7 @@ FIDELITY = {
     "regression_auc": ("finds regressions", "within successes: AUC of low credit for harmful turns", "auc"),
     "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns", "auc"),
     "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
-    "error_minus_flat": ("error above flat", "squared error minus flat GRPO's; below zero is better", "signed"),
+    "error_minus_flat": ("error minus flat", "squared error minus flat GRPO's; below zero is better", "signed"),
     "pooled_correlation": (
         "pooled (misleading)",
         "rank correlation over all turns of all rollouts: rewards knowing the outcome, not which turn mattered",

@@ -25,7 +25,7 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
     ),
     "sign": ("fidelity", {"measure": "sign_agreement", "subset": "all"}, "share of clear turns with A*'s sign"),
     "bias": ("fidelity", {"measure": "bias", "subset": "action:invalid"}, "bias of the credit of invalid actions"),
-    "error": ("fidelity", {"measure": "error_minus_flat", "subset": "all"}, "squared error above flat GRPO's"),
+    "error": ("fidelity", {"measure": "error_minus_flat", "subset": "all"}, "squared error minus flat GRPO's"),
     "snr": ("gradients", {"measure": "snr"}, "signal to noise of a minibatch's gradient"),
     "direction": ("gradients", {"measure": "cosine_truth"}, "cosine of the mean gradient with A*'s"),
 }

@@ -33,6 +33,8 @@ from turncredit.results.sql import write_csv
 from turncredit.starts import is_start
 from turncredit.stats import intervals
 
+#: Methods whose agreement with ground truth the terminal names.
+NAMED = 6
 #: What `report` may write into its folder.
 FILES = ("index.html", "summary.parquet", "summary.csv", "learning_curves.svg", "learning_curves.png", "roles.html")
 
@@ -260,12 +262,31 @@ def print_table(results: str | Path, layout_of: Callable[[Path], Layout] = Layou
     for line in (summary.comparisons, summary.verdict.words, summary.verdict.next, summary.holds.words):
         if line:
             screen.print(line)
+    if agreement := agreement_line(summary):
+        screen.print(agreement)
     if summary.without_credit:
         screen.print(f"No credit to learn from: {'; '.join(summary.without_credit)}.")
     if summary.missing:
         screen.print(f"Missing: {'; '.join(summary.missing)}.")
     if summary.left_out:
         screen.print(f"Left out: {summary.left_out}.")
+
+
+def agreement_line(summary: Summary) -> str:
+    """How well methods' credit agrees with ground truth, of the first audited round; empty without an audit.
+
+    Methods are sorted by their rank correlation, and the first `NAMED` are named: the page has all.
+    """
+    for grid in summary.sections["fidelity"][:1]:
+        cells = {name: cell for name, row in grid.rows.items() if isinstance(cell := row["rank_correlation"], Number)}
+        ceiling = cells.pop(CEILING, None)
+        names = sorted(cells, key=lambda name: -np.nan_to_num(cells[name].value, nan=-2.0))
+        if names:
+            named = [f"{name} {_plain(cells[name])}" for name in names[:NAMED]]
+            more = [f"and {len(names) - NAMED} more methods"] if len(names) > NAMED else []
+            top = f"; noise ceiling {ceiling.text}" if ceiling is not None else ""
+            return f"{grid.title}, rank correlation with A*: {', '.join([*named, *more])}{top}."
+    return ""
 
 
 def final_table(summary: Summary) -> Table:
