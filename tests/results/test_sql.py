@@ -150,7 +150,9 @@ def test_the_queries_of_the_documentation_run(audited):
     ]
     assert len(queries) >= 4
     for query in queries:
-        assert sql.answer(query.replace("household", "synthetic"), audited).num_rows > 0, query
+        # These results have another method than the default experiment.
+        asked = query.replace("household", "synthetic").replace("has_judge", "has_progressive")
+        assert sql.answer(asked, audited).num_rows > 0, query
 
 
 def test_tables_about_turns_join_on_one_number(audited):

@@ -65,8 +65,8 @@ def _one_line(message: str, names: Sequence[str]) -> str:
         return f"there is no view '{found[1]}'{nearest(found[1], names)}; the views are {', '.join(names)}"
     if found := re.search(r'Cannot access (?:file|directory) "([^"]+)"', text):
         return (
-            f"{found[1]}: a query reads the results only, or what --file gives; give this Parquet file so, and query it "
-            "by its name (turns.parquet is the view turns)"
+            f"{found[1]}: a query reads the results only, or what --file gives; give this Parquet file so, and query "
+            "it by its name (turns.parquet is the view turns)"
         )
     if found := re.search(r"'(\w+)\(BOOLEAN\)'", text):
         return f"{found[1]} needs numbers, not booleans: write {found[1]}(success::INT), say, for a rate of success"
