@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 
 import pytest
 
@@ -103,6 +104,34 @@ def test_the_catalogue_has_a_thousand_products_of_all_kinds_with_prices_and_opti
 def test_the_catalogue_is_decided_by_its_seed_and_tasks_leave_it_alone():
     assert catalogue(60, 0)[5].title == catalogue(60, 0)[5].title
     assert [p.title for p in catalogue(60, 0)] != [p.title for p in catalogue(60, 1)]
+
+
+def test_titles_name_all_attributes_where_asked_and_nothing_else_of_the_catalogue_changes():
+    some, every = catalogue(120, 0), catalogue(120, 0, "all")
+    named = [[a for a in product.attributes if a in product.title.lower()] for product in every]
+    assert named == [list(product.attributes) for product in every]
+    assert {len(product.attributes) for product in every} == {3, 4}
+    assert all(sum(a in p.title.lower() for a in p.attributes) == 2 for p in some)
+    rest = [[{**asdict(p), "title": "", "contents": ""} for p in products] for products in (some, every)]
+    assert rest[0] == rest[1]
+    assert all(p.contents.count(a) == 1 for p in every for a in p.attributes)
+
+
+@pytest.mark.parametrize(("titles", "as_short_as_the_plan"), [("all", 1.0), ("some", 0.3)])
+def test_where_titles_name_all_attributes_a_shopper_that_sees_only_pages_needs_no_more_turns_than_full_knowledge(
+    titles, as_short_as_the_plan
+):
+    """So the distance, that of a plan with full knowledge, blames no turn that gathers information."""
+    settings = Settings(products=200, page_size=3, options=(1, 2), titles=titles)
+    short = []
+    for row in make_tasks("demos", 120, 7, settings):
+        env = open_task(row, settings)
+        env.reset()
+        turns = play(ENVIRONMENT, row, settings)
+        assert turns[-1].step.success, row["goal"]
+        assert titles == "some" or "click[Features]" not in [turn.action for turn in turns]
+        short.append(len(turns) == env.distance())
+    assert sum(short) / len(short) == pytest.approx(as_short_as_the_plan, abs=0.15 * (as_short_as_the_plan < 1))
 
 
 def test_rollouts_are_the_same_in_another_process_with_another_hash_seed(capsys):

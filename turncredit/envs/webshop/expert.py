@@ -2,6 +2,7 @@
 
 It searches with the words of the instruction, opens the first product that can be right by title and price, reads its
 features where the title does not name every attribute, goes back where one is missing, selects the options and buys.
+In a shop whose titles name all attributes (`titles: all`) it opens what has them by its title, and reads no features.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Protocol
 
 from turncredit.envs.protocol import Rng
 from turncredit.envs.webshop.reward import Goal
+from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SEARCH, SEP, SUB_PAGES, search_words
 from turncredit.envs.webshop.wares import KINDS
 
@@ -22,9 +24,10 @@ _OPTION_NAMES = frozenset(name for kind in KINDS for name in kind.options)
 
 
 class Task(Protocol):
-    """What the expert may know of an environment: the goal as its instruction states it."""
+    """What the expert may know of an environment: the goal as its instruction states it, and what titles name here."""
 
     goal: Goal
+    settings: Settings
 
 
 class Browser(Task, Protocol):
@@ -44,6 +47,8 @@ class Expert:
 
     def __init__(self, env: Task, _rng: Rng) -> None:
         self._goal = env.goal
+        self._titles_tell = env.settings.source == "generated" and env.settings.titles == "all"
+        """Whether a product lacks what its title does not name."""
         self._queries = search_words(env.goal)
         self._asked = 0
         """How many of its queries have been used up."""
@@ -111,7 +116,7 @@ class Expert:
             (asin, title)
             for asin, title, price in rows
             if _ASIN.fullmatch(asin) and price.startswith("$") and _lowest(price) <= self._goal.limit
-            if self._settles or asin not in self._rejected
+            if self._settles or (asin not in self._rejected and not (self._titles_tell and self._unnamed(title)))
         ]
         if fitting:  # one of the wanted kind, or else the best match
             return f"click[{next((asin for asin, title in fitting if self._is_kind(title)), fitting[0][0])}]"
@@ -124,14 +129,18 @@ class Expert:
         """Whether the title's last word, which is its kind of product, is in the instruction."""
         return title.lower().rsplit(" ", 1)[-1] in self._goal.instruction.lower().split()
 
+    def _unnamed(self, text: str) -> bool:
+        """Whether a text lacks one of the goal's attributes."""
+        return any(attribute not in text.lower() for attribute in self._goal.attributes)
+
     def _inspect(self) -> str:
         """On a product's page: reject it, read on, select what is still missing, or buy."""
-        known = f"{self._parts[self._price_at - 1]} {self._read.get(self._asin, '')}".lower()
-        unseen = any(attribute not in known for attribute in self._goal.attributes)
+        unseen = self._unnamed(f"{self._parts[self._price_at - 1]} {self._read.get(self._asin, '')}")
+        final = self._titles_tell or self._asin in self._read
         options = self._options()
         offered = [(n, v) for n, v in self._goal.options if v in options and n in ("", options[v])]
         if not self._settles:
-            if len(offered) < len(self._goal.options) or (unseen and self._asin in self._read):
+            if len(offered) < len(self._goal.options) or (unseen and final):
                 self._rejected.add(self._asin)
                 return f"click[{PREV}]"
             if unseen:

@@ -1,8 +1,8 @@
 """A shop of our own: a catalogue from a seed, and goals in it.
 
-The catalogue has the structure of the original's (categories, titles that name some of a product's attributes and
-features that name all, options, prices), and none of its text. The hash of a goal decides the split that it belongs to,
-so that no goal is in two splits, whatever their seeds; the catalogue is the same for all.
+The catalogue has the structure of the original's (categories, titles that name some of a product's attributes (or all,
+if the settings say so), features that name all, options, prices), and none of its text. The hash of a goal decides the
+split that it belongs to, so that no goal is in two splits, whatever their seeds; the catalogue is the same for all.
 """
 
 from __future__ import annotations
@@ -21,27 +21,30 @@ from turncredit.seeding import derive_seed
 SPLITS = ("train", "demos", "valid", "eval")
 _ATTEMPTS = 2_000
 """Draws for one goal before giving up; a draw falls into the wanted split one time in four."""
-_SHOWN = 2
-"""Attributes in a title; the others are among the features."""
+_SHOWN: dict[str, int | None] = {"some": 2, "all": None}
+"""Attributes in a title, by the setting `titles`; the features have all."""
 _LETTERS = "BSHOPITEM"
 _STARTS = ("i am looking for a", "find me a", "i need a", "i want to buy a")
 
 
-def catalogue(count: int, seed: int) -> list[Product]:
-    """`count` products; each kind of product is equally frequent."""
+def catalogue(count: int, seed: int, titles: str = "some") -> list[Product]:
+    """`count` products; each kind of product is equally frequent. `titles`: the setting, which changes nothing else."""
     numbers = list(range(count))
     random.Random(derive_seed(seed, "webshop", "order")).shuffle(numbers)
-    products = [_product(number, place, count, seed) for place, number in enumerate(numbers)]
+    products = [_product(number, place, count, seed, _SHOWN[titles]) for place, number in enumerate(numbers)]
     return sorted(products, key=lambda product: product.asin)
 
 
-def _product(number: int, place: int, count: int, seed: int) -> Product:
-    """The product with this number; `place` decides its kind, so that numbers say nothing of kinds."""
+def _product(number: int, place: int, count: int, seed: int, shown: int | None) -> Product:
+    """The product with this number; `place` decides its kind, so that numbers say nothing of kinds.
+
+    `shown`: attributes in its title; None: all.
+    """
     rng = random.Random(derive_seed(seed, "webshop", "product", number))
     kind = KINDS[place % len(KINDS)]
     brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
     attributes = tuple(rng.sample(kind.attributes, rng.randint(MOST_ATTRIBUTES, MOST_ATTRIBUTES + 1)))
-    title = " ".join((brand, *attributes[:_SHOWN], kind.name)).title()
+    title = " ".join((brand, *attributes[:shown], kind.name)).title()
     description = f"A {kind.name} by {brand}, made {rng.choice(USES)}."
     bullets = tuple(attribute.capitalize() for attribute in attributes)
     options = {
@@ -61,7 +64,7 @@ def _product(number: int, place: int, count: int, seed: int) -> Product:
         attributes=attributes,
         query=kind.query,
         path=kind.path,
-        contents=contents_of(title, description, bullets[_SHOWN:], options),
+        contents=contents_of(title, description, bullets[len(attributes[:shown]) :], options),
         rating=f"{sum(int(review[1]) for review in reviews) / len(reviews):.1f}" if reviews else "N.A.",
         reviews=reviews,
     )

@@ -31,6 +31,9 @@ class Settings(BaseModel):
     options: tuple[int, int] = (0, 2)
     """Fewest and most options that a generated goal asks for."""
 
+    titles: Literal["some", "all"] = "some"
+    """Whether the title of a generated product names two of its attributes, as titles of real products do, or all."""
+
     page_size: Annotated[int, Field(ge=1, le=50)] = 10
     """Products on a page of results; the original has 10."""
     horizon: Annotated[int, Field(ge=1, le=1000)] = 15

@@ -84,14 +84,14 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> WebShop:
 def open_shop(settings: Settings) -> Shop:
     """The shop of these settings; rollouts share it. Raises UserError for missing or damaged files."""
     if settings.source == "generated":
-        return _generated_shop(settings.products, settings.catalogue_seed, settings.page_size)
+        return _generated_shop(settings.products, settings.catalogue_seed, settings.titles, settings.page_size)
     products, attributes, human = data_files(settings)
     return _real_shop(products, attributes, human if settings.goals == "human" else None, settings.page_size)
 
 
 @lru_cache(maxsize=4)
-def _generated_shop(count: int, seed: int, page_size: int) -> Shop:
-    return Shop(generate.catalogue(count, seed), page_size)
+def _generated_shop(count: int, seed: int, titles: str, page_size: int) -> Shop:
+    return Shop(generate.catalogue(count, seed, titles), page_size)
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ class WebShop:
     """One rollout. `step` takes `search[words]` on every page, and `click[text]` of what the page has, in any case."""
 
     def __init__(self, shop: Shop, goal: Goal, settings: Settings):
-        self.shop, self.goal, self._settings = shop, goal, settings
+        self.shop, self.goal, self.settings = shop, goal, settings
         self._wanted = shop.by_asin[goal.asin]
         self._state = START
         self._searches = [f"search[{words}]" for words in search_words(goal)]
@@ -36,8 +36,8 @@ class WebShop:
             return Step(self.page(), 0.0, self._ended, False, valid)
         total = self.score().total
         won = total == 1.0
-        paid = float(won) if self._settings.reward == "success" else total
-        return Step(self.page(), paid * self._settings.success_reward, True, won, True)
+        paid = float(won) if self.settings.reward == "success" else total
+        return Step(self.page(), paid * self.settings.success_reward, True, won, True)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -63,7 +63,7 @@ class WebShop:
             return Score(0.0, 0, 0, 0, 0.0)
         product = self.shop.by_asin[state.asin]
         values = [value for _, value in state.options]
-        return score(product, values, self.goal, self._wanted, original_colors=self._settings.original_colors)
+        return score(product, values, self.goal, self._wanted, original_colors=self.settings.original_colors)
 
     def progress(self) -> float:
         """The score of a purchase now, with the purchase itself as one more condition.
@@ -79,7 +79,7 @@ class WebShop:
         if self._state.page == "done":
             return 0 if self.score().total == 1.0 else -1
         plan = self._plan()
-        left = self._settings.horizon - self._state.turns
+        left = self.settings.horizon - self._state.turns
         return len(plan) if plan is not None and len(plan) <= left else -1
 
     def oracle(self) -> list[str]:
@@ -106,12 +106,12 @@ class WebShop:
         self._state = state
 
     def _plan(self) -> list[str] | None:
-        colors = self._settings.original_colors
+        colors = self.settings.original_colors
         return planner.plan(self.shop, self.goal, self._state, original_colors=colors)
 
     @property
     def _ended(self) -> bool:
-        return self._state.page == "done" or self._state.turns >= self._settings.horizon
+        return self._state.page == "done" or self._state.turns >= self.settings.horizon
 
     def _after(self, action: str) -> State | None:
         """The state after an action, but for the count of turns; None where the action is refused."""
