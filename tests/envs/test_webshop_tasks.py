@@ -117,6 +117,22 @@ def test_titles_name_all_attributes_where_asked_and_nothing_else_of_the_catalogu
     assert all(p.contents.count(a) == 1 for p in every for a in p.attributes)
 
 
+def test_spaced_actions_are_the_same_actions_with_a_space_in_front_of_the_text():
+    spaced = Settings(actions="spaced")
+    for number, row in enumerate(make_tasks("demos", 30, 5, DEFAULT)):
+        usual, other = (play(ENVIRONMENT, row, settings, 0.1, 0.3, number) for settings in (DEFAULT, spaced))
+        assert [turn.step for turn in usual] == [turn.step for turn in other]
+        assert [turn.action.replace("[", "[ ", 1) for turn in usual] == [turn.action for turn in other]
+        env = open_task(row, spaced)
+        env.reset()
+        assert all(env.step(action).valid for action in env.oracle())
+        assert env.distance() == 0
+    env = open_task(row, DEFAULT)
+    env.reset()
+    env.step(env.oracle()[0])
+    assert not env.step(env.oracle()[0].replace("[", "[ ")).valid
+
+
 @pytest.mark.parametrize(("titles", "as_short_as_the_plan"), [("all", 1.0), ("some", 0.3)])
 def test_where_titles_name_all_attributes_a_shopper_that_sees_only_pages_needs_no_more_turns_than_full_knowledge(
     titles, as_short_as_the_plan

@@ -14,7 +14,7 @@ from typing import Protocol
 from turncredit.envs.protocol import Rng
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SEARCH, SEP, SUB_PAGES, search_words
+from turncredit.envs.webshop.shop import BUY, NEXT, PREV, SEARCH, SEP, SUB_PAGES, plain, search_words, written
 from turncredit.envs.webshop.wares import KINDS
 
 _PRICE = re.compile(r"\$([\d.]+)")
@@ -47,6 +47,7 @@ class Expert:
 
     def __init__(self, env: Task, _rng: Rng) -> None:
         self._goal = env.goal
+        self._form = env.settings.actions
         self._titles_tell = env.settings.source == "generated" and env.settings.titles == "all"
         """Whether a product lacks what its title does not name."""
         self._queries = search_words(env.goal)
@@ -66,7 +67,7 @@ class Expert:
     def observe(self, observation: str, action: str | None = None) -> None:
         """See a page; `action` is given if another action than `act`'s was carried out."""
         before, self._parts = self._parts, observation.split(SEP)
-        action = self._last if action is None else action
+        action = self._last if action is None else plain(action, self._form)
         clicked = found[1].lower() if (found := _CLICK.fullmatch(action)) else ""
         if self._is_results or self._parts[-1] == SEARCH:
             self._selected, self._asin = {}, ""
@@ -83,7 +84,7 @@ class Expert:
     def act(self) -> str:
         """The next action."""
         self._last = self._decide()
-        return self._last
+        return written(self._last, self._form)
 
     @property
     def _is_results(self) -> bool:
@@ -174,7 +175,8 @@ def _lowest(price: str) -> float:
 
 def slip_command(env: Browser, rng: Rng) -> str:
     """A random admissible action, but for the purchase: the shopper acts, but not towards its goal."""
-    return _pick([action for action in env.admissible() if action != f"click[{BUY}]"], rng)
+    bought = written(f"click[{BUY}]", env.settings.actions)
+    return _pick([action for action in env.admissible() if action != bought], rng)
 
 
 def random_command(env: Browser, rng: Rng) -> str:
@@ -188,10 +190,10 @@ def random_command(env: Browser, rng: Rng) -> str:
         f"search[{_pick(words, rng)}]",
         f"click[{_pick(words, rng)}]",
         f"click[{_pick((BUY, NEXT, PREV, *SUB_PAGES), rng)} now]",
-        action.removesuffix("]"),
+        plain(action, env.settings.actions).removesuffix("]"),
         _pick(words, rng),
     )
-    return _pick(forms, rng)
+    return written(_pick(forms, rng), env.settings.actions)
 
 
 def _pick(options: Sequence[str], rng: Rng) -> str:

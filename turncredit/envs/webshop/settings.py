@@ -42,6 +42,8 @@ class Settings(BaseModel):
     """Of a purchase: `success_reward` times its score, or only where the score is 1 (verl-agent)."""
     success_reward: Annotated[float, Field(gt=0)] = 1.0
     """The reward of a perfect purchase. verl-agent's WebShop, and so the recipe of GiGPO, SCPO and HIPIF, has 10."""
+    actions: Literal["plain", "spaced"] = "plain"
+    """How demonstrations write actions: `click[text]`, or `click[ text]`, which is only understood with `spaced`."""
     original_colors: bool = False
     """Compare colours as the original does: 7% of its goals are then out of reach (docs/environments/webshop.md)."""
 

@@ -127,6 +127,19 @@ def parse(action: str) -> tuple[str, str]:
     return (line[:start], line[start + 1 : end].lower()) if start > 0 else ("", "")
 
 
+def written(action: str, form: str) -> str:
+    """An action such as `click[red]` in a form (the setting `actions`): as it is, or spaced, `click[ red]`.
+
+    With the space a tokenizer built from scratch has the same tokens for a text in an action and on a page.
+    """
+    return action.replace("[", "[ ", 1) if form == "spaced" else action
+
+
+def plain(action: str, form: str) -> str:
+    """The action that `written` has written."""
+    return action.replace("[ ", "[", 1) if form == "spaced" else action
+
+
 class State(NamedTuple):
     """Where a rollout is: a page, what it shows, the selected options (name, value), how much has been played."""
 

@@ -6,7 +6,18 @@ from turncredit.envs.protocol import Step
 from turncredit.envs.webshop import planner
 from turncredit.envs.webshop.reward import Goal, Score, score
 from turncredit.envs.webshop.settings import Settings
-from turncredit.envs.webshop.shop import SEP, START, START_PAGE, SUB_PAGES, Shop, State, parse, search_words
+from turncredit.envs.webshop.shop import (
+    SEP,
+    START,
+    START_PAGE,
+    SUB_PAGES,
+    Shop,
+    State,
+    parse,
+    plain,
+    search_words,
+    written,
+)
 
 _SUB_PAGES = {name.lower(): name for name in SUB_PAGES}
 
@@ -84,7 +95,8 @@ class WebShop:
 
     def oracle(self) -> list[str]:
         """The shortest way to a perfect purchase; empty once it is made, or out of reach."""
-        return (self._plan() or []) if self.distance() > 0 else []
+        plan = (self._plan() or []) if self.distance() > 0 else []
+        return [written(action, self.settings.actions) for action in plan]
 
     def admissible(self) -> tuple[str, ...]:
         """What can be clicked; on the page with the search bar, two searches with words of the instruction.
@@ -93,9 +105,8 @@ class WebShop:
         """
         if self._ended:
             return ()
-        if self._state.page == "search":
-            return tuple(self._searches)
-        return tuple(self.shop.clickable(self._state))
+        actions = self._searches if self._state.page == "search" else self.shop.clickable(self._state)
+        return tuple(written(action, self.settings.actions) for action in actions)
 
     def snapshot(self) -> State:
         """The state, which is immutable."""
@@ -115,7 +126,7 @@ class WebShop:
 
     def _after(self, action: str) -> State | None:
         """The state after an action, but for the count of turns; None where the action is refused."""
-        verb, text = parse(action)
+        verb, text = parse(plain(action, self.settings.actions))
         if verb == "search":
             return START._replace(page="results", query=text)
         return self._clicked(text) if verb == "click" else None
