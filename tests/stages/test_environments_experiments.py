@@ -1,0 +1,38 @@
+"""The embedded experiments of WebShop and Search-QA, and what `config/worlds_*.yaml` lay over them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tiny import ROOT
+from turncredit.bounds import LOWER, MIDDLE, UPPER
+from turncredit.config import Experiment, from_mapping, merge
+from turncredit.stages.job import At
+from turncredit.stages.plan import Plan, load
+from turncredit.yaml_files import read_mapping
+
+NAMES = ("webshop", "searchqa")
+TUNING = 30
+"""The seed of the tasks on which their settings were found (docs/environments)."""
+
+
+def experiment(*files: str) -> Experiment:
+    return from_mapping(merge(*(read_mapping(ROOT / file) for file in ("config.yaml", *files))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_environment_s_experiment_trains_flat_grpo_and_both_bounds_on_seeds_and_tasks_that_can_decide(name):
+    one = experiment(f"config/{name}.yaml")
+    assert {LOWER, MIDDLE, UPPER} <= set(one.methods)
+    assert len(one.seeds) >= 3
+    assert one.tasks.seed != TUNING
+    assert one.tasks.eval >= one.eval.games * len(one.eval_rounds())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("over", [(), ("worlds_{}",)], ids=["own", "worlds"])
+def test_an_environment_s_experiment_has_as_many_tasks_as_it_asks_for(name, over, tmp_path):
+    one = experiment(f"config/{name}.yaml", *(f"config/{file.format(name)}.yaml" for file in over))
+    plan = Plan(one, tmp_path)
+    made = [load("tasks").run(plan.job("tasks", At(split=split))) for split in ("train", "eval")]
+    assert [count["games"] for count in made] == [one.tasks.train, one.tasks.eval]
