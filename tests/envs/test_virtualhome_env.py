@@ -16,7 +16,8 @@ from turncredit.envs.virtualhome.actions import TEXTS, Mention, parse, write
 from turncredit.envs.virtualhome.expert import random_command
 from turncredit.envs.virtualhome.generate import graph_of
 from turncredit.envs.virtualhome.goals import Condition, Goal
-from turncredit.envs.virtualhome.home import REFUSED, Household, VirtualHome
+from turncredit.envs.virtualhome.home import REFUSED, VirtualHome
+from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.envs.virtualhome.tasks import make_tasks, open_task
 from turncredit.errors import UserError

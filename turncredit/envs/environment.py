@@ -7,8 +7,8 @@ fields are optional; leaving one out removes a capability (`Environment.capabili
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -46,6 +46,7 @@ class Environment:
                     needed where `open_task` is a function
     make_tasks      (split, count, seed, settings) -> that many rows; a larger count only adds rows at the end
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
+    lacks           (settings) -> the capabilities of its class that it does not have with these settings
     deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
                     truth are had by replaying recorded actions, and so are the states of an environment that cannot
                     save them; they are refused where this is false
@@ -90,6 +91,7 @@ class Environment:
     env_class: type | None = None
     make_tasks: Callable[[str, int, int, Any], Sequence[Row]] | None = None
     read_tasks: Callable[[str, Any], Sequence[Row]] | None = None
+    lacks: Callable[[Any], Collection[str]] | None = None
     deterministic: bool = True
     guarded: bool = False
     check_installed: Callable[[Any], None] | None = None
@@ -110,6 +112,9 @@ class Environment:
     commands: str | None = None
     conda: Callable[[Any], str | None] | None = None
 
+    _lost: frozenset[str] = frozenset()
+    """Capabilities that settings have taken away (`with_settings`)."""
+
     @cached_property
     def capabilities(self) -> frozenset[str]:
         """What the environment can do, as names of `turncredit.envs.protocol.CAPABILITIES`."""
@@ -122,7 +127,12 @@ class Environment:
         ):
             if value is not None:
                 have.add(name)
-        return frozenset(have | {"replay", "snapshot"} if self.deterministic else have)
+        return frozenset(have | {"replay", "snapshot"} if self.deterministic else have) - self._lost
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Environment:
+        """The environment as it is with these valid settings, without the capabilities that they take away."""
+        lost = frozenset(self.lacks(self.Settings.model_validate(settings))) if self.lacks else frozenset()
+        return replace(self, lacks=None, _lost=lost) if lost else self
 
     @cached_property
     def restores_by_replay(self) -> bool:

@@ -208,7 +208,8 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
 def _has_distance(results: Results) -> bool:
     """Whether the environment has the exact distance to the goal; assumed where it is not installed here."""
     try:
-        return "distance" in envs.load(results.experiment.env.name).capabilities
+        chosen = results.experiment.env.chosen()
+        return "distance" in envs.load(chosen.name).with_settings(chosen.settings).capabilities
     except UserError:
         return True
 

@@ -82,7 +82,7 @@ class Games:
 
     def __init__(self, env: EnvSlice, tasks: pa.Table, where: str = "tasks", *, timeout: float | None = None):
         loaded = envs.load(env.name)
-        self.env: Environment = restorable(loaded)
+        self.env: Environment = restorable(loaded).with_settings(env.settings)
         self._settings = self.env.Settings.model_validate(env.settings)
         trusted = envs.is_ours(loaded) and not loaded.guarded
         # Coroutines need the guard's loop, even of an environment that is trusted.

@@ -39,7 +39,7 @@ def check(experiment: Experiment) -> None:
             model_settings(experiment, name)
         continuations_of(experiment, name)
         forks_of(experiment, name)
-    check_capabilities(experiment, environment)
+    check_capabilities(experiment, environment.with_settings(experiment.env.chosen().settings))
     if experiment.policy.train_gpus > 1:
         _check_spread(experiment)
     for name in experiment.trained():

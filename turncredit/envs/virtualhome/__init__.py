@@ -12,12 +12,18 @@ from turncredit.envs.virtualhome.words import WORDS
 __all__ = ["ENVIRONMENT", "WORDS", "Settings", "expert", "make_tasks", "open_task", "random_command", "slip_command"]
 
 
+def _lacks(settings: Settings) -> tuple[str, ...]:
+    """The planner knows the goals of generated households only."""
+    return () if settings.source == "generated" else ("distance",)
+
+
 ENVIRONMENT = Environment(
     name="virtualhome",
     summary="chores in a home on VirtualHome's evolving graph; generated households, or recorded programs.",
     Settings=Settings,
     open_task=open_task,
     env_class=VirtualHome,
+    lacks=_lacks,
     make_tasks=make_tasks,
     expert=expert,
     expert_columns=COLUMNS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from turncredit.envs.virtualhome import engine
@@ -33,13 +33,14 @@ class Goal(NamedTuple):
     conditions: tuple[Condition, ...]
     actions: tuple[str, ...] = ()
 
+    def choices(self) -> Iterator[tuple[int, ...]]:
+        """Every choice of a node for each slot."""
+        return itertools.product(*self.slots)
+
     def progress(self, state: engine.State, done: Collection[str]) -> float:
         """The largest fraction of conditions that any choice of objects satisfies. `done`: the verbs carried out."""
         acted = sum(any(verb in done for verb in verbs.split("|")) for verbs in self.actions)
-        best = max(
-            sum(holds(state, condition, chosen) for condition in self.conditions)
-            for chosen in itertools.product(*self.slots)
-        )
+        best = max(sum(holds(state, condition, chosen) for condition in self.conditions) for chosen in self.choices())
         return (best + acted) / (len(self.conditions) + len(self.actions))
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from turncredit.envs.protocol import Step
 from turncredit.envs.virtualhome import engine
-from turncredit.envs.virtualhome.actions import Mention, parse, write
+from turncredit.envs.virtualhome.actions import parse, write
 from turncredit.envs.virtualhome.goals import Goal
+from turncredit.envs.virtualhome.planner import planner_of
+from turncredit.envs.virtualhome.scene import Household, Moment
 from turncredit.envs.virtualhome.settings import Settings
-from turncredit.seeding import derive_seed
 
 REFUSED = "You cannot do that: "
 _SCENERY = frozenset({"Walls", "Ceiling", "Floor", "Characters", "Rooms"})
@@ -32,54 +32,6 @@ _NEEDS = {
     "LIE": "LIEABLE",
 }
 """The property without which the package refuses an action (it knows a few more that it allows)."""
-
-
-class Household:
-    """A household at its start, with its names. Shared by the rollouts of a task; no rollout changes it.
-
-    An object's name is its class (`fridge`), with a number where there are several (`light 2`). The numbers of a class
-    are drawn from `seed`, but for the objects in `numbered`, which are the first, in their order: those of a recorded
-    program, by the program's own numbers. `hides`: an object can only be named once it has been seen.
-    """
-
-    def __init__(self, graph: Mapping[str, Any], seed: int, *, numbered: Sequence[int] = (), hides: bool):
-        self.start, self.hides = engine.start(graph), hides
-        by_class: dict[str, list[int]] = {}
-        for node in self.start.get_nodes():
-            by_class.setdefault(node.class_name, []).append(node.id)
-        self._ids: dict[str, list[int]] = {}
-        self.names: dict[int, str] = {}
-        """Node to name."""
-        for name, numbers in by_class.items():
-            first = [number for number in dict.fromkeys(numbered) if number in numbers]
-            rest = sorted(set(numbers) - set(first))
-            random.Random(derive_seed(seed, "virtualhome", "numbers", name)).shuffle(rest)
-            self._ids[name] = [*first, *rest]
-            for place, number in enumerate(self._ids[name], start=1):
-                self.names[number] = f"{name} {place}" if len(numbers) > 1 else name
-        nodes = self.start.get_nodes()
-        self.rooms = sorted((n.id for n in nodes if n.category == "Rooms"), key=self.names.__getitem__)
-
-    def node(self, named: Mention) -> int | None:
-        """The node that an action names; None where there is none of that name and number."""
-        if named.is_node:
-            return named.number if named.number in self.names else None
-        numbers = self._ids.get(named.name, [])
-        return numbers[named.number - 1] if 0 < named.number <= len(numbers) else None
-
-    def written(self, numbers: Collection[int]) -> str:
-        """Names in alphabetical order, or `nothing`."""
-        return ", ".join(sorted(self.names[number] for number in numbers)) or "nothing"
-
-
-class Moment(NamedTuple):
-    """The state of a rollout: the graph's, the nodes seen, the verbs carried out, whether it is won, its turns."""
-
-    graph: engine.State
-    seen: frozenset[int]
-    done: frozenset[str]
-    won: bool
-    turns: int
 
 
 class VirtualHome:
@@ -130,6 +82,17 @@ class VirtualHome:
     def progress(self) -> float:
         """The fraction of the goal's conditions that hold."""
         return self.task.progress(self._moment.graph, self._moment.done)
+
+    def distance(self) -> int:
+        """The optimal number of further actions, however many turns are left; -1 when the goal is out of reach.
+
+        Only in generated households.
+        """
+        return planner_of(self.household, self.task).distance(self._moment)
+
+    def oracle(self) -> list[str]:
+        """An optimal plan from here, found with full knowledge of the household. Empty when won or out of reach."""
+        return planner_of(self.household, self.task).plan(self._moment)
 
     def admissible(self) -> tuple[str, ...]:
         """What can be done with what is near or in hand, and where to walk; other verbs may be allowed as well."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from turncredit.envs.virtualhome import engine, generate, goals
 from turncredit.envs.virtualhome.goals import Goal
-from turncredit.envs.virtualhome.home import Household, VirtualHome
+from turncredit.envs.virtualhome.home import VirtualHome
 from turncredit.envs.virtualhome.real import Program, data_root, recorded
+from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.errors import UserError, nearest
 from turncredit.seeding import derive_seed
