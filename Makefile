@@ -22,8 +22,8 @@
 #
 # PYTHON        the interpreter for the environment (3.11 or later)
 # TORCH_INDEX   the package index for torch, such as https://download.pytorch.org/whl/cu130 (docs/running.md)
-# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, virtualhome or scienceworld (only on the
-#               command line, because shells have a variable of this name)
+# ENV           make demo: an environment with an experiment of its own: webshop, searchqa, virtualhome or scienceworld
+#               (only on the command line, because shells have a variable of this name)
 # CORES         how many cores the experiments use (all)
 
 SHELL := /bin/bash
