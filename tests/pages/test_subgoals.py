@@ -54,7 +54,7 @@ def world(tmp_path_factory):
 
 
 def shown(world: Path, capsys, rollout: str | None, turn: int | None = None) -> str:
-    files = [world / "hipif.parquet", world / "hipif_gigpo.parquet"]
+    files = [] if rollout is None else [world / "hipif.parquet", world / "hipif_gigpo.parquet"]
     where = Path("nowhere")
     show.run(str(world / "turns.parquet"), rollout, turn, results=where, credit_files=files, components=False)
     return capsys.readouterr().out
