@@ -106,8 +106,10 @@ def test_a_configuration_that_snakemake_would_trip_over_is_refused_in_one_line(a
 
 
 #: A run whose Snakemake says something and then takes long, as one that has been told to stop.
+# SIGINT is ignored by what a shell without job control starts in the background, tests too.
 SLOW = """
-import subprocess, sys
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from turncredit.workflow import run
 run.STOP_WITHIN = 0.5
 program = "import time; print('a dump', flush=True); time.sleep(60)"
