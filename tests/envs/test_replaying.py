@@ -14,6 +14,7 @@ from tests.envs import own
 from tests.rollouts.walk import Walk, Words, walked
 from turncredit import envs
 from turncredit.config import EnvSlice
+from turncredit.envs import guard
 from turncredit.envs.replaying import Replaying, restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
@@ -113,17 +114,18 @@ def test_a_replay_that_leads_elsewhere_is_refused_by_name():
         env.restore(env.snapshot())
 
 
-def test_a_later_trial_is_restored_from_its_own_first_action():
-    env = with_trials(restorable(own.environment(Plain)), 2).open_task(ROW, None)
+@pytest.mark.parametrize("kind", [Plain, Later])
+def test_a_later_trial_is_restored_from_its_own_first_action(kind):
+    trials = with_trials(restorable(own.environment(kind)), 2)
+    env, other = (guard.open_guarded(trials, ROW, None, 5.0) for _ in range(2))
     env.reset()
     for _ in range(Walk.horizon):
         env.step("back")
     env.step("a lesson")
     env.step("forward")
     state = env.snapshot()
-    other = with_trials(restorable(own.environment(Plain)), 2).open_task(ROW, None)
     other.restore(state)
-    assert state[-1] == (("forward",), "at 1")
+    assert state[-1][-1] == (("forward",), "at 1")
     assert [other.step("forward").success for _ in range(2)] == [False, True]
 
 

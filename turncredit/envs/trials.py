@@ -75,11 +75,10 @@ class Trials:
         """The trial, its rewards so far, whether it has failed, and the game's state if it has not."""
         return self._trial, self._score, self._failed, None if self._failed else self.env.snapshot()
 
-    def restore(self, state: State) -> None:
-        """Continue from a snapshot."""
+    def restore(self, state: State) -> Any:
+        """Continue from a snapshot. The game's own `restore` is a coroutine where asynchronous steps are replayed."""
         self._trial, self._score, self._failed, inner = state
-        if not self._failed:
-            self.env.restore(inner)
+        return None if self._failed else self.env.restore(inner)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the environment's own."""
