@@ -67,6 +67,11 @@ def test_as_in_the_original_some_goals_are_out_of_reach_with_its_comparison_of_c
     assert bought(WANTED, "navy blue", goal=GOAL, original_colors=True).options == 1  # "blue" is a word of the goal's
 
 
+def test_as_in_the_original_the_colours_of_people_s_options_are_reduced_on_both_sides():
+    goal = GOAL._replace(options=(("", "graywash"),))
+    assert bought(WANTED, "graywash", goal=goal, original_colors=True).options == 1
+
+
 def test_options_without_a_name_are_compared_alone():
     goal = GOAL._replace(options=(("", "two seats"),))
     assert bought(WANTED, "two seats", goal=goal).options == 1
@@ -121,6 +126,7 @@ def test_nouns_are_words_without_digits_that_are_not_in_a_list():
         ("", "blue", 0),
         ("***", "blue", 0),
         ("ä", "blue", 0),
+        ("12″x3″", "x3 12", 100),  # a sign beyond Latin-1 separates words
         ("machine washed", "machine wash", 92),  # 24 of 26 letters
     ],
 )

@@ -12,7 +12,8 @@ Source: WebShop (Yao et al. 2022, section 3.2) and its code, web_agent_site/engi
 - Nouns. The original tags titles with spaCy's large model. Here a noun is every word of a title that has two letters
   or more, no digit, and is not in a list of function words, adjectives and units. Titles of products are mostly nouns.
 - Colours. The original reduces a selected option to the first colour word in it ("navy blue" to "blue"), but not the
-  goal's, so 7% of its own goals cannot reach 1. Here both are reduced, unless `original_colors`.
+  goal's where it has a name, so 7% of its synthetic goals cannot reach 1. Here both are reduced, unless
+  `original_colors`.
 - Prices within a range are drawn by product, not by process (`Product.price`).
 """
 
@@ -56,6 +57,8 @@ _NOT_NOUNS = frozenset(
 )
 _TITLE_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 _NOT_IN_WORD = re.compile(r"\W")
+_LATIN_1 = dict.fromkeys(range(128, 256))
+"""What thefuzz takes out as "not ASCII"; letters beyond are kept, and other signs separate words."""
 
 
 class Goal(NamedTuple):
@@ -102,9 +105,10 @@ def matches(value: str, asked: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def asked_options(goal: Goal, original_colors: bool) -> tuple[str, ...]:
     """The goal's options as texts to compare with. The original compares with the pair of name and value as Python
-    prints it, so that the name's words count as words of the option, and so do we.
+    prints it, so that the name's words count as words of the option, and so do we. Of such a pair it reduces no
+    colour; the options of people's instructions, which are texts there, it reduces.
     """
-    values = ((name, value if original_colors else first_color(value)) for name, value in goal.options)
+    values = ((name, value if name and original_colors else first_color(value)) for name, value in goal.options)
     return tuple(str((name, value)) if name else value for name, value in values)
 
 
@@ -168,5 +172,4 @@ def _ratio(one: str, other: str) -> int:
 
 
 def _plain(text: str) -> str:
-    ascii_only = text.encode("ascii", "ignore").decode()
-    return _NOT_IN_WORD.sub(" ", ascii_only).lower().strip()
+    return _NOT_IN_WORD.sub(" ", text.translate(_LATIN_1)).lower().strip()

@@ -45,7 +45,8 @@ class Settings(BaseModel):
     actions: Literal["plain", "spaced"] = "plain"
     """How demonstrations write actions: `click[text]`, or `click[ text]`, which is only understood with `spaced`."""
     original_colors: bool = False
-    """Compare colours as the original does: 7% of its goals are then out of reach (docs/environments/webshop.md)."""
+    """Compare colours as the original does: 7% of its synthetic goals are then out of reach
+    (docs/environments/webshop.md)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
