@@ -12,6 +12,7 @@ from tests.envs import appworld_server
 from turncredit import envs
 from turncredit.config import EnvSlice
 from turncredit.envs.appworld import ENVIRONMENT, MGR_ERRORS, Settings, open_task, read_tasks, servers, world
+from turncredit.envs.appworld.client import Server
 from turncredit.envs.appworld.tasks import MGR_SCENARIOS, list_tasks
 from turncredit.envs.failures import PUBLISHED
 from turncredit.envs.protocol import Step
@@ -158,15 +159,17 @@ def test_servers_are_reused_bounded_and_end_with_their_pool(settings):
     assert not two.ready(1)
 
 
-def test_rollouts_of_one_task_do_not_share_a_folder_of_results(settings):
-    pool = servers.servers(settings)
+def test_rollouts_of_one_task_do_not_share_a_folder_of_results(settings, monkeypatch):
     names = []
-    for server in (pool.lend(), pool.lend()):
+    for machine, url in (("a", "127.0.0.1:1"), ("a", "127.0.0.1:2"), ("a", "b:1"), ("c", "127.0.0.1:1")):
+        monkeypatch.setattr("socket.gethostname", lambda machine=machine: machine)
+        server = Server(f"http://{url}")
         server.call = lambda *_, experiment_name, **__: names.append(experiment_name)
         env = open_task(TASK, settings)
         env._server = server
         env._open()
-    assert len(set(names)) == 2
+    assert names[0] == "turncredit-a-127.0.0.1-1"
+    assert len(set(names)) == 4
 
 
 def test_servers_that_run_already_are_locked_dropped_when_lost_and_named(root):
@@ -284,6 +287,7 @@ def test_rollouts_step_at_the_same_time_and_without_the_guards_time_limit(settin
     slice_ = EnvSlice(name="appworld", settings=settings.model_dump())
     games = Games(slice_, make_tasks(slice_, "train", 2, 0, key="tasks.train"), timeout=0.2)
     assert envs.load("appworld").capabilities == {"tasks_from_files"}
+    assert envs.load("appworld").counts_redone
     running = [games.open(row) for row in games.rows]
     games.reset_each(running)
     before = time.monotonic()

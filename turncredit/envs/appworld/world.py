@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +30,15 @@ SPARE_SECONDS = 60.0
 
 
 class AppWorld:
-    """One rollout. Its methods are coroutines, so that the servers of several rollouts work at the same time."""
+    """One rollout. Its methods are coroutines, so that the servers of several rollouts work at the same time.
+
+    `redone` counts the servers that were lost since `reset`, each of which had the rollout done again on another one.
+    """
+
+    redone = 0
 
     def __init__(self, task_id: str, settings: Settings, servers: Servers):
-        self.task_id, self.redone = task_id, 0
+        self.task_id = task_id
         self._settings, self._servers = settings, servers
         self._server: Server | None = None
         self._executed: list[tuple[str, str]] = []
@@ -55,7 +62,7 @@ class AppWorld:
         return await asyncio.get_running_loop().run_in_executor(_threads(os.getpid(), self._settings), call)
 
     def _reset(self) -> str:
-        self._turns, self._executed = 0, []
+        self._turns, self._executed, self.redone = 0, [], 0
         world = self._asked(None)
         who = world["supervisor"]
         return (
@@ -117,8 +124,7 @@ class AppWorld:
         assert self._server is not None
         world = self._call(
             "initialize",
-            # A world is written to a folder of this name and evaluated from there: rollouts must not share one.
-            experiment_name=f"turncredit-{self._server.url.rpartition(':')[2]}",
+            experiment_name=_folder(self._server),
             timeout_seconds=self._settings.code_seconds,  # not ground_truth_mode: 0.1.3 refuses every real value of it
             max_interactions=self._settings.horizon + 1,  # the horizon is ours; this one does not count every action
         )
@@ -142,6 +148,14 @@ class AppWorld:
 
     def _when(self) -> str:
         return f"(task '{self.task_id}', turn {self._turns})"
+
+
+def _folder(server: Server) -> str:
+    """The output folder for a server's worlds, which are evaluated from there: no two rollouts may share one.
+
+    It has this machine's name as well, because machines may share AppWorld's root folder.
+    """
+    return re.sub(r"[^\w.-]+", "-", f"turncredit-{socket.gethostname()}-{server.url.partition('://')[2]}")
 
 
 @cache
