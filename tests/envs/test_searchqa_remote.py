@@ -97,12 +97,13 @@ def test_a_server_that_recovers_costs_no_rollout(serve) -> None:
         (lambda _: (500, b""), "answered with status 500 Internal Server Error, 2 attempts", 2),
         (lambda _: (404, b""), "answered with status 404 Not Found, 1 attempt; start", 1),
         (lambda _: (200, b"<html>"), "did not answer with JSON", 2),
+        (lambda _: (200, b'"\xff"'), "did not answer with JSON", 2),
         (lambda _: (200, b'{"error": "no index"}'), r'answered \{"error": "no index"\}, not', 1),
         (lambda _: (200, b'{"result": []}'), "is this the address of its /retrieve", 1),
         (lambda _: (200, b'{"result": [[{"document": {}}]]}'), "is this the address of its /retrieve", 1),
         (lambda _: (time.sleep(0.3), (200, b""))[1], r"gave no answer within 0.05 s \(env.searchqa.timeout\)", 2),
     ],
-    ids=["error", "no such page", "no JSON", "another form", "no result", "no text", "hangs"],
+    ids=["error", "no such page", "no JSON", "no text at all", "another form", "no result", "no text", "hangs"],
 )
 def test_a_server_that_fails_ends_the_job_with_one_line_and_is_no_empty_result(serve, answer, message, asked) -> None:
     server = serve(answer)

@@ -281,6 +281,7 @@ def test_it_tells_its_health_its_name_and_its_schemas(household):
         (("household", {"horizon": 0}, "train"), "--settings: horizon: Input should be greater"),
         (("household", {"rooms_": 1}, "train"), "--settings: rooms_: Extra inputs are not permitted"),
         ((own.__file__, {}, "train"), "only built-in environments can be served"),
+        (("appworld", {}, "train"), "'appworld': cannot be served: its steps are coroutines"),
     ],
 )
 def test_what_cannot_be_served_is_one_line(arguments, error):

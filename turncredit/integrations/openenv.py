@@ -258,6 +258,8 @@ def tasks(name: str, settings: Mapping[str, Any], split: str, count: int, seed: 
     environment = envs.load(name)
     if not envs.is_ours(environment):
         raise UserError(f"environment '{name}': only built-in environments can be served, and this is one of your own")
+    if environment.concurrent:
+        raise UserError(f"environment '{name}': cannot be served: its steps are coroutines; serve another one")
     try:
         checked = environment.Settings.model_validate(settings)
     except ValidationError as error:

@@ -125,8 +125,7 @@ def identify(domain: str, grammar: str) -> tuple[Profile, str]:
     key = _sha256(domain), _sha256(bare)
     if key not in _EDITIONS:
         raise UnsupportedGame(
-            f"unknown edition of the ALFWorld domain ({key[0][:12]}) or grammar ({key[1][:12]}); the native "
-            f"engine knows {', '.join(PROFILES)}: download the games again with `alfworld-download`, or set "
-            "engine: textworld"
+            f"unknown edition of the ALFWorld domain ({key[0][:12]}) or grammar ({key[1][:12]}); known are "
+            f"{', '.join(PROFILES)}: download the games again with `alfworld-download`"
         )
     return PROFILES[_EDITIONS[key]], task

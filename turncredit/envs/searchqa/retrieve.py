@@ -91,7 +91,7 @@ class Remote:
             why = f"gave no answer within {self.timeout:g} s (env.searchqa.timeout)"
         except HTTPError as error:
             why = f"answered with status {error.code} {error.reason}"
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, UnicodeDecodeError):
             why = "did not answer with JSON"
         except (OSError, HTTPException) as error:
             why = f"cannot be reached ({_reason(error)})"
