@@ -122,6 +122,30 @@ def test_every_state_can_be_restored_by_another_environment_on_the_task(guesses)
         assert [other.step(action) for action in actions[number:]] == found[number:]
 
 
+class Dying(Guess):
+    """Its process dies in every first step, and the rollout is redone."""
+
+    redone = 0
+
+    def reset(self):
+        self.redone = 0
+        return super().reset()
+
+    def step(self, action):
+        self.redone += self.state == 0
+        return super().step(action)
+
+
+def test_what_was_redone_in_any_trial_counts_until_the_rollout_is_reset():
+    env = opened(Dying)
+    steps(env, ["no", "no", "a lesson"])
+    assert env.redone == 1
+    env.step("no")
+    assert env.redone == 2
+    env.reset()
+    assert env.redone == 0
+
+
 def test_reset_starts_over_with_the_first_trial():
     env = opened(trials=2)
     steps(env, ["yes", "no"])

@@ -52,16 +52,24 @@ class Trials:
         self.env, self.trials = env, trials
         self._where, self._when = where, when
         self._trial, self._score, self._failed = 1, 0.0, False
+        self._redone = 0
+        """How often the trials before this one were redone."""
+
+    @property
+    def redone(self) -> int:
+        """How often the rollout's trials so far were redone (`turncredit.envs.protocol.Redone`)."""
+        return self._redone + self.env.redone
 
     def reset(self) -> Any:
         """Start the first trial."""
-        self._trial, self._score, self._failed = 1, 0.0, False
+        self._trial, self._score, self._failed, self._redone = 1, 0.0, False, 0
         return _then(self.env.reset(), _plain)
 
     def step(self, action: str) -> Any:
         """Carry out an action; after a failed trial, whatever it is, start the next one."""
         if not self._failed:
             return _then(self.env.step(action), self._after)
+        self._redone += getattr(self.env, "redone", 0)  # a reset forgets it
         try:
             return _then(self.env.reset(), self._next_trial, self._cannot_reset)
         except Exception as error:  # third-party code may raise anything
