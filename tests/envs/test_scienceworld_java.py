@@ -136,6 +136,15 @@ def test_the_expert_completes_a_task_and_the_rewards_add_up_to_the_score(rows, r
     assert env.progress() == 1.0
 
 
+def test_a_running_world_keeps_its_simplifications_when_the_variations_of_a_task_are_asked_for():
+    running = simulator.simulator()
+    world = running.world("find-plant", 0, "openDoors")
+    running.variations("find-animal")
+    world.look()
+    assert running._processor.isSimplificationEnabled("openDoors")
+    world.close()
+
+
 def test_a_fatal_mistake_takes_the_score_back_and_ends_the_rollout(rows, monkeypatch):
     env = open_task(rows[0], SETTINGS)
     env.reset()

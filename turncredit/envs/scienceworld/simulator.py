@@ -184,6 +184,7 @@ class Simulator:
 
         def ask() -> dict[str, list[int]]:
             interface = self.interface()
+            self._simplify("")  # loading does it, for all worlds; their own are set again when they are entered
             interface.load(task, 0, "", False)
             lists = {"train": "Train", "dev": "Dev", "test": "Test"}
             found = {split: list(getattr(interface, f"getVariations{name}")()) for split, name in lists.items()}
