@@ -78,6 +78,12 @@ def test_paragraphs_of_squad_are_documents_and_questions_without_an_answer_are_l
     ]
 
 
+def test_a_line_of_a_corpus_ends_at_a_line_feed_and_nothing_else(tmp_path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"title": "a", "text": "one\u2028two\x85three"}\r\n{"title": "b", "text": "four"}\n', newline="")
+    assert [one.text for one in read_corpus(path)] == ["one\u2028two\x85three", "four"]
+
+
 def test_open_questions_come_with_a_corpus_in_any_of_its_forms(tmp_path) -> None:
     path, corpus = write(tmp_path / "nq.jsonl", NQ), write(tmp_path / "corpus.jsonl", CORPUS)
     assert [tuple(one) for one in read_corpus(Path(corpus))] == [

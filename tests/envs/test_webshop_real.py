@@ -88,9 +88,10 @@ def test_people_s_goals_have_options_without_names_and_need_attributes(folder):
 def test_documents_of_the_index_are_read_too(folder):
     product = {**ITEM, "pricing": [5.0], "options": {"color": ["red"]}}
     path = folder / "documents_1k.jsonl"
-    path.write_text(json.dumps({"id": "B012345678", "contents": "own text", "product": product}) + "\n")
+    document = {"id": "B012345678", "contents": "own\u2028text", "product": product}  # as written, it ends no line
+    path.write_text(json.dumps(document, ensure_ascii=False) + "\n")
     found = open_shop(real(path)).products[0]
-    assert (found.prices, found.options, found.contents) == ((5.0,), {"color": ("red",)}, "own text")
+    assert (found.prices, found.options, found.contents) == ((5.0,), {"color": ("red",)}, "own\u2028text")
 
 
 def test_missing_and_damaged_files_are_errors_that_name_them(tmp_path, monkeypatch):

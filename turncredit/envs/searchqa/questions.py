@@ -59,7 +59,8 @@ def _load(path: Path, what: str) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            # Not splitlines: a text may have other characters that end lines, such as U+2028.
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
         return json.loads(text)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a file of {what}: {error}") from None

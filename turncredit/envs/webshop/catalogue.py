@@ -133,7 +133,8 @@ def _items(path: Path) -> Iterable[dict[str, Any]]:
     if path.suffix != ".jsonl":
         return _json(path)
     try:
-        lines = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        # Not splitlines: a text may have other characters that end lines, such as U+2028.
+        lines = [json.loads(line) for line in path.read_text().split("\n") if line.strip()]
         return [{**line["product"], "contents": line["contents"]} for line in lines]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: not the documents of WebShop's index ({error}); download it again") from error
