@@ -115,6 +115,13 @@ def test_value_baseline_adds_clipped_increments() -> None:
     np.testing.assert_array_equal(numbers(warming), FLAT)
 
 
+@pytest.mark.parametrize("name", ["value_baseline", "turn_value"])
+def test_a_turn_that_earns_what_was_expected_of_it_gets_no_credit(name: str) -> None:
+    turns = table({"g": [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]]})
+    values = {"values": side(turns, value=2 * [1.0, 0.75, 0.25])}  # what is still to come
+    assert not numbers(compute(turns, method(name, normaliser=None), values)).any()
+
+
 def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
     labels = {"labels": side(TWO, role=["decisive", "E", "no progress", "Regression", None])}
     made = compute(TWO, METHODS["triage"], labels)
