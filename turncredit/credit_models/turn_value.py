@@ -71,7 +71,7 @@ class TurnValue(ModelKind):
         return replay.draws(replay.recency(sizes, settings.half_life), count, settings.batch, rng)
 
     def losses(self, network: Any, batch: Rollouts, settings: TurnValueSettings) -> dict[str, torch.Tensor]:
-        """Binary cross-entropy of every turn's value with the return from it on (as a share of `scale`), over all turns.
+        """Binary cross-entropy of every turn's value with the return from it on (shares of `scale`), over all turns.
 
         With a reward at the end only that is the rollout's outcome. The mean over an ensemble's members; each turn
         counts once, so long rollouts count more.
