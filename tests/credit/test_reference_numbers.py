@@ -83,6 +83,14 @@ def test_verl_agent_invalid_penalty_stays_on_its_own_turn() -> None:
     np.testing.assert_allclose(change, [0, 0, -0.1, 0, 0, 0], atol=1e-12)
 
 
+def test_verl_agents_invalid_actions_are_malformed_responses() -> None:
+    made = {**AGENT, "valid": [False, False, *[True] * 4], "well_formed": [False, *[True] * 5]}
+    malformed = compute(made, method("gigpo", shapers=["invalid_penalty"], column="well_formed"))
+    assert numbers(malformed, "score_bonus").tolist() == [-0.1, 0, 0, 0, 0, 0]
+    refused_too = compute(made, method("gigpo", shapers=["invalid_penalty"]))
+    assert numbers(refused_too, "score_bonus").tolist() == [-0.1, -0.1, 0, 0, 0, 0]
+
+
 def test_verl_agent_preset_sets_its_conventions() -> None:
     from turncredit.credit.resolving import preset_params
 
