@@ -264,7 +264,8 @@ class Turns:
         """
         low_G = np.minimum.reduceat(self.return_R, self.first_G)
         high_G = np.maximum.reduceat(self.return_R, self.first_G)
-        dead_G: np.ndarray = high_G - low_G <= 1e-9 * np.maximum(np.abs(low_G), np.abs(high_G))
+        added_G = np.maximum.reduceat(self.sum_R(np.abs(self.reward_N)), self.first_G)  # what could be rounded
+        dead_G: np.ndarray = high_G - low_G <= 1e-9 * added_G
         return dead_G
 
     def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:
