@@ -70,6 +70,12 @@ def test_neighbours_stop_at_the_ends_of_a_rollout() -> None:
     assert turns.previous_N(x_N, -1.0).tolist() == [-1, 0, -1, 2, 3, -1]
 
 
+def test_a_group_is_dead_where_returns_are_equal_but_for_rounding() -> None:
+    made = table({"a": [[0.1, 0.2], [0.3]], "b": [[0.3], [0.31]], "c": [[0, 0], [0]], "d": [[1]], "e": [[0], [1e-12]]})
+    assert Turns(made).dead_G.tolist() == [True, False, True, True, False]
+    assert Turns(table({"taken back": [[0.1, 0.2, -0.3], [0]]})).dead_G.tolist() == [True]
+
+
 def test_group_statistics_count_rollouts_once_and_row_statistics_count_turns() -> None:
     turns = Turns(SMALL)
     assert turns.stats_G(turns.return_R).mean_C.tolist() == [0.5, 2]

@@ -255,6 +255,19 @@ class Turns:
         """Statistics over the turns of each group: a rollout counts once per turn."""
         return cell_stats(x_N, self.group_N, self.groups, ddof)
 
+    @cached_property
+    def dead_G(self) -> np.ndarray:
+        """Whether all rollouts of each group have the same return.
+
+        Returns that differ by rounding alone are the same: .1 + .2 and .3, where two rollouts came to one score by
+        other steps.
+        """
+        low_G = np.minimum.reduceat(self.return_R, self.first_G)
+        high_G = np.maximum.reduceat(self.return_R, self.first_G)
+        added_G = np.maximum.reduceat(self.sum_R(np.abs(self.reward_N)), self.first_G)  # what could be rounded
+        dead_G: np.ndarray = high_G - low_G <= 1e-9 * added_G
+        return dead_G
+
     def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:
         """y_t = x_t + decay * y_{t+1} within each rollout (reward-to-go for decay gamma, GAE for gamma * lambda)."""
         out_N = np.array(x_N, dtype=np.float64)

@@ -314,8 +314,8 @@ def value_baseline(rows: Rows, *, lam=0.2, clip=0.5) -> list[float]:
     for places in rollouts(rows).values():
         for turn, place in enumerate(places):
             last = turn + 1 == len(places)
-            after = returns(rows, places) if last else rows[places[turn + 1]]["value"]
-            out[place] += lam * min(max(after - rows[place]["value"], -clip), clip)
+            after = 0.0 if last else rows[places[turn + 1]]["value"]
+            out[place] += lam * min(max(rows[place]["reward"] + after - rows[place]["value"], -clip), clip)
     return whiten(out)
 
 

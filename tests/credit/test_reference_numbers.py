@@ -38,6 +38,21 @@ def test_verl_rloo() -> None:
     np.testing.assert_allclose(numbers(compute(VERL, METHODS["rloo"])), [0.5, -1, 0.5, 1, -1, 0], atol=1e-12)
 
 
+def test_verl_agents_rloo_counts_rows() -> None:
+    assert numbers(compute(AGENT, method("rloo", weighting="row"))).tolist() == [6, 6, -6, -6, -6, 6]
+    fined = {**AGENT, "valid": [False, *[True] * 5]}
+    got = numbers(compute(fined, method("rloo", weighting="row", shapers=["invalid_penalty"], penalty=0.6)))
+    # The mean of six scores falls by .1 and the fined one by .6; each is then 6/5 of its distance.
+    assert got == pytest.approx([5.4, 6.12, -5.88, -5.88, -5.88, 6.12])
+
+
+def test_verl_agents_reinforce_pp_counts_rows_in_the_groups_mean_too() -> None:
+    turns = table({"g": [[1], [0, 0, 0]], "h": [[1], [0]]})
+    made = compute(turns, method("reinforce_pp", weighting="row"))
+    assert numbers(made, "centred").tolist() == [0.75, -0.25, -0.25, -0.25, 0.5, -0.5]
+    assert numbers(made) == pytest.approx([1.5, -0.5, -0.5, -0.5, 1, -1], abs=1e-6)  # the variance is 1.25 / 5
+
+
 def test_verl_agent_step_returns() -> None:
     got = numbers(compute(AGENT, METHODS["gigpo"]), "step_return")
     np.testing.assert_allclose(got, [9.5, 10, 0, 0, 0, 10], atol=1e-12)
@@ -66,6 +81,14 @@ def test_verl_agent_invalid_penalty_stays_on_its_own_turn() -> None:
     fined = compute(turns, method("gigpo", shapers=["invalid_penalty"]))
     change = numbers(fined, "step_return") - numbers(plain, "step_return")
     np.testing.assert_allclose(change, [0, 0, -0.1, 0, 0, 0], atol=1e-12)
+
+
+def test_verl_agents_invalid_actions_are_malformed_responses() -> None:
+    made = {**AGENT, "valid": [False, False, *[True] * 4], "well_formed": [False, *[True] * 5]}
+    malformed = compute(made, method("gigpo", shapers=["invalid_penalty"], column="well_formed"))
+    assert numbers(malformed, "score_bonus").tolist() == [-0.1, 0, 0, 0, 0, 0]
+    refused_too = compute(made, method("gigpo", shapers=["invalid_penalty"]))
+    assert numbers(refused_too, "score_bonus").tolist() == [-0.1, -0.1, 0, 0, 0, 0]
 
 
 def test_verl_agent_preset_sets_its_conventions() -> None:

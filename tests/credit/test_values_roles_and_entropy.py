@@ -115,6 +115,13 @@ def test_value_baseline_adds_clipped_increments() -> None:
     np.testing.assert_array_equal(numbers(warming), FLAT)
 
 
+@pytest.mark.parametrize("name", ["value_baseline", "turn_value"])
+def test_a_turn_that_earns_what_was_expected_of_it_gets_no_credit(name: str) -> None:
+    turns = table({"g": [[0.25, 0.5, 0.25], [0.25, 0.5, 0.25]]})
+    values = {"values": side(turns, value=2 * [1.0, 0.75, 0.25])}  # what is still to come
+    assert not numbers(compute(turns, method(name, normaliser=None), values)).any()
+
+
 def test_triage_adds_the_credit_of_the_role_and_whitens() -> None:
     labels = {"labels": side(TWO, role=["decisive", "E", "no progress", "Regression", None])}
     made = compute(TWO, METHODS["triage"], labels)
@@ -158,11 +165,12 @@ def test_empg_estimates_entropy_from_the_sampled_tokens() -> None:
     np.testing.assert_array_equal(numbers(compute(turns, METHODS["empg"])), numbers(compute(same, METHODS["empg"])))
 
 
-def test_the_invalid_penalty_is_part_of_ppos_reward_and_passed_on_by_gae() -> None:
+def test_the_invalid_penalty_stays_on_its_own_turn_in_ppo_as_in_verl_agents_rows() -> None:
     turns = {**TWO, "valid": [True, False, True, True, True]}
-    plain = numbers(compute(turns, method("ppo", normaliser=None), VALUES))
-    fined = numbers(compute(turns, method("ppo", normaliser=None, shapers=["invalid_penalty"]), VALUES))
-    np.testing.assert_allclose(fined - plain, [-0.1, -0.1, 0, 0, 0], atol=1e-12)
+    plain = compute(turns, method("ppo", normaliser=None), VALUES)
+    fined = compute(turns, method("ppo", normaliser=None, shapers=["invalid_penalty"]), VALUES)
+    for column in ("advantage", "value_target"):
+        np.testing.assert_allclose(numbers(fined, column) - numbers(plain, column), [0, -0.1, 0, 0, 0], atol=1e-12)
 
 
 def test_rloos_bonus_shifts_its_own_turn_against_the_other_rollouts() -> None:

@@ -509,8 +509,19 @@ def test_progress_losses_without_progress_are_refused():
 
 def test_turn_value_refuses_negative_returns():
     model = train.fresh("turn_value", TurnValueSettings(), HIDDEN_SIZE, 0)
-    with pytest.raises(UserError, match=r"a rollout's return is -1\.0"):
+    with pytest.raises(UserError, match=r"a return is -1\.0"):
         train.train(model, [noise_rollouts(lengths=[3, 4], returns=[-1, 0])], seed=0, round=2)
+
+
+def test_turn_value_predicts_what_is_still_to_come():
+    rollouts = noise_rollouts(lengths=[3, 2], returns=[0.5, 0]).take(np.arange(2), torch.device("cpu"))
+    rollouts = replace(rollouts, reward=rollouts.reward + torch.tensor([[0.25, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    network = train.fresh("turn_value", TurnValueSettings(dropout=0.0), HIDDEN_SIZE, 0).network
+    logit = network.members[0](rollouts)[rollouts.present]
+    to_go = torch.tensor([0.75, 0.5, 0.5, 1.0, 0.0])
+    want = torch.nn.functional.binary_cross_entropy_with_logits(logit, to_go)
+    loss = kinds()["turn_value"].losses(network, rollouts, TurnValueSettings())["outcome"]
+    assert float(loss.detach()) == pytest.approx(float(want.detach()))
 
 
 def test_turn_values_of_a_ten_point_reward_are_on_its_scale():

@@ -59,6 +59,24 @@ def test_k1_and_k3_estimate_the_kl_divergence_without_bias():
         assert float((policy * kl_penalty(policy.log(), reference.log(), kind)).sum()) == pytest.approx(exact, rel=1e-5)
 
 
+def test_the_gradients_of_k2_and_k3_are_those_of_the_two_divergences_and_k1_has_none():
+    logits, reference = torch.tensor([0.4, -0.1, 0.0], requires_grad=True), torch.tensor([0.2, 0.5, 0.3])
+
+    def gradient(loss_of):
+        policy = logits.softmax(0)
+        return torch.autograd.grad(loss_of(policy, policy.detach()), logits)[0]
+
+    def mean(kind):
+        return gradient(lambda policy, sampled: (sampled * kl_penalty(policy.log(), reference.log(), kind)).sum())
+
+    reverse = gradient(lambda policy, _: (policy * (policy / reference).log()).sum())
+    forward = gradient(lambda policy, _: (reference * (reference / policy).log()).sum())
+    assert (reverse - forward).abs().max() > 0.01
+    torch.testing.assert_close(mean("k2"), reverse)
+    torch.testing.assert_close(mean("k3"), forward)
+    torch.testing.assert_close(mean("k1"), torch.zeros(3), atol=1e-6, rtol=0)
+
+
 def test_the_kl_coefficient_moves_towards_its_target_by_at_most_two_percent():
     assert adapted_coefficient(0.1, 10.0, 0.04) == pytest.approx(0.102)
     assert adapted_coefficient(0.1, 0.0, 0.04) == pytest.approx(0.098)

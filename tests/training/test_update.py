@@ -189,6 +189,13 @@ def test_dead_groups_are_left_out_only_when_asked(world, credits):
     assert {turns.group_id[sequence.turn[sequence.turn >= 0][0]] for sequence in skipped} == alive
 
 
+def test_advantages_are_scaled_to_unit_size_over_the_turns_that_are_learned_from(world, credits):
+    data = training_data(world, credits, skip_dead_groups=True, advantage_scale="rms")
+    rows = np.unique(np.concatenate([sequence.turn[sequence.turn >= 0] for sequence in data.sequences]))
+    assert len(rows) < len(data.advantage_N)
+    assert np.mean(data.advantage_N[rows] ** 2) == pytest.approx(1)
+
+
 def with_zeros(credits, folder, zero_R):
     """The credits with all advantages of some rollouts (numbers in the table's order) set to 0."""
     table = tables.read(credits, "credits")

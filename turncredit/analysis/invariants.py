@@ -296,10 +296,7 @@ def steps(at: Round) -> Finding | None:
     turns = at.turns
     rollouts = turns.rollouts
     if asked.skip_dead_groups:
-        low_G, high_G = np.full(turns.groups, np.inf), np.full(turns.groups, -np.inf)
-        np.minimum.at(low_G, turns.group_R, turns.return_R)
-        np.maximum.at(high_G, turns.group_R, turns.return_R)
-        rollouts = int((high_G > low_G)[turns.group_R].sum())
+        rollouts = int((~turns.dead_G)[turns.group_R].sum())
     wanted = asked.epochs * math.ceil(rollouts / asked.minibatch)
     taken = tables.read(at.files.updates, "updates", ["step"]).num_rows
     line = f"{at.files.updates}: {taken} steps, where {rollouts} rollouts should give {wanted}"

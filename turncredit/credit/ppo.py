@@ -41,7 +41,9 @@ def ppo(
 ) -> dict[str, np.ndarray]:
     """GAE(gamma, lam) over turns, on V(h_t) read before turn t's action.
 
-    A shaper's score bonus (the invalid-action penalty) is added to the turn's reward, as in verl-agent.
+    A shaper's score bonus (the invalid-action penalty) changes its own turn's advantage and target alone. In
+    verl-agent each turn is a row of its own, with the rollout's return, less its own penalty, at its last token, and
+    GAE stays inside the row: with gamma = lam = 1 and a reward at the end only that is this advantage.
 
     Source: Schulman et al. 2016, eq. 16; 2017. gamma = lam = 1 are verl 0.9.1's defaults. As in verl the advantages
     are whitened for the policy (the normaliser of the named method), and the critic's targets are not.
@@ -51,8 +53,9 @@ def ppo(
     Returns `value`, `value_target` (A + V, what the critic is trained on) and `advantage` (each N).
     """
     value_N = trained_values_N(turns, "ppo")
-    reward_N = turns.reward_N if score_bonus_N is None else turns.reward_N + score_bonus_N
-    advantage_N = gae_N(turns, reward_N, value_N, gamma, lam)
+    advantage_N = gae_N(turns, turns.reward_N, value_N, gamma, lam)
+    if score_bonus_N is not None:
+        advantage_N = advantage_N + score_bonus_N
     return {"value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
 
 

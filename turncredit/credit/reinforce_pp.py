@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from turncredit.credit.compose import Method, Part
@@ -19,22 +21,22 @@ def reinforce_pp(
 ) -> dict[str, np.ndarray]:
     """B(i) = R_i - mean_g R, then A = (B - mean B) / sqrt(var B + var_eps) over the batch; the same on every turn.
 
-    The batch's mean and unbiased variance are over rollouts, or with weighting `row` over turns.
+    The group's mean, and the batch's mean and unbiased variance, are over rollouts, or with weighting `row` over turns,
+    as in verl-agent.
     Source: Hu et al. 2025 (REINFORCE++), baseline form, as in verl 0.9.1 (`rsqrt(var + 1e-8)`, ddof 1).
     Departures: verl whitens over response tokens, so long responses weigh more; here rollouts or turns are counted.
     A group of one has no baseline and gives B = 0 (`singleton="raw"`: its score).
 
     Returns `centred` and `advantage` (each N).
     """
-    centred_R = standardise(
-        turns.return_R, turns.group_R, turns.groups, norm="mean", ddof=1, eps=0.0, singleton=singleton
-    )
-    centred_N = centred_R[turns.rollout_N]
+    relative = partial(standardise, cells=turns.groups, norm="mean", ddof=1, eps=0.0, singleton=singleton)
     if weighting == "row":
+        centred_N = relative(turns.return_R[turns.rollout_N], turns.group_N)
         return {"centred": centred_N, "advantage": whiten(turns, centred_N, ddof=1, var_eps=var_eps)}
+    centred_R = relative(turns.return_R, turns.group_R)
     stats = cell_stats(centred_R, np.zeros(turns.rollouts, dtype=np.int64), 1, 1)
     advantage_R = (centred_R - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
-    return {"centred": centred_N, "advantage": advantage_R[turns.rollout_N]}
+    return {"centred": centred_R[turns.rollout_N], "advantage": advantage_R[turns.rollout_N]}
 
 
 REINFORCE_PP = Part("reinforce_pp", reinforce_pp, "estimator")

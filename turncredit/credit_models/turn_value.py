@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from turncredit.credit_models.protocol import ModelKind, ModelSettings
+from turncredit.credit_models.value_head import returns_to_go
 from turncredit.errors import UserError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class TurnValue(ModelKind):
 
     def before_training(self, network: Any, replay: Rollouts, settings: TurnValueSettings) -> Rollouts:
         """Widen the range of V to the largest return in the replay. Raises UserError for returns below 0."""
-        widen(network, replay.returns, "turn_value")
+        widen(network, returns_to_go(replay.reward, 1.0), "turn_value")
         return replay
 
     def minibatches(
@@ -70,11 +71,12 @@ class TurnValue(ModelKind):
         return replay.draws(replay.recency(sizes, settings.half_life), count, settings.batch, rng)
 
     def losses(self, network: Any, batch: Rollouts, settings: TurnValueSettings) -> dict[str, torch.Tensor]:
-        """Binary cross-entropy of every turn's value with the rollout's return (as a share of `scale`), over all turns.
+        """Binary cross-entropy of every turn's value with the return from it on (shares of `scale`), over all turns.
 
-        The mean over an ensemble's members; each turn counts once, so long rollouts count more.
+        With a reward at the end only that is the rollout's outcome. The mean over an ensemble's members; each turn
+        counts once, so long rollouts count more.
         """
-        return {"outcome": cross_entropy(network, batch, batch.returns[:, None].expand(batch.present.shape))}
+        return {"outcome": cross_entropy(network, batch, returns_to_go(batch.reward, 1.0))}
 
 
 def cross_entropy(network: Any, batch: Rollouts, target_BT: torch.Tensor) -> torch.Tensor:
@@ -93,7 +95,7 @@ def widen(network: Any, targets: torch.Tensor, name: str) -> None:
     """Extend the range of a `networks.TurnValue` to the largest of its targets. Raises UserError for any below 0."""
     if float(targets.min()) < 0:
         raise UserError(
-            f"{name} predicts returns from 0 up, but a rollout's return is {float(targets.min())}; "
+            f"{name} predicts returns from 0 up, but a return is {float(targets.min())}; "
             "use a method with a critic (ppo) for rewards that can be negative"
         )
     network.scale.fill_(max(float(network.scale), float(targets.max())))

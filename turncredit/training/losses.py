@@ -27,6 +27,9 @@ def kl_penalty(logprobs: torch.Tensor, reference: torch.Tensor, kind: Literal["k
     """Per-token estimate of KL(policy || reference) at sampled tokens (Schulman 2020, "Approximating KL divergence").
 
     k1 `log p/q` (unbiased, may be negative), k2 half its square, k3 `q/p - 1 - log q/p` (unbiased, never negative).
+
+    An unbiased estimate need not have the divergence's gradient. Where the policy still is the one that sampled, the
+    mean gradient of k2 is that of KL(policy || reference), k3's that of KL(reference || policy), and k1's is 0.
     """
     difference = reference - logprobs
     if kind == "k1":

@@ -42,7 +42,7 @@ from turncredit.training.sequences import (
     token_logprobs,
 )
 from turncredit.training.shards import Team, cut_into_shards, together
-from turncredit.turns import check_logprobs, only_value
+from turncredit.turns import Turns, check_logprobs, only_value
 
 #: What to do about an update whose numbers are not finite.
 DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"
@@ -167,7 +167,8 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     same optimiser steps on the same minibatches. `where` names the credits in errors.
 
     Turns whose `trained` is 0, in credits that have that column, are read and not learned from: their tokens are in no
-    loss and no denominator, and the turns are not in the mean square that scales advantages (CARL).
+    loss and no denominator (CARL). The mean square that scales advantages is that of the turns that are learned from:
+    without these, and without skipped groups.
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
@@ -181,12 +182,16 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     trained_N = np.ones(len(advantage_N), dtype=bool)
     if "trained" in credit.column_names:
         trained_N = credit.column("trained").to_numpy() != 0
-    if settings.advantage_scale == "rms" and np.any(advantage_N[trained_N]):
-        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N[trained_N] ** 2))
+    skipped_N = np.zeros(len(advantage_N), dtype=bool)
+    if settings.skip_dead_groups:
+        view = Turns(turns.select([*tables.KEYS, "reward"]), where=where)
+        skipped_N = view.restore(view.dead_G[view.group_N])
+    learned_N = trained_N & ~skipped_N
+    if settings.advantage_scale == "rms" and np.any(advantage_N[learned_N]):
+        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N[learned_N] ** 2))
     rollout_N = rollout_numbers(turns)
-    sequences = sequences_of(turns, rollout_N, trained_N)
-    dead = _dead_rollouts(turns, rollout_N) if settings.skip_dead_groups else set()
-    kept = [sequence for sequence in sequences if sequence.rollout not in dead]
+    skipped = set(np.array(rollout_N)[skipped_N].tolist())
+    kept = [one for one in sequences_of(turns, rollout_N, trained_N) if one.rollout not in skipped]
     return TrainingSet(kept, advantage_N, only_value(turns, "temperature", where, "an update"))
 
 
@@ -202,16 +207,6 @@ def sequences_of(
         list_column(table, "response_logprobs"),
         learn_N,
     )
-
-
-def _dead_rollouts(table: pa.Table, rollout_N: Sequence[int]) -> set[int]:
-    """Rollouts of groups in which every rollout had the same return."""
-    returns: dict[str, dict[int, float]] = {}
-    rows = zip(table.column("group_id").to_pylist(), rollout_N, table.column("reward").to_pylist(), strict=True)
-    for group, rollout, reward in rows:
-        group_returns = returns.setdefault(group, {})
-        group_returns[rollout] = group_returns.get(rollout, 0.0) + reward
-    return {rollout for group in returns.values() if len(set(group.values())) == 1 for rollout in group}
 
 
 def _minibatches(
