@@ -29,12 +29,16 @@ def flat_grpo(
     out = [0.0] * len(rows)
     for members in groups(rows).values():
         scores = {p: returns(rows, places) + (bonus[p] if bonus else 0.0) for places in members for p in places}
-        if weighting == "row":
-            others = list(scores.values())
-        else:
-            others = [mean([scores[p] for p in places]) for places in members]
+        if weighting == "row" or len(members) == 1:
+            others = list(scores.values()) if weighting == "row" else [scores[members[0][0]]]
+            for place, score in scores.items():
+                out[place] = relative(score, others, norm=norm, ddof=ddof, eps=eps, singleton=singleton)
+            continue
+        centre = mean([mean([scores[p] for p in places]) for places in members])
+        squares = [mean([(scores[p] - centre) ** 2 for p in places]) for places in members]
+        spread = math.sqrt(sum(squares) / (len(members) - ddof))
         for place, score in scores.items():
-            out[place] = relative(score, others, norm=norm, ddof=ddof, eps=eps, singleton=singleton)
+            out[place] = (score - centre) / (spread + eps) if norm == "mean_std" else score - centre
     return out
 
 
@@ -502,7 +506,7 @@ def hipif_gigpo(rows: Rows) -> list[float]:
     from turncredit.credit.hipif import PLAIN
 
     bonus = hipif_bonus(rows, plain=PLAIN)
-    return gigpo(rows, step_bonus=bonus, score_bonus=bonus)
+    return gigpo(rows, weighting="row", step_bonus=bonus, score_bonus=bonus)
 
 
 def log_ratio(row: dict) -> float:

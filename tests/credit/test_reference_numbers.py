@@ -91,6 +91,15 @@ def test_verl_agents_invalid_actions_are_malformed_responses() -> None:
     assert numbers(refused_too, "score_bonus").tolist() == [-0.1, -0.1, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize(("weighting", "deviations"), [("rollout", np.sqrt(159 * 7 / 8)), ("row", 159 / np.sqrt(160))])
+def test_one_fined_turn_among_equal_returns_is_as_far_off_as_its_rarity_says(weighting: str, deviations: float) -> None:
+    # 8 rollouts of 20 turns, each score weighs 1/160: mean -f/160, square (1/160)(159/160) f^2, times 8/7 or 160/159.
+    turns = table({"g": [[0] * 20 for _ in range(8)]}, valid=[*[False], *[True] * 159])
+    fined = numbers(compute(turns, method("flat_grpo", shapers=["invalid_penalty"], weighting=weighting)))
+    assert fined[0] == pytest.approx(-deviations, rel=1e-3)
+    np.testing.assert_allclose(fined[1:], deviations / 159, rtol=1e-3)
+
+
 def test_verl_agent_preset_sets_its_conventions() -> None:
     from turncredit.credit.resolving import preset_params
 

@@ -73,8 +73,9 @@ def group_relative_N(
 ) -> np.ndarray:
     """The rollout's return relative to its group's, on each of its turns.
 
-    `score_bonus_N` (a penalty on single turns) is added to that turn's own score only. The group's statistics then
-    are those of the rollouts' mean scores (weighting `rollout`), or of all turns' scores (`row`).
+    `score_bonus_N` (a penalty on single turns) is added to that turn's own score only. The group's mean and deviation
+    then are those of all turns' scores, each turn with the weight 1 / (turns of its rollout) (weighting `rollout`), or
+    each with the same weight (`row`).
     """
     score_N = turns.return_R[turns.rollout_N]
     if score_bonus_N is not None:
@@ -82,7 +83,12 @@ def group_relative_N(
     if weighting == "row":
         stats = turns.row_stats_G(score_N, ddof)
     else:
-        stats = turns.stats_G(turns.return_R if score_bonus_N is None else turns.mean_R(score_N), ddof)
+        inside = cell_stats(score_N, turns.rollout_N, turns.rollouts, ddof=0)
+        stats = turns.stats_G(inside.mean_C, ddof)
+        # Between rollouts, and within them: of the mean scores alone, one fined turn among equal returns would be
+        # -T sqrt(K) deviations off (K rollouts of T turns), more than in any other group.
+        variance_G = stats.std_C**2 + turns.sum_G(inside.std_C**2) / np.maximum(stats.count_C - ddof, 1)
+        stats = stats._replace(std_C=np.sqrt(variance_G))
     return scale(score_N, turns.group_N, stats, norm=norm, eps=eps, singleton=singleton)
 
 

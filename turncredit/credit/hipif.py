@@ -129,5 +129,11 @@ METHODS = (
         FLAT_GRPO.with_params(weighting="row"),
         (HIPIF,),
     ),
-    Method("hipif_gigpo", "HIPIF's penalties in GiGPO's two terms", GIGPO, (HIPIF,), family="hipif"),
+    Method(
+        "hipif_gigpo",
+        "HIPIF's penalties in GiGPO's two terms",
+        GIGPO.with_params(weighting="row"),
+        (HIPIF,),
+        family="hipif",
+    ),
 )
