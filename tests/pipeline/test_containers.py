@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import yaml
@@ -72,3 +73,19 @@ def test_both_images_install_what_conda_would(tmp_path):
     assert (tmp_path / "requirements.txt").read_text().splitlines() == packages
     assert any("-r " in line for line in asked["gpu-rollout"])
     assert not any("-r " in line for line in asked["core"])
+
+
+#: Comes with vLLM, in versions that it chooses; and what only the report, tracking and Snakemake itself import.
+WITH_VLLM = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "aiohttp"}
+NOT_IN_JOBS = {"matplotlib", "pygments", "mlflow-skinny", "sqlalchemy", "alembic", "snakemake-executor-plugin-slurm"}
+
+
+def test_the_environment_with_vllm_has_what_the_stages_import():
+    """It installs the package itself without dependencies, because the package's transformers is not vLLM's."""
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    packages = {re.split(r"[<>=\[]", line)[0]: line for line in requires}
+    assert set(packages) >= WITH_VLLM | NOT_IN_JOBS
+    wanted = {line for name, line in packages.items() if name not in WITH_VLLM | NOT_IN_JOBS}
+    conda = yaml.safe_load((ROOT / "envs_conda/gpu-rollout.yaml").read_text())
+    there = set(next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict)))
+    assert {line for line in there if not line.startswith("vllm==")} == wanted

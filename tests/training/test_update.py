@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
 from turncredit import tables
@@ -24,7 +25,7 @@ from turncredit.errors import UserError
 from turncredit.stages.job import At
 from turncredit.training.losses import clipped
 from turncredit.training.sequences import cut, rollout_numbers
-from turncredit.training.update import Objective, training_set
+from turncredit.training.update import Objective, checkpoint_gradients, training_set
 
 
 def run(
@@ -315,3 +316,15 @@ def test_the_loss_has_the_gradient_of_the_surrogate():
     logprobs = torch.tensor([-0.5, -1.5], dtype=torch.double, requires_grad=True)
     sampled, advantage = torch.tensor([-0.6, -1.4]).double(), torch.tensor([1.0, -2.0]).double()
     assert torch.autograd.gradcheck(lambda x: clipped(x, sampled, advantage, low=0.2, high=0.28)[0].sum(), (logprobs,))
+
+
+def test_activations_are_recomputed_with_the_transformers_of_vllm_too(monkeypatch):
+    """Below 5.20 the function has another name; a job of several stages trains in the environment that has vLLM."""
+    asked = []
+    monkeypatch.delattr(PreTrainedModel, "activation_checkpointing_enable")
+    monkeypatch.setattr(PreTrainedModel, "gradient_checkpointing_enable", lambda _, settings: asked.append(settings))
+    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=8, num_key_value_heads=1, **small))
+    for wanted in (False, True):
+        checkpoint_gradients(model, tiny.experiment(update={"gradient_checkpointing": wanted}).update)
+    assert asked == [{"use_reentrant": False}]

@@ -84,7 +84,7 @@ def update(
     if ranks is None:
         masters = policy.masters(train_dtype)
     else:
-        masters = policy.spread(train_dtype, lambda whole: _checkpoint_gradients(whole, settings))
+        masters = policy.spread(train_dtype, lambda whole: checkpoint_gradients(whole, settings))
     model = masters.model
     advantages = torch.from_numpy(data.advantage_N).float().to(device())
     objective = Objective(settings, advantages, reference_logprobs, state.kl_coefficient, data.temperature)
@@ -92,7 +92,7 @@ def update(
         computed = [sequence for sequence in data.sequences if objective.has_gradient(sequence)]
         objective = replace(objective, old=_logprobs_of(model, computed, settings, data.temperature, ranks))
     if ranks is None:
-        _checkpoint_gradients(model, settings)
+        checkpoint_gradients(model, settings)
     model.train()
     rounding = derive_seed(seed, "update rounding", round)
     optimizer = _optimizer(masters, settings, policy.folder, moments_dtype, rounding)
@@ -376,9 +376,13 @@ class TrainerState:
         (folder / STATE_FILE).write_text(json.dumps({"steps": self.steps, "kl_coefficient": self.kl_coefficient}))
 
 
-def _checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> None:
+def checkpoint_gradients(model: torch.nn.Module, settings: UpdateConfig) -> None:
+    """If the settings ask for it, let `model` compute its layers' activations again for the gradient."""
     if settings.gradient_checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
+        # The transformers that vLLM goes with (below 5.20) has only the old name: jobs of several stages train there.
+        name = "activation_checkpointing_enable"
+        enable = getattr(model, name if hasattr(model, name) else "gradient_checkpointing_enable")
+        enable({"use_reentrant": False})
         if hasattr(model, "enable_input_require_grads"):
             model.enable_input_require_grads()
 
