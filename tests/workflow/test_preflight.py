@@ -170,6 +170,20 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
         preflight.check_gpu("update", 1)
 
 
+def test_a_job_that_has_looked_for_its_gpu_can_still_fork_processes_that_use_one(monkeypatch):
+    """A call of CUDA's count of devices marks all later forks as unable to use CUDA (torch/csrc/cuda/Module.cpp)."""
+    marked = []
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "0")
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", lambda: marked.append(True) or 1, raising=False)
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 1)
+    assert torch.cuda.is_available()
+    assert marked.pop()
+    preflight.check_gpu("rollout", 1)
+    assert torch.cuda.is_available()  # what decides, later in the job, where a model goes
+    assert not marked
+
+
 def test_the_doctor_knows_a_profile_by_its_folder():
     asked = doctor.setting(str(ROOT / "slurm"), None)
     assert (asked.executor, asked.deployed) == ("slurm", "")

@@ -278,10 +278,16 @@ CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weigh
 
 
 def check_gpu(stage: str, asked: int) -> None:
-    """Raise UserError if a job that asked for GPUs sees none: torch would compute on the CPU without a word."""
+    """Raise UserError if a job that asked for GPUs sees none: torch would compute on the CPU without a word.
+
+    The driver's management library is asked (NVML), here and in all that the job starts: CUDA's own count of devices
+    would leave this process unable to fork one that uses a GPU, as `rollout.processes` and vLLM do.
+    """
     if not asked or stage == "label":  # labels are computed by a server of their own
         return
     import torch
+
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
     if torch.cuda.is_available():
         return
