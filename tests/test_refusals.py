@@ -212,6 +212,14 @@ WHOLE = {
         {"define": {"mine": {"base": "gigpo", "params": {"epsilon": 1}}}},
         "define.mine: mine has no parameter 'epsilon'",
     ),
+    "several processes with vLLM": (
+        {"policy": {"engine": "vllm"}, "rollout": {"processes": 2}},
+        "rollout.processes is 2, but with policy.engine vllm one process samples",
+    ),
+    "several processes of a job that has used its GPU": (
+        {"granularity": "round", "resources": {"update": {"gpu": 1}}, "rollout": {"processes": 2}},
+        "rollout.processes is 2, but with granularity round the job has used its GPU before",
+    ),
 }
 
 

@@ -198,6 +198,21 @@ def test_the_weights_of_a_run_are_read_from_disk_once(results, monkeypatch):
     assert "engine" not in read
 
 
+def test_a_stage_that_starts_vllm_finds_no_weights_in_memory(tmp_path, monkeypatch):
+    """vLLM takes nearly all of a GPU, and does not start where this process still has an updated model there."""
+    weights, found = SimpleNamespace(there=False), []
+    weights.release = lambda: setattr(weights, "there", False)
+
+    def run(_plan, job):
+        found.append((job.stage, weights.there))
+        weights.there = True
+        job.store.put_policy("a folder", weights)
+
+    monkeypatch.setattr(fused, "run_stage", run)
+    fused.run_rounds(planned(tmp_path, policy={"engine": "vllm"}), "gigpo", 0, [1])
+    assert found == [("credit", False), ("update", True), ("eval", False)]
+
+
 def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
     first = fused.inputs_of_block(plan, "gigpo", 0, [1])

@@ -6,6 +6,7 @@ number, so a sample depends on the rollout's seed and not on the rest of the bat
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -102,3 +103,13 @@ def _invert(weights: torch.Tensor, shares: torch.Tensor) -> tuple[torch.Tensor, 
 def device() -> torch.device:
     """The GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def free_memory() -> None:
+    """Give back a GPU's memory, to other processes too, of models and engines that nothing refers to any more.
+
+    Only a garbage collection finds those that refer to themselves, and PyTorch keeps the memory that it has freed.
+    """
+    if device().type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()

@@ -42,6 +42,7 @@ def check(experiment: Experiment) -> None:
     check_capabilities(experiment, environment.with_settings(experiment.env.chosen().settings))
     if experiment.policy.train_gpus > 1:
         _check_spread(experiment)
+    _check_processes(experiment)
     for name in experiment.trained():
         _check_rollouts(experiment, name)
     for name in credited(experiment):
@@ -118,6 +119,26 @@ def _check_spread(experiment: Experiment) -> None:
         raise UserError(
             f"config: policy.train_gpus is {policy.train_gpus}, which goes with AdamW in float32 and one shard a GPU, "
             f"but there is {found[0]}; change it, or set train_gpus to 1"
+        )
+
+
+def _check_processes(experiment: Experiment) -> None:
+    """Raise UserError for rollouts in several processes where these cannot use a GPU.
+
+    They are forks (`processes.workers.gathered`): of a process that has used a GPU, none can; and vLLM, which has a
+    process of its own on the first GPU, cannot start in one.
+    """
+    rollouts = [experiment.rollout, *(experiment.section_for(name, "rollout") for name in experiment.trained())]
+    processes = max(rollout.processes for rollout in rollouts)
+    if processes > 1 and experiment.policy.engine == "vllm":
+        raise UserError(
+            f"config: rollout.processes is {processes}, but with policy.engine vllm one process samples all rollouts; "
+            "set it to 1"
+        )
+    if processes > 1 and experiment.granularity != "stage" and experiment.gpus("rounds"):
+        raise UserError(
+            f"config: rollout.processes is {processes}, but with granularity {experiment.granularity} the job has used "
+            "its GPU before, and then no process that it forks can; set it to 1, or granularity to stage"
         )
 
 

@@ -137,6 +137,14 @@ class Store:
         if self.keep:
             self._policies[folder] = policy
 
+    def release(self) -> None:
+        """Free the weights of all policies, on a GPU for other processes too: they are read again when next used."""
+        from turncredit.policy.sampling import free_memory
+
+        for policy in self._policies.values():
+            policy.release()
+        free_memory()
+
     def hash(self, path: str) -> str:
         """The hash of a file or folder (`content_hash`), computed once."""
         if path not in self._hashes:

@@ -20,7 +20,8 @@ def on_gpus(job: Job, run: Callable[[Job, Any], Metrics]) -> Metrics:
         return run(job, None)
     from turncredit.training.ranks import launched
 
-    # What this process keeps in memory stays here: the others read policies from their folders.
+    # The others read policies from their folders, and the first of them is on the GPU that this process may have used.
+    job.store.release()
     metrics = launched(job.config.train_gpus, _in_rank, replace(job, store=Store()), run)
     for path in job.output.values():
         job.store.changed(path)

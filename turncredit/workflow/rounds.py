@@ -21,6 +21,7 @@ from turncredit.layout import LOGS, fill
 from turncredit.stages import needs
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
+from turncredit.stages.playing import PlayingSlice
 from turncredit.workflow import failures, preflight
 from turncredit.workflow import job as jobs
 
@@ -213,13 +214,30 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
         for stage, at in steps_of_round(plan, method, seed, round):
             job = plan.job(stage, at, threads=min(threads, plan.experiment.resource(stage).threads), store=store)
             if not job.is_made(deleted=_gone(passing)) or not os.path.exists(plan.metrics(stage, at)):
-                run_stage(plan, job)
+                _run_with_room(plan, job)
         if number:
             for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
                 if before in passing:
                     shutil.rmtree(before, ignore_errors=True)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
         store.forget([*games, policy, plan.sft_policy(At(method=method))])
+
+
+def _run_with_room(plan: Plan, job: Job) -> None:
+    """Run one stage. One that starts vLLM gets the whole GPU, and leaves it to the next.
+
+    vLLM refuses to start in a process of its own where less than the share of memory that it takes (92%) is free.
+    """
+    experiment = plan.experiment
+    samples = issubclass(load(job.stage).Config, PlayingSlice) and experiment.policy.engine == "vllm"
+    if not samples and not (job.stage == "label" and experiment.judge.serve is not None):
+        run_stage(plan, job)
+        return
+    from turncredit.policy.sampling import free_memory
+
+    job.store.release()
+    run_stage(plan, job)
+    free_memory()  # an engine ends when nothing refers to it any more
 
 
 def _gone(passing: Mapping[str, str]) -> list[str]:
