@@ -78,6 +78,15 @@ def test_activations_are_what_a_forward_pass_keeps(kind, dtype):
     assert computed == pytest.approx(kept, rel=0.12)
 
 
+def test_an_adapter_beside_bfloat16_weights_keeps_its_inputs_in_float32():
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **SMALL)).to(torch.bfloat16).train()
+    lora, shapes = LoraConfig(rank=4), shapes_of({"model_type": "qwen2", **SMALL}, "qwen2")
+    kept = kept_for_gradients(add_lora(model, lora, 0).get_base_model(), torch.zeros(2, 64, dtype=torch.long))
+    computed = shapes.activations(128, "bfloat16", adapted=lora.targets)
+    assert computed == pytest.approx(kept, rel=0.12)
+    assert computed > 1.3 * shapes.activations(128, "bfloat16")
+
+
 def test_another_architecture_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"^model: memory and disk cannot be estimated for the architecture 'gpt2'"):
         shapes_of({"model_type": "gpt2"}, "model")

@@ -61,6 +61,16 @@ def test_an_adapter_of_7b_trains_on_one_gpu_and_its_weights_in_float32_do_not():
     assert "\n" not in whole
 
 
+def test_each_process_of_a_spread_model_reads_all_of_it_before_it_keeps_its_share():
+    seven = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}
+    one, four = (
+        needs.need(plan_of(policy={**seven, "train_gpus": gpus}, sft={"epochs": 0, "shards": 1}), "update").host / 1e9
+        for gpus in (1, 4)
+    )
+    assert one == pytest.approx(12 * 7.6, rel=0.01)  # the whole policy and its moments, in float32
+    assert four == pytest.approx(4 * 4 * 7.6 + 3 * needs.CUDA_PROCESS / 1e9, rel=0.01)
+
+
 def test_a_pass_takes_less_memory_with_fewer_tokens_or_with_checkpointing():
     def activations(**update):
         parts = needs.need(
@@ -134,6 +144,10 @@ def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_it
     experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))
     lines = lines_of(Plan(experiment))
     assert not [line for line in lines if "warning" in line or "not known" in line]
+    computed = Plan(experiment.model_copy(update={"resources": {}}))
+    for stage in ("sft", "update"):
+        given = experiment.resource(stage).mem_mb
+        assert given is None or given >= (needs.resource(computed, stage).mem_mb or 0), stage
     hours = next(line for line in lines if line.startswith("GPU hours: about "))
     assert float(hours.split()[3].rstrip(",").replace(",", "")) >= 1
     assert any(line.startswith("disk: ") for line in lines)

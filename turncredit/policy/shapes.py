@@ -124,13 +124,15 @@ class Shapes:
         """Bytes of the keys and values of so many tokens, in all layers."""
         return 2 * self.layers * self.kv * self.dim * tokens * BYTES[dtype]
 
-    def activations(self, tokens: int, dtype: str, *, recomputed: bool = False) -> int:
+    def activations(self, tokens: int, dtype: str, *, recomputed: bool = False, adapted: Sequence[str] = ()) -> int:
         """Bytes that a forward pass over `tokens` padded tokens keeps for the gradient, the output layer excluded.
 
         As saved tensors of transformers' layers with fused attention show it: a layer keeps its input and the states of
         its two norms (in bfloat16 more of them in float32), queries, keys, values, attention's output and its copy,
         four states of the feed-forward block, and what norms of heads read. `recomputed`: gradient checkpointing, which
-        keeps the layers' inputs and one layer's activations.
+        keeps the layers' inputs and one layer's activations. `adapted`: the projections that alone are trained, by
+        adapters in float32: beside bfloat16 weights each keeps a float32 copy of its input, and frozen weights keep
+        none.
         """
         size = BYTES[dtype]
         query, key = self.heads * self.dim, self.kv * self.dim
@@ -139,6 +141,9 @@ class Shapes:
             layer += (size + 4) * (query + key)
         if size == 2:
             layer += 4 * self.hidden
+        if size == 2 and adapted:
+            layer -= size * (4 * self.hidden + query + self.mlp)
+            layer += 4 * sum(inputs for name, (inputs, _) in self.projections.items() if name in adapted)
         kept = self.layers * size * self.hidden + layer if recomputed else self.layers * layer
         return tokens * kept
 

@@ -189,6 +189,11 @@ def trained_parameters(experiment: Experiment, model: Shapes) -> int:
     return model.parameters if lora is None else model.adapter(lora.rank, lora.targets)
 
 
+def _adapted(experiment: Experiment) -> tuple[str, ...]:
+    """The projections that have adapters; none where all weights are trained."""
+    return experiment.policy.lora.targets if experiment.policy.lora else ()
+
+
 def stepped_type(experiment: Experiment) -> str:
     """The type of trained weights: adapters are float32."""
     policy = experiment.policy
@@ -222,7 +227,9 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
         "moments": 2.0 * BYTES[policy.moments_dtype] * trained,
     }
     passing = {
-        "activations": float(model.activations(tokens, policy.dtype, recomputed=recomputed)),
+        "activations": float(
+            model.activations(tokens, policy.dtype, recomputed=recomputed, adapted=_adapted(experiment))
+        ),
         "logits": _logits(model, tokens),
     }
     if (gpus := policy.train_gpus) > 1 and stage != "implicit_model":
@@ -233,7 +240,9 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     parts |= step if sum(step.values()) > sum(passing.values()) else passing
     kept = saved(experiment, model, moments=stage != "sft")
     read = BYTES[policy.dtype] * model.parameters if policy.lora else stepped * trained
-    return Need(parts, max(read, kept))
+    processes = policy.train_gpus if stage != "implicit_model" else 1
+    # Each process reads the whole model before it keeps its share; the first then has the whole policy and its moments.
+    return Need(parts, max(processes * read, kept) + (processes - 1) * CUDA_PROCESS)
 
 
 def _spread(
@@ -268,7 +277,7 @@ def _sampling(experiment: Experiment, model: Shapes) -> Need:
         "cache": float(model.cache(tokens, policy.dtype)),
         "logits": 8.0 * slots * model.vocab,
     }
-    note = "vLLM takes 90% of its GPU in any case; with less cache it queues rollouts" if vllm else ""
+    note = "vLLM takes 92% of its GPU in any case; with less cache it queues rollouts" if vllm else ""
     return Need(parts, weights + (VLLM_PROCESS if vllm else 0), note)
 
 
@@ -280,7 +289,7 @@ def _reading(experiment: Experiment, model: Shapes, stage: str) -> Need:
     if stage == "gradients":
         stepped = 4 if experiment.policy.lora else BYTES[dtype]
         parts["gradients"] = float(stepped * trained_parameters(experiment, model))
-        parts["activations"] = float(model.activations(tokens, dtype))
+        parts["activations"] = float(model.activations(tokens, dtype, adapted=_adapted(experiment)))
     else:
         parts["activations"] = model.activations(tokens, dtype) / model.layers
     return Need(parts, weights)
@@ -305,7 +314,7 @@ def _of_judge(experiment: Experiment) -> Need:
     if config is None:
         return Need(host=UNKNOWN_MB * 1e6 / MARGIN)
     weights = 2.0 * shapes_of(config, experiment.judge.model).parameters
-    return Need({"weights": weights}, weights + VLLM_PROCESS, "vLLM takes 90% of its GPU in any case")
+    return Need({"weights": weights}, weights + VLLM_PROCESS, "vLLM takes 92% of its GPU in any case")
 
 
 def ordered(stages: Collection[str]) -> list[str]:
