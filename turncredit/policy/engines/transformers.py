@@ -44,9 +44,11 @@ class Generate:
             )
             cache = result.past_key_values
             token, logprob = draw(result.logits[:, -1], temperature, uniforms[:, step])
-            for row in (~ended).nonzero()[:, 0].tolist():
-                out[row].append(int(token[row]))
-                logprobs[row].append(float(logprob[row]))
+            going = (~ended).tolist()  # a GPU is waited for here, once a token, and not for each row
+            for row, (chosen, probability) in enumerate(zip(token.tolist(), logprob.tolist(), strict=True)):
+                if going[row]:
+                    out[row].append(chosen)
+                    logprobs[row].append(probability)
             ended |= token == self.eos_id
             if bool(ended.all()):
                 break
