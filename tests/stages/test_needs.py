@@ -61,6 +61,17 @@ def test_an_adapter_of_7b_trains_on_one_gpu_and_its_weights_in_float32_do_not():
     assert "\n" not in whole
 
 
+def test_a_step_in_float32_on_a_gpu_takes_a_number_for_each_parameter_beside_the_moments():
+    """torch.optim.AdamW computes the roots of all second moments at once there; on a CPU one parameter's at a time."""
+    three, update = {"source": QWEN["3B"], "dtype": "bfloat16"}, {"gradient_checkpointing": True, "minibatch": 1}
+    parts = [
+        needs.need(plan_of(policy={**three, "engine": engine}, update=update, **BIG), "update").model
+        for engine in ("vllm", "transformers")
+    ]
+    assert parts[0]["a step"] / 1e9 == pytest.approx(4 * 3.09, rel=0.01)
+    assert "a step" not in parts[1]
+
+
 def test_each_process_of_a_spread_model_reads_all_of_it_before_it_keeps_its_share():
     seven = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}
     one, four = (

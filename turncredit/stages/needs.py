@@ -232,17 +232,18 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
         ),
         "logits": _logits(model, tokens),
     }
-    if (gpus := policy.train_gpus) > 1 and stage != "implicit_model":
+    gpus = policy.train_gpus if stage != "implicit_model" else 1
+    if gpus > 1:
         parts = _spread(model, parts, gpus, trained, BYTES[policy.dtype], frozen=copies if policy.lora else 0)
     rounded = "bfloat16" in (policy.train_dtype, policy.moments_dtype) and not policy.lora
-    step = {"a step": float(ROUNDED_STEP * model.largest_matrix if rounded else 0)}
+    whole = experiment.gpus(stage) and gpus == 1  # then AdamW computes the roots of all second moments at once
+    step = {"a step": float(ROUNDED_STEP * model.largest_matrix if rounded else 4 * trained if whole else 0)}
     # Activations are gone when the weights are stepped.
     parts |= step if sum(step.values()) > sum(passing.values()) else passing
     kept = saved(experiment, model, moments=stage != "sft")
     read = BYTES[policy.dtype] * model.parameters if policy.lora else stepped * trained
-    processes = policy.train_gpus if stage != "implicit_model" else 1
     # Each process reads the whole model before it keeps its share; the first then has the whole policy and its moments.
-    return Need(parts, max(processes * read, kept) + (processes - 1) * CUDA_PROCESS)
+    return Need(parts, max(gpus * read, kept) + (gpus - 1) * CUDA_PROCESS)
 
 
 def _spread(
