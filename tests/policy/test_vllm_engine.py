@@ -15,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig, Qwen2ForCausalLM
 
 from turncredit.config import LoraConfig
@@ -23,6 +24,7 @@ from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request
+from turncredit.policy.weights import MOMENTS_FILE
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("TURNCREDIT_VLLM_PYTHON", ROOT / ".venv-vllm/bin/python"))
@@ -62,6 +64,8 @@ def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapt
     shape.num_attention_heads = shape.num_key_value_heads = 1
     torch.manual_seed(0)
     models.save_model(Qwen2ForCausalLM(shape), folder, base=folder, final=folder)
+    # What an update leaves beside whole weights.
+    save_file({"0.exp_avg": torch.zeros(1)}, folder / MOMENTS_FILE)
     if adapted:
         model = models.add_lora(models.load_model(folder, dtype="float32"), LoraConfig(rank=8, alpha=16), 0)
         for name, parameter in model.named_parameters():
@@ -96,7 +100,8 @@ def engines(monkeypatch):
     made = []
 
     class LLM:
-        def __init__(self, _folder, **settings):
+        def __init__(self, folder, **settings):
+            self.files = {path.name: path.resolve() for path in Path(folder).iterdir()}
             self.settings, self.prompts, self.sampling, self.adapters = settings, [], [], []
             made.append(self)
 
@@ -125,6 +130,15 @@ def test_vllm_gets_whole_contexts_and_caches_prefixes_and_a_changed_policy_a_new
     assert engines[0].prompts == [[1, 2, 3], [1, 2, 3, 7, 4], [1, 2, 5]]
     policy.trained_into(world.path("base")).sampler(2)
     assert len(engines) == 2
+
+
+def test_vllm_sees_no_moments_of_an_optimiser_which_it_would_take_for_weights(world, tmp_path, engines):
+    """It reads every safetensors file of a folder without an index, and refuses names that the model does not have."""
+    trained = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "policy"))
+    there = {path.name: path for path in trained.iterdir()}
+    save_file({"0.exp_avg": torch.zeros(1)}, trained / MOMENTS_FILE)
+    sampler("vllm", str(trained), slots=1, dtype="float32", eos_id=1)
+    assert engines[0].files == there
 
 
 def test_vllm_stops_where_the_other_engines_stop(world, engines):

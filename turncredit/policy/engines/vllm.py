@@ -7,13 +7,15 @@ tokens.
 
 from __future__ import annotations
 
+import tempfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from turncredit.errors import UserError
 from turncredit.policy.sampling import Request, Response
-from turncredit.policy.weights import base_folder, read_config
+from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
 
 
 class Vllm:
@@ -35,19 +37,20 @@ class Vllm:
         self._lora = LoRARequest(*adapter_name(folder), str(Path(folder).resolve())) if adapted else None
         positions = read_config(folder)["max_position_embeddings"]
         self._contexts: list[list[int]] = [[] for _ in range(slots)]
-        self._llm = LLM(
-            str(base),
-            dtype=dtype,
-            max_num_seqs=slots,
-            max_model_len=min(positions, longest or positions),
-            enable_prefix_caching=True,
-            enable_lora=adapted,
-            max_lora_rank=_rank(folder) if adapted else 16,
-            skip_tokenizer_init=True,
-            # Log-probabilities of the distribution that is sampled from, temperature applied.
-            logprobs_mode="processed_logprobs",
-            enforce_eager=not _has_gpu(),
-        )
+        with _weights_alone(base) as weights:
+            self._llm = LLM(
+                str(weights),
+                dtype=dtype,
+                max_num_seqs=slots,
+                max_model_len=min(positions, longest or positions),
+                enable_prefix_caching=True,
+                enable_lora=adapted,
+                max_lora_rank=_rank(folder) if adapted else 16,
+                skip_tokenizer_init=True,
+                # Log-probabilities of the distribution that is sampled from, temperature applied.
+                logprobs_mode="processed_logprobs",
+                enforce_eager=not _has_gpu(),
+            )
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
         """One response for each request, all in one call of the engine."""
@@ -79,6 +82,19 @@ class Vllm:
             chosen = [step[token].logprob for token, step in zip(ids, made.logprobs, strict=True)]
             responses.append(Response(ids, chosen))
         return responses
+
+
+@contextmanager
+def _weights_alone(folder: Path) -> Iterator[Path]:
+    """The model's folder without an optimiser's moments: vLLM takes every safetensors file in a folder for weights."""
+    if not (folder / MOMENTS_FILE).exists():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="turncredit-vllm-") as links:
+        for file in folder.iterdir():
+            if file.name != MOMENTS_FILE:
+                (Path(links) / file.name).symlink_to(file.resolve())
+        yield Path(links)
 
 
 def adapter_name(folder: str | Path) -> tuple[str, int]:
