@@ -72,6 +72,17 @@ def test_what_differs_by_rounding_alone_is_a_tie(tmp_path):
         assert found.row("rounded", measure).value == found.row("exact", measure).value, measure
 
 
+def test_a_constant_credit_has_no_bias_also_where_it_is_constant_up_to_rounding(tmp_path):
+    columns = known_truth.make(groups=4)
+    constant = np.full(len(columns["truth"]), 0.3)
+    rounded = constant * (1 + 2e-16 * np.random.default_rng(0).integers(-1, 2, len(constant)))
+    scored, credits = loaded(tmp_path, columns, {"zero": 0 * constant, "rounded": rounded})
+    assert credits["rounded"].std() > 0
+    early_N = fidelity_measures.subsets(scored)["position:early"]
+    zero, found = (fidelity_measures.bias(credits[name], scored, early_N).value for name in ("zero", "rounded"))
+    assert found == zero
+
+
 def test_a_sign_flip_turns_every_measure_round(tmp_path):
     columns = known_truth.make(groups=6)
     scored, credits = loaded(tmp_path, columns, {"m": columns["truth"] + 0.1 * columns["noise"]})

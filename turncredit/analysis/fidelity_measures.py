@@ -179,8 +179,9 @@ def bias(x_N: np.ndarray, scored: Scored, part_N: np.ndarray) -> Statistic:
     Credit is standardised over all scored turns, truth by the spread of a after removing its noise. Above zero, the
     method gives these turns more than they deserve. A constant credit is 0 everywhere.
     """
+    largest = np.abs(x_N).max()
     x_N = x_N - x_N.mean()
-    if np.abs(x_N).max() <= 1e-9 * np.abs(x_N + x_N.mean()).max():
+    if np.abs(x_N).max() <= 1e-9 * largest:  # constant up to rounding, whose spread says nothing
         x_N = np.zeros_like(x_N)
     a_N = scored.truth_N - scored.truth_N.mean()
     columns = (np.ones(len(scored)), x_N, x_N**2, a_N, a_N**2 - scored.se_N**2, part_N, part_N * x_N, part_N * a_N)
