@@ -109,6 +109,13 @@ def test_games_that_differ_the_same_way_for_all_seeds_give_the_t_interval_over_g
     assert (found.low, found.high) == (pytest.approx(np.mean(x) - half), pytest.approx(np.mean(x) + half))
 
 
+def test_many_seeds_add_no_degrees_of_freedom_where_three_games_decide():
+    x = [0.0, 1.0, 0.5]
+    found = intervals.crossed_mean(grid([x] * 9))
+    half = student.ppf(0.975, 2) * np.std(x, ddof=1) / math.sqrt(3)
+    assert (found.low, found.high) == (pytest.approx(np.mean(x) - half), pytest.approx(np.mean(x) + half))
+
+
 def test_the_variance_of_a_crossed_table_is_the_textbook_one():
     x_SG = np.array([[0.1, 0.6, 0.5], [0.3, 0.9, 0.2]])
     seeds, games = x_SG.shape

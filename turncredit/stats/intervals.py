@@ -16,9 +16,9 @@ replication (Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Camero
 `V_seed` is the variance of the seeds' means over S; `V_game` the variance, within a round, of the games' means over
 seeds; `V_both` the variance of the residual, which the first two both contain. The rounds are fixed, not
 sampled: "the mean of the last three rounds" is the quantity itself. The interval is Student's t with Satterthwaite's
-degrees of freedom, so four seeds that disagree widen it as they should. With one seed only `V_game` can be estimated
-and the interval covers the choice of games alone; `Estimate.covers` says so. It is a closed form: no random numbers,
-and the same tables give the same bytes.
+degrees of freedom, at least those of the factor that has fewer, so four seeds that disagree widen it as they should.
+With one seed only `V_game` can be estimated and the interval covers the choice of games alone; `Estimate.covers` says
+so. It is a closed form: no random numbers, and the same tables give the same bytes.
 """
 
 from __future__ import annotations
@@ -297,7 +297,8 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
     if variance == 0:
         return 0.0, df_game, "seeds and games"
     parts = v_seed**2 / (seeds - 1) + v_game**2 / df_game + v_both**2 / ((seeds - 1) * df_game)
-    return variance, float(np.clip(variance**2 / parts, seeds - 1, None)), "seeds and games"
+    # Satterthwaite's are too few where V_both is subtracted; the factor with fewer levels alone would have these.
+    return variance, float(max(variance**2 / parts, min(seeds - 1, df_game))), "seeds and games"
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
