@@ -144,6 +144,34 @@ def test_a_column_that_copies_the_estimate_itself_is_above_the_ceiling():
     assert found.high < 1
 
 
+def copies_of(chance, copies, rng):
+    """`Scored` turns from +1, 0 and -1 of `copies` continuations: a turn changes one with `chance`, and luck a few."""
+    hit = rng.random((*chance.shape, copies)) < np.abs(chance)[..., None]
+    luck = (rng.random(hit.shape) < 0.03) * rng.choice([-1, 1], hit.shape)
+    changed = np.where(hit, np.sign(chance)[..., None], luck).reshape(-1, copies)
+    first, second = changed[:, : copies // 2].mean(1), changed[:, copies // 2 :].mean(1)
+    scored, _ = table(chance, 0.1, 0)
+    return replace(scored, truth_N=changed.mean(1), halves_N2=np.stack([first, second], axis=1))
+
+
+@pytest.mark.parametrize(("share", "spread"), [(0.1, 0.25), (0.02, 0.5)])
+def test_where_few_turns_matter_the_truth_scores_between_the_agreement_of_the_halves_and_the_ceiling(share, spread):
+    """Rollouts in which nothing mattered agree by chance alone, so the formula applied to the mean is too high."""
+    found = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        chance = np.clip(rng.normal(0, spread, (100, 8)), -0.9, 0.9) * (rng.random((100, 8)) < share)
+        scored = copies_of(chance, 16, rng)
+        first_N, second_N = scored.halves_N2.T
+        ceiling = noise_ceiling.split_half(scored, Resamples(scored.groups, 10, 0)).value
+        truth = fidelity_measures.rank_correlation(chance.ravel(), scored).value
+        found.append(
+            (fidelity_measures.rank_correlation(first_N, replace(scored, truth_N=second_N)).value, truth, ceiling)
+        )
+    halves, truth, ceiling = np.mean(found, axis=0)
+    assert halves < truth < ceiling - 0.1
+
+
 def test_with_halves_the_truth_scores_at_the_ceiling_also_where_most_turns_change_nothing():
     """Wins and losses: in half of the turns no copy can see a change; 16 copies, the errors smoothed as branching's."""
     scores, found = [], []

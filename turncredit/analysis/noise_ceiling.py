@@ -14,7 +14,7 @@ simulated:
    score of a perfect method would lie on as many groups: each resample of the groups takes one draw, not their mean.
 
 If the branches record both halves of a turn's continuations, the ceiling of the rank correlation is computed from their
-agreement instead (`split_half`), without a model.
+agreement instead (`split_half`), without a model; it is then an upper bound.
 
 A column that copies a itself, including its noise, scores 1: it is above the ceiling because it knows the noise. The
 ceiling is too high where noise hides that the truth is very skewed or nearly always the same (docs/fidelity.md has
@@ -191,8 +191,9 @@ def split_half(scored: Scored, resamples: Resamples) -> Ceiling:
     """The ceiling of the rank correlation from how well one half of the continuations ranks the other's turns.
 
     If the halves correlate by r, the whole has the reliability 2r / (1 + r) (Spearman 1910, Brown 1910), and the truth
-    correlates with the whole by its square root. Nothing is assumed about the distribution of the truth or of the
-    errors, only that the halves' errors are independent.
+    correlates with the whole by its square root. Only the halves' errors have to be independent for that, if r is the
+    same in every rollout. Where rollouts differ in it, the formula of their mean r is above the mean of their formulas
+    (it is concave), so the ceiling is an upper bound of what the truth scores; r is about a lower one.
     """
     first_N, second_N = scored.halves_N2.T  # type: ignore[union-attr]
     statistic = HEADLINE["rank_correlation"](first_N, replace(scored, truth_N=second_N))

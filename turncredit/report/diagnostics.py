@@ -163,7 +163,7 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
             "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
             f"groups, from {FEWEST_GROUPS} groups of a seed on. The noise ceiling is what the truth itself would score "
-            "against this noisy estimate of it."
+            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/fidelity.md)."
         ),
         columns=[
             *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
