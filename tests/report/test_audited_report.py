@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy.stats import t as student
 
 from tests.helpers import nonempty
 from tests.report.answers import answers
@@ -18,7 +19,7 @@ from tests.results import synthetic
 from turncredit.config import POLICY_STAGES, load
 from turncredit.credit import METHODS
 from turncredit.layout import Layout
-from turncredit.report import diagnostics, figures, outcomes, predictors
+from turncredit.report import diagnostics, figures, judges, outcomes, predictors
 from turncredit.report import report as module
 from turncredit.report.grid import Number
 from turncredit.report.ordering import group_of
@@ -271,6 +272,14 @@ def test_roles_are_held_against_the_truth(folder, summary):
     assert cells["success"].low < cells["success"].value < cells["success"].high
 
 
+def test_the_interval_of_a_roles_worth_is_students_t_over_groups():
+    # One turn a group: the t interval of eight numbers.
+    x = np.array([0.3, -0.1, 0.0, 0.2, 0.5, -0.3, 0.1, 0.1])
+    rows = pd.DataFrame({"total": x, "turns": 1, "rollouts": 1})
+    found = judges._cells(rows, "success", "FROM branches")["success"]
+    assert (found.low, found.high) == pytest.approx(student.interval(0.95, 7, x.mean(), x.std(ddof=1) / np.sqrt(8)))
+
+
 def test_every_table_of_fidelity_says_how_many_turns_rollouts_and_groups_it_rests_on(folder, summary):
     _, by_round, last = summary.sections["fidelity"]
     branches = answer(
@@ -379,6 +388,11 @@ def test_spearmans_correlation_of_known_orders(y, rho, p):
     found = predictors.spearman(np.arange(6.0), np.array(y, dtype=float))
     assert (found[0], found[3]) == pytest.approx((rho, p), nan_ok=True)
     assert np.isnan(predictors.spearman(np.arange(4.0), np.arange(4.0))[1])
+
+
+def test_a_permutation_p_of_random_orders_is_never_zero():
+    # One order in 8! is as extreme on either side: 10,000 random ones need not have it.
+    assert 0 < predictors.spearman(np.arange(8.0), np.arange(8.0))[3] < 0.001
 
 
 def test_the_permutation_p_is_uniform_where_nothing_is_related():

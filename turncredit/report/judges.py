@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 from turncredit.report.grid import Cell, Column, Grid, Number
@@ -71,7 +72,7 @@ def _distinct(columns: str, where: str) -> str:
 
 
 def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
-    """The mean over turns with its interval by group (of each seed and round), and the number of turns."""
+    """The mean over turns with its interval by group (of each seed and round; Student's t), and the number of turns."""
     if rows.empty:
         return {end: None, **dict.fromkeys((f"{end}_turns", f"{end}_rollouts", f"{end}_groups"))}
     files = files_of("branches")
@@ -82,7 +83,8 @@ def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
         # The ratio of two sums over groups, linearised: each group's total minus the mean times its number of turns.
         rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
         error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
-        low, high = mean - 1.96 * error, mean + 1.96 * error
+        half = float(stdtrit(len(rows) - 1, 0.975)) * error
+        low, high = mean - half, mean + half
     return {
         end: Number(mean, "correlation", f"SELECT avg(b.advantage_true) {where}", files, low, high, turns),
         f"{end}_turns": Number(turns, "count", f"SELECT count(*) {where}", files),

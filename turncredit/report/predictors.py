@@ -163,8 +163,8 @@ def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, flo
     """(rho, low, high, p): Spearman's rank correlation of a few points.
 
     The interval is Bonett and Wright's (2000), atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)), NaN under five
-    points. `p` is two-sided by permutation: of all orders up to seven points, of 10,000 random ones above. It does not
-    include the points' own errors.
+    points. `p` is two-sided by permutation: of all orders up to seven points, above of 10,000 orders: the one seen, so
+    that p is never 0, and random ones. It does not include the points' own errors.
     """
     together = np.zeros(len(x_N), dtype=np.int64)
     x, y = (ranks(column, together) - (len(column) - 1) / 2 for column in (x_N, y_N))
@@ -175,7 +175,7 @@ def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, flo
     if len(x) <= EXACT:
         shuffled = np.array(list(permutations(y)))
     else:
-        shuffled = np.random.default_rng(0).permuted(np.tile(y, (10_000, 1)), axis=1)
+        shuffled = np.vstack([y, np.random.default_rng(0).permuted(np.tile(y, (9_999, 1)), axis=1)])
     p = float((np.abs(shuffled @ x / size) >= abs(rho) - 1e-9).mean())
     if len(x) < FEWEST:
         return rho, float("nan"), float("nan"), p
