@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.results import synthetic
+from turncredit.report import summary as module
+from turncredit.report.ordering import Corrected
 from turncredit.report.report import final_table, print_table
 from turncredit.report.summary import summarise
 from turncredit.report.verdict import RELEVANT, Bounds, verdict
@@ -89,6 +92,18 @@ def test_what_is_undecided_is_told_to_run_more_seeds_and_keeps_those_it_has(seed
     (setting,) = re.findall(r"--config '(.*)'", said.next)
     name, _, value = setting.partition("=")
     assert (name, yaml.safe_load(value)) == ("seeds", wanted)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"), [((3, 1), "a (+5.0 points) differs from flat_grpo."), ((1, 1), "with one seed.")]
+)
+def test_a_method_with_one_finished_seed_does_not_silence_those_with_more(monkeypatch, seeds, said):
+    experiment = SimpleNamespace(runs=lambda: [("a", 0)], start_of=lambda _: "sft")
+    monkeypatch.setattr(module, "paired", lambda *_: estimate(0.1))
+    monkeypatch.setattr(module, "at_checkpoint", lambda *_: (estimate(0.4), "", ""))
+    found = {"a": estimate(0.05, seeds=seeds[0]), "b": estimate(0.05, seeds=seeds[1])}
+    adjusted = Corrected({"a": 0.001, "b": 0.001}, {}, {})
+    assert module._headline(SimpleNamespace(experiment=experiment), "flat_grpo", found, adjusted).endswith(said)
 
 
 def test_what_lacks_a_bound_is_told_to_train_it_unless_there_is_no_distance():

@@ -195,7 +195,7 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
         said = f"Whether training works cannot be told: {change}, {intervals.points(gain)}."
     if not adjusted.all:
         return f"{said} No method is compared with {baseline}."
-    seeds = min(differences[name].seeds for name in adjusted.all)
+    seeds = max(differences[name].seeds for name in adjusted.all)  # a method that has only begun silences no other
     if seeds == 1:
         return f"{said} No difference between methods can be shown with one seed."
     clear = _told_apart(differences, adjusted.all)
