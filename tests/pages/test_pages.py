@@ -20,14 +20,16 @@ from turncredit.config import from_mapping
 from turncredit.credit import METHODS
 from turncredit.errors import UserError
 from turncredit.files import write_json
+from turncredit.pages import build
 from turncredit.pages.agreement import clashes, mean_ranks
 from turncredit.pages.build import gather, page, pages, render_index
 from turncredit.pages.choose import choose, pairs
 from turncredit.pages.context import parting, side_by_side, turns_of, verdict
-from turncredit.pages.data import CLEAR, Book, read_book
+from turncredit.pages.data import CLEAR, Book, Credit, read_book
 from turncredit.pages.draw import decimals_for, number
 from turncredit.pages.method_details import gate_words, walk
 from turncredit.stages.plan import Plan, load
+from turncredit.turns import Turns
 
 
 @pytest.fixture(scope="session")
@@ -162,6 +164,23 @@ def test_the_gate_is_told_in_words_only_where_there_is_one(book):
     for row, flipped in enumerate(flipped_N):
         assert ("turned it negative" in gate_words(parts, row)) == flipped
     assert gate_words(book.credits["gigpo"].components, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "gate", "words"),
+    [
+        (0.5, 0.0, "no gate: the rollout succeeded"),
+        (0.0, 0.0, "no gate: all rollouts of the group ended alike"),
+        (-0.5, 1.0, "gate kept"),
+        (-0.5, -1.0, "gate turned"),
+    ],
+)
+def test_a_rollout_without_a_gate_is_not_called_a_success_where_all_of_its_group_failed(outcome, gate, words):
+    turns = Turns({"group_id": ["g"], "rollout_id": ["r"], "turn": [0], "reward": [0.0]})
+    numbers = {"validity": 1.0, "local": 1.0, "outcome": outcome, "gate": gate, "reward_mgr": gate * outcome}
+    credit = Credit("mgr", np.zeros(1), {name: np.array([value]) for name, value in numbers.items()})
+    found = build._gates(Book(turns, {"mgr": credit}, None, {}, {}, {}, {}), 0, ["mgr"])
+    assert [row["words"] for row in found] == [words]
 
 
 def test_the_same_tables_give_the_same_bytes_and_old_pages_go(world, tmp_path):

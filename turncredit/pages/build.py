@@ -380,8 +380,10 @@ def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any
         parts = book.credits[method].components
         if gate_words(parts, int(rows[0])) is None:
             continue
-        reward, gate = parts["reward_mgr"][rows], float(parts["gate"][rows[0]])
-        words = "no gate: the rollout succeeded" if gate == 0 else "gate kept" if gate > 0 else "gate turned"
+        reward, outcome, gate = (parts[name][rows] for name in ("reward_mgr", "outcome", "gate"))
+        words = "gate kept" if gate[0] > 0 else "gate turned"
+        if gate[0] == 0:
+            words = f"no gate: {'the rollout succeeded' if outcome[0] > 0 else 'all rollouts of the group ended alike'}"
         size = float(np.abs(reward).max()) or 1.0
         out.append(
             {
