@@ -32,15 +32,16 @@ from turncredit.config import Experiment, load
 from turncredit.layout import Layout
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Checkpoint, Player, Start
+from turncredit.rollouts.restore import RestoredRollout, restored
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 from turncredit.starts import SFT
-from turncredit.truth.branch import Branched, choose, restored, true_values
+from turncredit.truth.branch import choose, true_values
 from turncredit.truth.estimates import Values
 from turncredit.turns import Turns
 
 
-def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Branched], Player]:
+def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[RestoredRollout], Player]:
     """Restored rollouts of the SFT policy with about this many turns, and a player of that policy."""
     layout = Layout(results)
     games = Games(experiment.env.chosen(), tables.read(layout.path("tasks", split="train"), "tasks"))
@@ -49,16 +50,14 @@ def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[Br
         layout.path("sft_policy", start=SFT), dtype=experiment.policy.dtype, engine=experiment.policy.engine
     )
     player = Player(policy, experiment.agent.chosen(), games, experiment.rollout.slots)
-    by_id = {row["task_id"]: row for row in games.rows}
     clock = time.perf_counter()
-    chosen = choose(view, turns, generator(0, "benchmark"))
-    rollouts = [restored(view, int(number), games, by_id, player.new_agent()) for number in chosen]
+    rollouts = restored(view, choose(view, turns, generator(0, "benchmark")), player)
     count = sum(len(rollout.turns) for rollout in rollouts)
     print(f"{count} turns of {len(rollouts)} rollouts restored and checked in {time.perf_counter() - clock:.2f} s\n")
     return rollouts, player
 
 
-def speed(experiment: Experiment, rollouts: list[Branched], player: Player) -> None:
+def speed(experiment: Experiment, rollouts: list[RestoredRollout], player: Player) -> None:
     """One call of the stage's values."""
     print("| turns | continuations | continuation turns | wall s | CPU s | turns/s of wall | turns/s of CPU |")
     print("|---:|---:|---:|---:|---:|---:|---:|")
@@ -82,7 +81,10 @@ def speed(experiment: Experiment, rollouts: list[Branched], player: Player) -> N
 
 
 def returns(
-    rollouts: list[Branched], player: Player, copies: int, start: Callable[[Branched, Checkpoint, int], Start]
+    rollouts: list[RestoredRollout],
+    player: Player,
+    copies: int,
+    start: Callable[[RestoredRollout, Checkpoint, int], Start],
 ) -> list[np.ndarray]:
     """Returns (T, copies) of each rollout's states, copy by copy."""
     starts = [
@@ -96,17 +98,17 @@ def returns(
     return np.split(flat, np.cumsum([len(rollout.checkpoints) for rollout in rollouts])[:-1])
 
 
-def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
+def luck(rollouts: list[RestoredRollout], player: Player, copies: int = 48) -> None:
     """The reduction in variance of V(s_{t+1}) - V(s_t) if copies of neighbouring states share their random numbers."""
 
-    def own(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+    def own(rollout: RestoredRollout, checkpoint: Checkpoint, copy: int) -> Start:
         seed = derive_seed("own", rollout.rollout_id, checkpoint.turn, copy)
         return Start("", "", rollout.task, seed, checkpoint)
 
-    def by_turn(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+    def by_turn(rollout: RestoredRollout, checkpoint: Checkpoint, copy: int) -> Start:
         return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), checkpoint)
 
-    def by_step(rollout: Branched, checkpoint: Checkpoint, copy: int) -> Start:
+    def by_step(rollout: RestoredRollout, checkpoint: Checkpoint, copy: int) -> Start:
         at_start = replace(checkpoint, turn=0)  # its numbers begin with those of turn 0
         return Start("", "", rollout.task, derive_seed("shared", rollout.rollout_id, copy), at_start)
 
@@ -126,7 +128,7 @@ def luck(rollouts: list[Branched], player: Player, copies: int = 48) -> None:
         print(f"| {name} | {2 * shared / spread:+.3f} | {1 - 2 * shared / spread:.3f} |", flush=True)
 
 
-def numbers(experiment: Experiment, rollouts: list[Branched], player: Player) -> None:
+def numbers(experiment: Experiment, rollouts: list[RestoredRollout], player: Player) -> None:
     """The error of an advantage for about the same number of continuation turns."""
     settings = experiment.audit.branch
 
