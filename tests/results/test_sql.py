@@ -334,6 +334,32 @@ def test_a_wrong_query_is_one_line(query, said, finished):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "COPY (SELECT 1) TO '{path}'",
+        "COPY (PIVOT evals ON method USING count(*)) TO '{path}'",
+        "EXPLAIN ANALYZE COPY (SELECT 1) TO '{path}'",
+        "EXPLAIN (ANALYZE, FORMAT json) COPY (SELECT 1) TO '{path}'",
+        "EXPLAIN ANALYZE /* SELECT */ COPY (PIVOT evals ON method USING count(*)) TO '{path}'",
+        "SELECT 1; COPY (SELECT 1) TO '{path}'",
+    ],
+)
+def test_a_query_writes_nothing_although_duckdb_might_in_the_folder_that_it_reads(written, finished):
+    path = finished / "written.csv"
+    with pytest.raises(UserError, match="answers queries and changes nothing, so it runs no"):
+        sql.answer(written.format(path=path), finished)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["EXPLAIN SELECT 1", "EXPLAIN (ANALYZE) FROM evals", "(PIVOT evals ON method USING count(*))", "DESCRIBE evals"],
+)
+def test_whatever_only_reads_is_answered(query, finished):
+    assert sql.answer(query, finished).num_rows > 0
+
+
 def test_wrong_results_folders_are_named(tmp_path):
     with pytest.raises(UserError, match="no such folder"):
         sql.answer("SELECT 1 FROM evals", tmp_path / "nowhere")
@@ -408,3 +434,12 @@ def test_files_are_queried_by_their_names_and_nothing_else_is(tmp_path: Path) ->
         sql.answer(f"SELECT * FROM '{tmp_path}/secret.parquet'", tmp_path, files=files)
     with pytest.raises(UserError, match="'mine' was given twice"):
         sql.answer("SELECT * FROM mine", tmp_path, files=[files[0], files[0]])
+
+
+def test_the_name_of_a_file_is_no_sql(tmp_path: Path) -> None:
+    odd = tmp_path / 'a" AS SELECT 1; CREATE TABLE made (x INT); --.parquet'
+    pq.write_table(pa.table({"x": [7]}), odd)
+    named = odd.stem.replace('"', '""')
+    assert sql.answer(f'SELECT x FROM "{named}"', tmp_path, files=[odd]).to_pylist() == [{"x": 7}]
+    with pytest.raises(UserError, match="no view 'made'"):
+        sql.answer("SELECT * FROM made", tmp_path, files=[odd])

@@ -22,8 +22,9 @@ from turncredit.outputs import output_file
 from turncredit.results import views
 
 SHOWN_ROWS = 40
-#: DuckDB's kinds of statements that only read: SELECT is also FROM, DESCRIBE and SUMMARIZE; MULTI is PIVOT.
-QUERIES = ("SELECT", "EXPLAIN", "MULTI")
+#: How a query begins. DuckDB calls every statement with a PIVOT in it MULTI, a COPY as well.
+READING = re.compile(r"[\s(]*(select|with|from|pivot|unpivot|values|describe|summarize)\b", re.IGNORECASE)
+EXPLAIN = re.compile(r"\s*explain\b(\s*analyze\b|\s*\([^)]*\))?", re.IGNORECASE)
 
 
 def answer(
@@ -49,13 +50,26 @@ def _answer(
 ) -> pa.Table:
     with views.connect(results, query, files=files, alike=alike, layout=layout) as connection:
         for statement in connection.extract_statements(query):
-            if statement.type.name not in QUERIES:
+            if (kind := writes(statement)) is not None:
                 raise UserError(
-                    f"sql: this command answers queries and changes nothing, so it runs no {statement.type.name}; "
+                    f"sql: this command answers queries and changes nothing, so it runs no {kind}; "
                     "write an answer to a file with --out"
                 )
         relation = connection.sql(query)
         return pa.table({}) if relation is None else relation.to_arrow_table()
+
+
+def writes(statement: duckdb.Statement) -> str | None:
+    """The kind of a statement that may do more than read, by its first word; None for one that only reads.
+
+    DuckDB may write to the folders that it may read. EXPLAIN ANALYZE runs what it explains.
+    """
+    kind, text = statement.type.name, statement.query
+    explained = EXPLAIN.match(text)
+    text = text[explained.end() :] if explained else text
+    if kind == "SELECT" or (kind in ("EXPLAIN", "MULTI") and READING.match(text)):
+        return None
+    return (text.split() or [kind])[0].upper()
 
 
 def _one_line(message: str, names: Sequence[str]) -> str:

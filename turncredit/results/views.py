@@ -116,7 +116,8 @@ def connect(
     words = set(re.findall(r"[a-z_]+", query.lower()))
     connection.execute(WILSON)
     for name, path in _named(files).items():
-        connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet({_quote(str(path))})')
+        quoted = name.replace('"', '""')  # a file may have any name
+        connection.execute(f'CREATE VIEW "{quoted}" AS SELECT * FROM read_parquet({_quote(str(path))})')
     if files:
         _close(connection, [], _named(files).values())
         return connection
