@@ -131,6 +131,17 @@ def test_too_little_disk_or_memory_is_a_warning_that_names_both_numbers(monkeypa
     assert "has 1 GB; keep_policies: last takes less" in disk.line
 
 
+def test_a_judge_is_not_served_in_an_environment_without_vllm():
+    judge = {"kind": "llm", "serve": {"python": "python"}}
+    images = Where(deployed="conda")
+    apart, together = plan_of(judge=judge), plan_of(judge=judge, granularity="run")
+    assert all(one.fine for one in preflight.engines(apart, ("label",), images))
+    refused = [one.line for one in preflight.engines(together, ("label",), images) if one.fine is False]
+    assert [line[: line.index(",")] for line in refused] == ["judge.serve: with granularity run"]
+    own = plan_of(judge={**judge, "serve": {"python": "/opt/vllm/bin/python"}}, granularity="run")
+    assert all(one.fine for one in preflight.engines(own, ("label",), images))
+
+
 def slurm_says(monkeypatch, sinfo, accounts=()):
     """Stand-ins for Slurm's commands."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
@@ -157,8 +168,9 @@ def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch,
     found = [one for one in preflight.slurm(plan, ("update",), where) if one.fine is False]
     assert len(found) == 1
     assert __import__("re").match(said, found[0].line)
-    right = Where(executor="slurm", partitions=("gpu",), accounts=("lab",))
-    assert all(one.fine for one in preflight.slurm(plan, ("update",), right))
+    for partition in ("gpu", "cpu,gpu"):
+        right = Where(executor="slurm", partitions=(partition,), accounts=("lab",))
+        assert [one.fine for one in preflight.slurm(plan, ("update",), right)] == [True]
 
 
 def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():

@@ -88,7 +88,15 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
             yield Finding("engine", True, "the lockstep engine needs no further package")
     serve = experiment.judge.serve
     if "label" in stages and serve is not None:
-        if shutil.which(serve.python) is None and not where.deployed:
+        joint = experiment.granularity != "stage" and engine != "vllm"
+        if where.deployed and joint and not os.path.isabs(serve.python):
+            line = (
+                f"judge.serve: with granularity {experiment.granularity}, labels are made in the environment of the "
+                f"policy's engine {engine}, which has no vLLM; set granularity to stage, or name an interpreter with "
+                "vLLM by its whole path in judge.serve.python"
+            )
+            yield Finding("judge", False, line)
+        elif shutil.which(serve.python) is None and not where.deployed:
             line = f"judge.serve.python is '{serve.python}', which is not here; name the interpreter of an environment "
             yield Finding("judge", False, line + "with vLLM, or run with --sdm conda")
         elif not os.path.isabs(serve.python) and not where.deployed:
@@ -242,14 +250,16 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         yield Finding("slurm", False, line)
         return
     partitions = dict(line.split("|", 1) for line in _lines("sinfo", "--noheader", "--format=%R|%G") if "|" in line)
-    unknown = [name for name in where.partitions if partitions and name not in partitions]
+    # A job may name several, of which Slurm takes the first that is free.
+    named = [name.strip() for several in where.partitions for name in several.split(",")]
+    unknown = [name for name in named if partitions and name not in partitions]
     if unknown:
         line = (
             f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {', '.join(sorted(partitions))}"
         )
         yield Finding("slurm", False, line)
         return
-    chosen = {name: gres for name, gres in partitions.items() if not where.partitions or name in where.partitions}
+    chosen = {name: gres for name, gres in partitions.items() if not named or name in named}
     asking = [stage for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
     if asking and chosen and not any("gpu" in gres for gres in chosen.values()):
         line = f"{asking[0]} asks for a GPU, and no node of the partition {', '.join(sorted(chosen))} has one (sinfo); "
