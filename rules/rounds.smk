@@ -55,7 +55,7 @@ def reads_of_block(block):
 
 
 def parts_of_block(block):
-    """Params: each stage's part of the configuration, for the first and the last of its rounds."""
+    """Params: each stage's part of the configuration, for each of its rounds."""
 
     @known
     def slices(wildcards):

@@ -174,6 +174,21 @@ def test_with_keep_policies_last_only_the_last_policy_stays_and_a_second_run_mak
     assert times(plan) == before
 
 
+def test_an_evaluation_on_other_games_makes_the_policy_again_that_was_deleted(results):
+    before = planned(results, keep_policies="last")
+    fused.run_rounds(before, "gigpo", 0, ROUNDS)
+    was = content(before)
+    plan = planned(results, keep_policies="last", eval={"games": 2})
+    fused.run_rounds(plan, "gigpo", 0, ROUNDS)
+    now = content(plan)
+    assert {name.rsplit("/", 1)[-1] for name in was if was[name] != now.get(name)} == {
+        "evals.parquet",
+        "invariants.parquet",
+    }
+    assert [tables.read(found.path, "evals").num_rows for found in plan.layout.find("evals", method="gigpo")] == [2, 2]
+    assert [located.keys["round"] for located in plan.layout.find("policy")] == [2]
+
+
 def test_the_policy_that_sampled_an_audited_round_stays(results):
     audit = {"run": "gigpo", "rounds": [2], "methods": ["gigpo"]}
     plan = planned(results, keep_policies="last", audit=audit)
@@ -218,7 +233,29 @@ def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
     first = fused.inputs_of_block(plan, "gigpo", 0, [1])
     assert plan.sft_policy(At()) in first
     assert plan.layout.path("turns", plan.turns_at("gigpo", 0, 1).keys) in first
-    assert fused.inputs_of_block(plan, "gigpo", 0, [2]) == [plan.layout.path("policy", method="gigpo", seed=0, round=1)]
+    before = plan.layout.path("policy", method="gigpo", seed=0, round=1)
+    assert fused.inputs_of_block(plan, "gigpo", 0, [2]) == [before, plan.layout.path("tasks", split="eval")]
+
+
+@pytest.mark.parametrize("per_job", [1, 2, 3])
+def test_every_file_that_rounds_read_is_named_by_their_job_or_by_one_before(per_job):
+    """Also where the first evaluation is that of round 4: nothing before has read its games."""
+    plan = Plan(
+        tiny.experiment(
+            methods=["gigpo"], rounds=6, eval={"every": 6, "games": 2}, granularity="round", rounds_per_job=per_job
+        )
+    )
+    # The policy that round 1's rollouts, an input, were sampled by has played the training games.
+    known = {plan.layout.path("tasks", split="train")}
+    for block in plan.experiment.blocks():
+        steps = fused.steps_of_block(plan, "gigpo", 0, block)
+        known |= {*fused.inputs_of_block(plan, "gigpo", 0, block), *fused.made_inside(plan, steps)}
+        read = {path for step in steps for value in plan.inputs(*step).values() for path in _several(value)}
+        assert not read - known
+
+
+def _several(value):
+    return [value] if isinstance(value, str) else value
 
 
 def test_the_last_rounds_job_ends_with_the_runs_invariants():

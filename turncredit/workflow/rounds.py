@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -119,11 +119,14 @@ def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
 def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
     """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
 
-    Later blocks read the same and what earlier blocks made; all of it exists if the policy of the previous round does.
-    Naming only that keeps planning many runs fast.
+    Later blocks read the same and what earlier blocks made; all of it exists if the policy of the previous round does,
+    but for the games of evaluations, which nothing has read before the first evaluation. Naming no more than that keeps
+    planning many runs fast.
     """
     if rounds[0] > 1:
-        return [plan.policy_before(method, seed, rounds[0])]
+        evaluates = not set(rounds).isdisjoint(plan.experiment.eval_rounds())
+        games = [plan.layout.path("tasks", split="eval")] if evaluates else []
+        return [plan.policy_before(method, seed, rounds[0]), *games]
     steps = steps_of_block(plan, method, seed, rounds)
     inside = made_inside(plan, steps)
     paths: dict[str, None] = {}
@@ -209,11 +212,12 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
     store = Store(keep=True)
     passing = passing_policies(plan, method, seed, rounds)
+    again = _made_again(plan, steps_of_block(plan, method, seed, rounds), passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
     for number, round in enumerate(rounds):
         for stage, at in steps_of_round(plan, method, seed, round):
             job = plan.job(stage, at, threads=min(threads, plan.experiment.resource(stage).threads), store=store)
-            if not job.is_made(deleted=_gone(passing)) or not os.path.exists(plan.metrics(stage, at)):
+            if not _is_made(plan, job, _gone(passing) - again):
                 _run_with_room(plan, job)
         if number:
             for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
@@ -240,8 +244,25 @@ def _run_with_room(plan: Plan, job: Job) -> None:
     free_memory()  # an engine ends when nothing refers to it any more
 
 
-def _gone(passing: Mapping[str, str]) -> list[str]:
-    return [policy for policy, after in passing.items() if os.path.exists(after) and not os.path.exists(policy)]
+def _is_made(plan: Plan, job: Job, deleted: Collection[str]) -> bool:
+    return job.is_made(deleted=sorted(deleted)) and os.path.exists(plan.metrics(job.stage, job.at))
+
+
+def _gone(passing: Mapping[str, str]) -> set[str]:
+    return {policy for policy, after in passing.items() if os.path.exists(after) and not os.path.exists(policy)}
+
+
+def _made_again(plan: Plan, steps: Sequence[Step], passing: Mapping[str, str], store: Store) -> set[str]:
+    """The deleted policies that a stage still needs: one that is not up to date, or that makes such a policy again.
+
+    An evaluation on other games needs the policy of its round, and so all before it.
+    """
+    gone = deleted = _gone(passing)
+    for step in reversed(steps) if deleted else ():  # a policy is made before it is read
+        job = plan.job(*step, store=store)
+        if not _is_made(plan, job, gone):
+            gone = gone - {path for name in job.input for path in job.paths(name)}
+    return deleted - gone
 
 
 def run_stage(plan: Plan, job: Job) -> None:
