@@ -147,6 +147,22 @@ def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_kee
     assert sizes["all"] == pytest.approx(24 * 150 * 46e9, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("granularity", "per_job", "kept"), [("stage", 1, 2), ("run", 1, 2), ("round", 1, 6), ("round", 3, 3)]
+)
+def test_of_each_job_of_rounds_one_policy_stays_on_disk(granularity, per_job, kept):
+    changes = {
+        "methods": ["gigpo"],
+        "seeds": [0],
+        "rounds": 6,
+        "granularity": granularity,
+        "rounds_per_job": per_job,
+        "eval": {"games": 1},
+    }
+    plan = plan_of(policy={"source": QWEN["7B"]}, keep_policies="last", **{**BIG, **changes})
+    assert f"policies ({kept}, {kept} of each run at a time)" in needs.disk(plan)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):

@@ -58,7 +58,9 @@ class Experiment(Closed):
     tracking: TrackingConfig = TrackingConfig()
     resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
     keep_policies: Literal["all", "last"] = Field(
-        "all", description="'last' deletes a round's policy once the next round and its evaluation have read it"
+        "all",
+        description="'last' deletes a round's policy once the next round and its evaluation have read it; the last "
+        "policy of a job of several rounds stays",
     )
     granularity: Literal["stage", "round", "run"] = Field(
         "stage",

@@ -344,7 +344,8 @@ def disk(plan: Plan) -> dict[str, float]:
     """Bytes of the experiment's results at their largest, by what they are; empty where the model is not known.
 
     With `keep_policies: last` a run has two policies at a time, the one that a round starts from and the one that it
-    makes, and the policies that sampled audited rounds. Tables are what their columns take without compression.
+    makes, and the policies that sampled audited rounds; where one job runs several rounds, the last policy of each job.
+    Tables are what their columns take without compression.
     """
     experiment, model = plan.experiment, shapes(plan.experiment)
     if model is None:
@@ -352,9 +353,11 @@ def disk(plan: Plan) -> dict[str, float]:
     runs, rounds, starts = len(experiment.runs()), experiment.rounds, len(experiment.starts())
     last = experiment.keep_policies == "last"
     audited = len({at for at in plan.audited if at.round > 1})
-    policies = runs * min(rounds, 2) + audited if last else runs * rounds
+    # A job of rounds keeps its last policy, from which the next job starts.
+    kept = min(rounds, 2 if experiment.granularity == "stage" else len(experiment.blocks()) + 1) if last else rounds
+    policies = runs * kept + (audited if last else 0)
     implicit = [name for name in experiment.trained() if plan.method(name).reader == "implicit"]
-    models = len(implicit) * len(experiment.seeds) * (min(rounds, 2) if last else max(0, rounds - 1))
+    models = len(implicit) * len(experiment.seeds) * (kept if last else max(0, rounds - 1))
     folder = saved(experiment, model, moments=experiment.update.keep_optimizer)
     base = BYTES["float32" if experiment.policy.source == "scratch" else "bfloat16"] * model.parameters
     length, turns = contexts(experiment, model), _turns(experiment, model)
@@ -367,7 +370,7 @@ def disk(plan: Plan) -> dict[str, float]:
     hiddens = len(learned) * len(experiment.seeds) * rounds * turns * TURNS * model.hidden * 2
     found = {
         "base and SFT policies": starts * (base + saved(experiment, model, moments=False)),
-        f"policies ({policies}, {'two of each run at a time' if last else 'all kept'})": policies * folder,
+        f"policies ({policies}, {f'{kept} of each run at a time' if last else 'all kept'})": policies * folder,
         f"implicit reward models ({models})": models * saved(experiment, model, moments=True),
         "tables of turns": sampled_rounds * turns * TURNS * a_turn,
         "hidden states": hiddens,
