@@ -120,7 +120,11 @@ def ask_for(wanted, named):
     @known
     def memory(wildcards, attempt):
         return wanted.mem_mb * retries.memory_factor(
-            named, dict(wildcards.items()), attempt, run_id()
+            named,
+            dict(wildcards.items()),
+            attempt,
+            run_id(),
+            str(PLAN.layout.root),
         )
 
     return {"mem_mb": memory, "runtime": wanted.runtime, "gpu": wanted.gpu}

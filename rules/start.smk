@@ -1,5 +1,6 @@
 """Before the first job: the lock, checks of what the jobs need, jobs that an earlier run left in Slurm, the launcher."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def before_the_first_job():
         if line:
             print(f"turncredit: {line}", file=sys.stderr)
         if run_id():
-            slurm.remember(Path(".snakemake"), str(PLAN.layout.root), run_id())
+            slurm.remember(
+                Path(".snakemake"), str(PLAN.layout.root), run_id(), process=os.getpid()
+            )
             slurm.poll_every(
                 executor(),
                 workflow.remote_execution_settings.seconds_between_status_checks,
@@ -76,7 +79,8 @@ def values_of(jobs, resource):
 
 def restart_times(job):
     """How often Snakemake tries a job again: never if it ended with a user's mistake."""
-    mistake = retries.is_users_mistake(job.rule.name, dict(job.wildcards.items()))
+    wildcards, results = dict(job.wildcards.items()), str(PLAN.layout.root)
+    mistake = retries.is_users_mistake(job.rule.name, wildcards, results)
     return 0 if mistake else job.rule.restart_times
 
 

@@ -30,7 +30,7 @@ def locked(state: Path) -> bool:
 def record_of(state: Path, process: subprocess.Popen) -> None:
     """Leave the record that `process` would have left."""
     (state / "turncredit-processes").mkdir(exist_ok=True)
-    (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks._identity(process.pid)))
+    (state / "turncredit-processes" / f"x-{process.pid}.json").write_text(json.dumps(locks.identity(process.pid)))
 
 
 @pytest.fixture

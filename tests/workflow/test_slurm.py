@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +43,7 @@ def cluster(tmp_path, monkeypatch):
 
 
 STATE = Path(".snakemake")
+ENDED = 2**22 + 1  # Linux gives no process such a number
 TWO = "35|RUNNING|run-a|rule_update_wildcards_gigpo_0_02\n36|PENDING|run-a|rule_eval_wildcards_gigpo_0_01\n"
 
 
@@ -49,7 +52,7 @@ def read(path):
 
 
 def test_jobs_that_an_earlier_run_left_are_cancelled_and_said_in_one_line(cluster):
-    slurm.remember(STATE, "results/mine", "run-a")
+    slurm.remember(STATE, "results/mine", "run-a", process=ENDED)
     (cluster / "jobs").write_text(TWO)
     line = slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None)
     assert line == ("2 Slurm jobs of an earlier run (35, 36; 1 running) were cancelled, and run again if still needed")
@@ -59,20 +62,34 @@ def test_jobs_that_an_earlier_run_left_are_cancelled_and_said_in_one_line(cluste
 
 
 def test_only_jobs_of_the_same_experiment_are_asked_for(cluster):
-    slurm.remember(STATE, "results/other", "run-b")
+    slurm.remember(STATE, "results/other", "run-b", process=ENDED)
     (cluster / "jobs").write_text(TWO)
     assert slurm.cancel_leftovers(STATE, "results/mine") is None
     assert not (cluster / "asked").exists()
-    slurm.remember(STATE, "results/mine", "run-a")
-    slurm.remember(STATE, "results/mine", "run-c")
+    slurm.remember(STATE, "results/mine", "run-a", process=ENDED)
+    slurm.remember(STATE, "results/mine", "run-c", process=ENDED)
     slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None)
     assert "--name=run-a,run-c" in read(cluster / "asked")
     assert slurm.runs_of(STATE, "results/other") == ["run-b"]
 
 
+def test_jobs_of_a_snakemake_that_still_runs_are_left_alone(cluster):
+    """Parts of an experiment that have no file in common can run at the same time."""
+    with subprocess.Popen(["sleep", "60"]) as other:
+        slurm.remember(STATE, "results/mine", "run-a", process=other.pid)
+        (cluster / "jobs").write_text(TWO)
+        assert slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None) is None
+        assert read(cluster / "cancelled") == []
+        assert slurm.runs_of(STATE, "results/mine") == ["run-a"]
+        other.kill()
+        time.sleep(0.1)  # it has ended, and this process has not yet asked how
+        assert slurm.cancel_leftovers(STATE, "results/mine", sleep=lambda _: None) is not None
+    assert read(cluster / "cancelled") == ["35", "36"]
+
+
 def test_jobs_that_do_not_end_stop_the_start(cluster, monkeypatch):
     monkeypatch.setattr(slurm, "GONE_WITHIN", 4.0)
-    slurm.remember(STATE, "results/mine", "run-a")
+    slurm.remember(STATE, "results/mine", "run-a", process=ENDED)
     (cluster / "jobs").write_text(TWO)
     (cluster / "stubborn").touch()
     with pytest.raises(UserError, match=r"^Slurm jobs of an earlier run do not end although .* \(35, 36\)"):
@@ -81,7 +98,7 @@ def test_jobs_that_do_not_end_stop_the_start(cluster, monkeypatch):
 
 
 def test_a_controller_that_does_not_answer_is_one_line_and_nothing_is_forgotten(cluster):
-    slurm.remember(STATE, "results/mine", "run-a")
+    slurm.remember(STATE, "results/mine", "run-a", process=ENDED)
     (cluster / "squeue.broken").touch()
     with pytest.raises(UserError, match=r"^squeue does not answer \(slurm_load_jobs error") as refused:
         slurm.cancel_leftovers(STATE, "results/mine")
@@ -92,7 +109,7 @@ def test_a_controller_that_does_not_answer_is_one_line_and_nothing_is_forgotten(
 def test_without_squeue_one_line_says_that_jobs_may_be_running(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    slurm.remember(STATE, "results/mine", "run-a")
+    slurm.remember(STATE, "results/mine", "run-a", process=ENDED)
     assert "may still be running" in slurm.cancel_leftovers(STATE, "results/mine")
     assert slurm.cancel_leftovers(STATE, "results/another") is None
 
@@ -106,11 +123,12 @@ def test_a_jobs_rule_is_in_its_comment():
 # ---------------------------------------------------------------- trying again
 
 KEYS = {"method": "gigpo", "seed": "0", "round": "02"}
+MINE = "results/mine"
 
 
-def fails(status, wildcards=KEYS, rule="update"):
+def fails(status, wildcards=KEYS, rule="update", results=MINE):
     """Let a job fail."""
-    with pytest.raises(SystemExit), failures.recorded(rule, wildcards, "results/mine"):
+    with pytest.raises(SystemExit), failures.recorded(rule, wildcards, results):
         raise failures.JobFailed(status, "update gigpo: no", "logs/update.log")
 
 
@@ -120,31 +138,40 @@ def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(cluster
     )
     (cluster / "jobs").write_text(ended)
     rloo = {**KEYS, "method": "rloo"}
-    assert retries.memory_factor("update", KEYS, 1, "run-a") == 1
-    assert retries.memory_factor("update", KEYS, 2, "run-a") == 2
-    assert retries.memory_factor("update", rloo, 2, "run-a") == 1
+    assert retries.memory_factor("update", KEYS, 1, "run-a", MINE) == 1
+    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
+    assert retries.memory_factor("update", rloo, 2, "run-a", MINE) == 1
     (cluster / "jobs").write_text(ended + ended.replace("35|", "41|"))
-    assert retries.memory_factor("update", KEYS, 3, "run-a") == 4
+    assert retries.memory_factor("update", KEYS, 3, "run-a", MINE) == 4
     (cluster / "jobs").write_text("9|OUT_OF_MEMORY|run-a|rule_update_last_wildcards_gigpo_0_02\n")
-    assert retries.memory_factor("update", KEYS, 2, "run-a") == 2
+    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
 
 
 def test_where_nobody_tells_a_job_that_could_not_say_why_it_failed_gets_more_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    assert retries.memory_factor("update", KEYS, 2, None) == 2
-    assert retries.memory_factor("update", KEYS, 3, "run-a") == 4
+    assert retries.memory_factor("update", KEYS, 2, None, MINE) == 2
+    assert retries.memory_factor("update", KEYS, 3, "run-a", MINE) == 4
     fails(failures.OTHER_ERROR)
-    assert retries.memory_factor("update", KEYS, 2, None) == 1
+    assert retries.memory_factor("update", KEYS, 2, None, MINE) == 1
 
 
 def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails(failures.USER_ERROR)
-    assert retries.is_users_mistake("update", KEYS)
-    assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"})
+    assert retries.is_users_mistake("update", KEYS, MINE)
+    assert not retries.is_users_mistake("update", {**KEYS, "seed": "1"}, MINE)
     fails(failures.OTHER_ERROR)
-    assert not retries.is_users_mistake("update", KEYS)
+    assert not retries.is_users_mistake("update", KEYS, MINE)
+
+
+def test_the_failures_of_another_experiment_in_the_same_folder_are_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails(failures.OTHER_ERROR)
+    fails(failures.USER_ERROR, results="results/other")
+    assert not retries.is_users_mistake("update", KEYS, MINE)
+    assert retries.is_users_mistake("update", KEYS, "results/other")
+    assert [one.status for one in failures.failures_in(MINE)] == [failures.OTHER_ERROR]
 
 
 def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ def cluster(tmp_path, monkeypatch):
     command.write_text(SQUEUE)
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
-    slurm.remember(Path(".snakemake"), "results/tiny", "run-a")
+    slurm.remember(Path(".snakemake"), "results/tiny", "run-a", process=os.getpid())
 
 
 def test_before_anything_has_run_all_is_left_and_no_time_is_promised(plan):
@@ -87,18 +87,33 @@ def test_a_run_shows_its_rounds_its_last_success_and_what_it_does_on_the_cluster
     assert "eval of round 1 interrupted" in other
 
 
+def test_a_job_of_a_run_is_at_its_first_stage_that_has_not_ended(tmp_path, monkeypatch):
+    """Its outputs are what the next jobs read: the policy of its last round, and the run's invariants."""
+    monkeypatch.chdir(tmp_path)
+    cluster(tmp_path, monkeypatch)
+    whole = Plan(tiny.experiment(granularity="run", audit={"rounds": []}))
+    run = {"method": "flat_grpo", "seed": 0}
+    ended(whole, "credit", policy=tiny.SHARED, round=1, **run)
+    ended(whole, "update", round=1, **run)
+    being_made(whole.layout.path("policy", **run, round=2), "17")
+    being_made(whole.layout.path("invariants", **run), "17")
+    lines = status.lines_of(whole)
+    assert lines[0].endswith("stages done, 1 running, 0 queued, 0 failed")
+    assert next(line for line in lines if line.startswith("flat_grpo")).endswith("eval of round 1 running")
+
+
 def test_on_this_machine_a_marked_output_is_being_made_while_a_snakemake_lives(plan):
     being_made(plan.layout.path("sft_policy", start="sft"))
     assert [line for line in status.lines_of(plan) if line == "shared by runs: sft interrupted"]
     records = Path(".snakemake/turncredit-processes")
     records.mkdir()
-    (records / "me.json").write_text(json.dumps(locks._identity(os.getpid())))
+    (records / "me.json").write_text(json.dumps(locks.identity(os.getpid())))
     assert [line for line in status.lines_of(plan) if line == "shared by runs: sft running"]
 
 
 def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path):
     (tmp_path / "turncredit-processes").mkdir()
-    away = {**locks._identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
+    away = {**locks.identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
     (tmp_path / "turncredit-processes" / "x.json").write_text(json.dumps(away))
     assert not locks.somebody_works(tmp_path)
     (tmp_path / "locks").mkdir()

@@ -16,7 +16,7 @@ from turncredit.stages import needs
 from turncredit.stages.jobs import Step, jobs_and_inputs, maker
 from turncredit.stages.plan import Plan
 from turncredit.tables import config_hash
-from turncredit.workflow import failures, integrity, locks, slurm
+from turncredit.workflow import failures, integrity, locks, rounds, slurm
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
@@ -54,7 +54,7 @@ def lines_of(plan: Plan) -> list[str]:
     """What `turncredit status` prints."""
     jobs = jobs_and_inputs(plan)
     records, outdated = ended(plan, jobs)
-    now = {job: state for job, state in current(plan).items() if job not in records}
+    now = at_work(plan, current(plan), records)
     failed = failures.failures_in(str(plan.layout.root))
     count = Counter(now.values())
     lines = [
@@ -190,6 +190,21 @@ def current(plan: Plan) -> dict[Step, str]:
             found[step] = "running"
         else:
             found[step] = "queued" if job.partition("_")[0] in waiting else "interrupted"
+    return found
+
+
+def at_work(plan: Plan, made: Mapping[Step, str], records: Mapping[Step, Any]) -> dict[Step, str]:
+    """The stages that have not ended and at which the jobs that make `made` are.
+
+    A job of several rounds marks all that other jobs read from it, when it starts: it is at the first of its stages
+    that has not ended.
+    """
+    found = {}
+    for step, state in made.items():
+        block = rounds.block_of(plan, *step)
+        steps = [step] if block is None else rounds.steps_of_block(plan, block[0], step[1].seed, block[1])
+        if (at := next((one for one in steps if one not in records), None)) is not None:
+            found[at] = state
     return found
 
 

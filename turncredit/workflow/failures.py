@@ -48,25 +48,25 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
 
     `results` is the experiment's folder.
     """
-    forget(rule, wildcards)
+    forget(rule, wildcards, results)
     try:
         yield
     except JobFailed as failed:
         status = int(failed.code or OTHER_ERROR)  # type: ignore[call-overload]
         found = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time())
         with suppress(OSError):  # what failed may be the disk
-            write_json(_path(rule, wildcards), found._asdict())
+            write_json(_path(rule, wildcards, results), found._asdict())
         raise
 
 
-def forget(rule: str, wildcards: Mapping[str, str]) -> None:
+def forget(rule: str, wildcards: Mapping[str, str], results: str) -> None:
     """Forget how a job failed."""
-    _path(rule, wildcards).unlink(missing_ok=True)
+    _path(rule, wildcards, results).unlink(missing_ok=True)
 
 
-def failure_of(rule: str, wildcards: Mapping[str, str]) -> Failure | None:
-    """How a job failed the last time, if it did and was not killed."""
-    return _read(_path(rule, wildcards))
+def failure_of(rule: str, wildcards: Mapping[str, str], results: str) -> Failure | None:
+    """How a job of the experiment in the folder `results` failed the last time, if it did and was not killed."""
+    return _read(_path(rule, wildcards, results))
 
 
 def failures_in(results: str) -> list[Failure]:
@@ -83,6 +83,7 @@ def _read(path: Path) -> Failure | None:
         return None
 
 
-def _path(rule: str, wildcards: Mapping[str, str]) -> Path:
-    named = json.dumps([rule, sorted((key, str(value)) for key, value in wildcards.items())])
+def _path(rule: str, wildcards: Mapping[str, str], results: str) -> Path:
+    # Experiments in one folder have rules and wildcards in common.
+    named = json.dumps([results, rule, sorted((key, str(value)) for key, value in wildcards.items())])
     return FOLDER / f"{hashlib.sha256(named.encode()).hexdigest()[:20]}.json"

@@ -12,7 +12,9 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def take_over(state: Path) -> bool:
@@ -21,7 +23,7 @@ def take_over(state: Path) -> bool:
     Returns whether a lock was removed. Processes on other machines cannot be checked: if one is recorded, the lock is
     left to `snakemake --unlock`, as on a system without /proc.
     """
-    me = _identity(os.getpid())
+    me = identity(os.getpid())
     if me is None:
         return False
     records = state / "turncredit-processes"
@@ -35,7 +37,7 @@ def take_over(state: Path) -> bool:
             return False  # a process is just starting and writing it
         if record == me:
             continue
-        if record["host"] != me["host"] or _identity(record["pid"]) == record:
+        if record["host"] != me["host"] or lives(record):
             return False
         path.unlink(missing_ok=True)
     if locked:
@@ -51,7 +53,7 @@ def somebody_works(state: Path) -> bool:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if record["host"] == socket.gethostname() and _identity(record["pid"]) == record:
+        if lives(record):
             return True
         if record["host"] != socket.gethostname() and any((state / "locks").glob("*.lock")):
             return True
@@ -76,12 +78,20 @@ def being_made(state: Path) -> dict[str, str | None]:
     return found
 
 
-def _identity(pid: int) -> dict | None:
+def lives(process: Mapping[str, Any] | None) -> bool:
+    """Whether the process with this `identity` is one of this machine that is running."""
+    return process is not None and process["host"] == socket.gethostname() and identity(process["pid"]) == process
+
+
+def identity(pid: int) -> dict[str, Any] | None:
     """Identifies a process, also against later ones with the same id; None if it is not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
-    started = stat.rpartition(")")[2].split()[19]
+    state, *numbers = stat.rpartition(")")[2].split()
+    started = numbers[18]
+    if state in "ZX":  # it has ended, and its parent has not asked how
+        return None
     return {"host": socket.gethostname(), "pid": pid, "started": started, "boot": boot}

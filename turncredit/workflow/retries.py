@@ -14,17 +14,17 @@ from turncredit.workflow import failures, slurm
 OTHER_NAMES = {"base": ("base_of_agents",), "sft": ("sft_of_agents",), "update": ("update_last", "update_audited")}
 
 
-def is_users_mistake(rule: str, wildcards: Mapping[str, str]) -> bool:
-    """Whether the last attempt of a job ended with a UserError."""
-    failure = failures.failure_of(rule, wildcards)
+def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> bool:
+    """Whether the last attempt of a job of the experiment in the folder `results` ended with a UserError."""
+    failure = failures.failure_of(rule, wildcards, results)
     return failure is not None and failure.status == failures.USER_ERROR
 
 
-def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: str | None) -> int:
+def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: str | None, results: str) -> int:
     """By how much the memory of a job's attempt exceeds that of its first: 2 for each time that it ran out of it.
 
-    As Slurm says it of the jobs of `run`. Where nobody says it, a job that was killed, and so could not say why it
-    failed, counts as one that ran out of memory.
+    As Slurm says it of the jobs of `run`. Where nobody says it, a job of the experiment in `results` that was killed,
+    and so could not say why it failed, counts as one that ran out of memory.
     """
     if attempt == 1:
         return 1
@@ -34,5 +34,5 @@ def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: s
         told = [number for number in known if number is not None]
         if told:
             return int(2 ** sum(told))
-    failed = any(failures.failure_of(rule, wildcards) for rule in rules)
+    failed = any(failures.failure_of(rule, wildcards, results) for rule in rules)
     return 1 if failed else 2 ** (attempt - 1)

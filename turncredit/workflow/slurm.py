@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
 from turncredit.files import write_json
+from turncredit.workflow import locks
 
 #: Below Snakemake's folder.
 RECORDS = "turncredit-slurm"
@@ -42,21 +43,22 @@ class SlurmJob(NamedTuple):
         return found[1] if found else ""
 
 
-def remember(state: Path, experiment: str, run: str) -> None:
-    """Record in `state` (Snakemake's folder) that the run `run` submits jobs of the experiment."""
+def remember(state: Path, experiment: str, run: str, *, process: int) -> None:
+    """Record in `state` (Snakemake's folder) that the run `run` of this machine's `process` submits its jobs."""
     (state / RECORDS).mkdir(parents=True, exist_ok=True)
-    write_json(state / RECORDS / f"{run}.json", {"experiment": experiment, "run": run})
+    record = {"experiment": experiment, "run": run, "process": locks.identity(process)}
+    write_json(state / RECORDS / f"{run}.json", record)
 
 
-def runs_of(state: Path, experiment: str) -> list[str]:
-    """The recorded runs of the experiment."""
+def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
+    """The recorded runs of the experiment; with `ended` without those whose Snakemake still runs on this machine."""
     found = []
     for path in sorted((state / RECORDS).glob("*.json")):
         try:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
             continue  # just being written
-        if record.get("experiment") == experiment:
+        if record.get("experiment") == experiment and not (ended and locks.lives(record.get("process"))):
             found.append(str(record["run"]))
     return found
 
@@ -87,10 +89,11 @@ def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], N
     """Cancel what earlier runs of the experiment have left in Slurm, and wait until it is gone.
 
     The work of these jobs is repeated: nothing has recorded what they were asked for, so what they make cannot be told
-    from what the configuration asks for now. Returns the line to be printed; None if nothing was left. Raises UserError
-    for jobs that do not go.
+    from what the configuration asks for now. A run whose Snakemake still works here has no file in common with this
+    one, by Snakemake's lock, and keeps its jobs. Returns the line to be printed; None if nothing was left. Raises
+    UserError for jobs that do not go.
     """
-    runs = runs_of(state, experiment)
+    runs = runs_of(state, experiment, ended=True)
     if not runs:
         return None
     if shutil.which("squeue") is None:
