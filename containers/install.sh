@@ -2,8 +2,12 @@
 # install.sh core|gpu-rollout: one of the environments of envs_conda/ as /opt/turncredit, from the source in this folder.
 # TORCH_INDEX, if set, is the package index for torch (docs/running.md).
 set -eu
+packages="bash ca-certificates python3 python3-venv"
+# vLLM's kernels are compiled when it starts: Triton needs a C compiler and Python's headers.
+[ "$1" = core ] || packages="$packages gcc libc6-dev python3-dev"
 apt-get update
-DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends bash ca-certificates python3 python3-venv
+# shellcheck disable=SC2086
+DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $packages
 rm -rf /var/lib/apt/lists/*
 python3 -m venv /opt/turncredit
 PATH=/opt/turncredit/bin:$PATH

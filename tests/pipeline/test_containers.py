@@ -72,6 +72,10 @@ def test_both_images_install_what_conda_would(tmp_path):
     packages = next(entry["pip"] for entry in conda["dependencies"] if isinstance(entry, dict))
     assert (tmp_path / "requirements.txt").read_text().splitlines() == packages
     assert any("-r " in line for line in asked["gpu-rollout"])
+    compilers = {
+        name for name in asked if any(line.startswith("apt-get install") and " gcc " in line for line in asked[name])
+    }
+    assert compilers == {"gpu-rollout"}
     assert not any("-r " in line for line in asked["core"])
 
 
