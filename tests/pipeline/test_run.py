@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -165,6 +166,16 @@ def test_a_rule_that_the_display_does_not_know_is_shown_like_the_others():
     usual.running = [{"rule": "another", "label": "another", "started": time.time()}]
     assert usual.seconds_left() == pytest.approx(3 * run.USUAL)
     assert run.line_of(ended("some_new_rule", 0, 2, metrics={"success_sampled": 1.0})) is None
+
+
+@pytest.mark.parametrize("options", [["-np"], ["--cores", "2", "-n"], ["--unlock"], ["--version"]])
+def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monkeypatch, tmp_path):
+    """Without a display, which would say that nothing was left to do."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command) or SimpleNamespace(returncode=0))
+    assert run.main(options) == 0
+    assert asked == [[sys.executable, "-m", "snakemake", *options]]
 
 
 def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):

@@ -44,6 +44,14 @@ ALONE = ("tasks", "demos", "base", "sft")
 SHOWN = (*ALONE, "report", "track")
 #: The exit status after Ctrl-C, as of any program in a shell, and seconds until Snakemake is told more firmly.
 INTERRUPTED, STOP_WITHIN = 130, 5.0
+#: Options with which Snakemake runs no job: what it prints is the answer. `-n` may be among other letters: `-np`.
+ANSWERED = {
+    "--dry-run", "--dryrun", "--unlock", "--touch", "-t", "--version", "-v", "--lint", "--list-rules", "--list", "-l",
+    "--list-target-rules", "--lt", "--dag", "--rulegraph", "--filegraph", "--d3dag", "--summary", "-S", "--lu",
+    "--detailed-summary", "-D", "--report", "--cleanup-metadata", "--archive", "--delete-all-output", "--list-changes",
+    "--lc", "--list-input-changes", "--li", "--list-params-changes", "--lp", "--list-untracked",
+}  # fmt: skip
+DRY = re.compile(r"-[pkFrq]*n[pkFrq]*")
 #: Seconds between plain lines without a terminal.
 QUIET_FOR = 20.0
 
@@ -121,11 +129,11 @@ def seconds_to_go(usual: float, elapsed: float, share: float) -> float:
 def main(arguments: list[str]) -> int:
     """Run Snakemake with `arguments` and show progress; returns its exit status, 130 if it was interrupted.
 
-    A dry run is left to Snakemake. Raises UserError for configuration files and `--config` entries that Snakemake would
-    answer with a traceback.
+    A dry run, and whatever else runs no job, is left to Snakemake. Raises UserError for configuration files and
+    `--config` entries that Snakemake would answer with a traceback.
     """
     check_configuration(arguments)
-    if {"-n", "--dry-run", "--dryrun"} & set(arguments):
+    if any(argument in ANSWERED or DRY.fullmatch(argument) for argument in arguments):
         return subprocess.run([sys.executable, "-m", "snakemake", *arguments], check=False).returncode
     with tempfile.TemporaryDirectory(prefix="turncredit-watch-") as name:
         folder = Path(name)
