@@ -233,6 +233,12 @@ def test_default_resources_of_a_profile_are_read_in_both_forms(tmp_path):
         assert doctor.setting(str(tmp_path), None) == Where("conda", "slurm", ("gpu",), ("lab",))
 
 
+def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones():
+    whole = tiny.mapping(rounds=5, eval={"rounds": [3, 5]})
+    small = from_mapping(merge(whole, doctor.miniature(from_mapping(whole))))
+    assert small.eval_rounds() == [1, 2]
+
+
 @pytest.mark.parametrize("path", PRESETS)
 def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(path, monkeypatch):
     monkeypatch.chdir(ROOT)

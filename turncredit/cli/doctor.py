@@ -142,7 +142,7 @@ def miniature(experiment: Experiment) -> dict[str, Any]:
         "sft": {"epochs": min(experiment.sft.epochs, 1), "batch": 4},
         "rollout": {"tasks": 2, "group_size": 2, "slots": 4},
         "update": {"minibatch": 2},
-        "eval": {"games": 2, "every": 1},
+        "eval": {"games": 2, "every": 1, "rounds": None},
         "audit": {
             "rounds": [2] if experiment.audit.rounds else [],
             "seeds": None,
