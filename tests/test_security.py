@@ -15,6 +15,7 @@ from tests.helpers import nonempty
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
 from turncredit.policy import models
+from turncredit.results.redact import redacted
 
 ROOT = Path(__file__).resolve().parents[1]
 #: modules that run code found in a file, and calls that do unless told otherwise
@@ -114,3 +115,8 @@ def test_pickles_beside_the_weights_are_not_read(world):
     shutil.copy(world / "base" / "training_args.bin", world / "adapter")
     assert models.load_model(world / "adapter", dtype="float32") is not None
     assert not (world / "mark").exists()
+
+
+def test_a_password_with_an_at_sign_is_not_shown_either():
+    shown = redacted({"uri": "https://ann:p@ss@host:5000/x@y", "block": ["http://host/ a@b"]})
+    assert shown == {"uri": "https://host:5000/x@y", "block": ["http://host/ a@b"]}

@@ -29,4 +29,4 @@ def _value(value: Any) -> Any:
         return redacted(value)
     if isinstance(value, (list, tuple)):
         return [_value(part) for part in value]
-    return re.sub(r"://[^/@\s]+@", "://", value) if isinstance(value, str) else value
+    return re.sub(r"://[^/\s]+@", "://", value) if isinstance(value, str) else value
