@@ -98,3 +98,23 @@ with new_{kind}({str(path)!r}) as part:
     assert left.endswith(".part")
     job.clear_leftovers([str(tmp_path / output)])
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_is_being_removed_has_lost_its_name_first(tmp_path, monkeypatch):
+    """A policy of 7B takes seconds to remove; half of it by its name would count as the policy."""
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt("killed")
+
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "weights").write_text("one")
+    monkeypatch.setattr(files.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt, match="killed"):
+        files.remove_folder(tmp_path / "policy")
+    monkeypatch.undo()
+    (left,) = os.listdir(tmp_path)
+    assert left.startswith(".policy.")
+    assert left.endswith(".old")
+    job.clear_leftovers([str(tmp_path / "policy")])
+    assert os.listdir(tmp_path) == []
+    files.remove_folder(tmp_path / "policy")  # nothing is there, and nothing happens

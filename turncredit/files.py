@@ -77,6 +77,15 @@ def new_folder(path: str | Path) -> Iterator[Path]:
                 shutil.rmtree(part)
 
 
+def remove_folder(path: str | Path) -> None:
+    """Remove a folder, if it is there. Its name goes first: a process that is killed leaves no part of it by that."""
+    path = Path(path)
+    if path.exists():
+        old = _temporary(path, "old")
+        os.replace(path, old)
+        shutil.rmtree(old, ignore_errors=True)  # what stays, such as a file that is open elsewhere, has lost its name
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write `data` to `path`, completely or not at all."""
     with new_file(path) as part:

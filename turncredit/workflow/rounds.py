@@ -8,7 +8,6 @@ and are up to date is skipped, so a killed job loses at most the stage that was 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 from turncredit.config import ResourceConfig, from_mapping
 from turncredit.errors import UserError
+from turncredit.files import remove_folder
 from turncredit.layout import LOGS, fill
 from turncredit.stages import needs
 from turncredit.stages.job import At, Job, Store
@@ -212,6 +212,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     """Run the stages of these rounds of a run that are not up to date, one after another, in this process."""
     store = Store(keep=True)
     passing = passing_policies(plan, method, seed, rounds)
+    jobs.clear_leftovers(passing)
     again = _made_again(plan, steps_of_block(plan, method, seed, rounds), passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
     for number, round in enumerate(rounds):
@@ -222,7 +223,7 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
         if number:
             for before in (plan.policy_before(method, seed, round), _implicit(plan, method, seed, round - 1)):
                 if before in passing:
-                    shutil.rmtree(before, ignore_errors=True)
+                    remove_folder(before)
         policy = plan.layout.path("policy", method=method, seed=seed, round=round)
         store.forget([*games, policy, plan.sft_policy(At(method=method))])
 
