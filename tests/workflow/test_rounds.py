@@ -258,6 +258,29 @@ def _several(value):
     return [value] if isinstance(value, str) else value
 
 
+@pytest.mark.parametrize(
+    ("resources", "threads"),
+    [({"update": {"threads": 4}}, {1, 4}), ({"rounds": {"threads": 4}}, {4}), ({}, {1})],
+)
+def test_a_stage_uses_the_threads_that_its_job_asks_for(tmp_path, monkeypatch, resources, threads):
+    plan = Plan(tiny.experiment(methods=["gigpo"], rounds=1, resources=resources), tmp_path)
+    asked = fused.resource_of_block(plan, "gigpo", 0, [1])
+    ran = []
+    monkeypatch.setattr(fused, "run_stage", lambda _, job: ran.append(job.threads))
+    fused.run_rounds(plan, "gigpo", 0, [1], threads=asked.threads)
+    assert set(ran) == threads
+
+
+def test_a_job_of_rounds_has_the_gpus_of_its_stages_where_only_its_time_is_given():
+    judge = {"kind": "llm", "serve": {"python": "python"}}
+    resources = {"label": {"gpu": 2}, "rounds": {"runtime": 600}}
+    plan = Plan(tiny.experiment(methods=["triage"], judge=judge, granularity="run", resources=resources), "results")
+    assert fused.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 2
+    given = {**resources, "rounds": {"gpu": 1}}
+    plan = Plan(tiny.experiment(methods=["triage"], judge=judge, granularity="run", resources=given), "results")
+    assert fused.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 1
+
+
 def test_the_last_rounds_job_ends_with_the_runs_invariants():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
     assert fused.steps_of_block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))

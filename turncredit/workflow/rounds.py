@@ -92,7 +92,7 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
 def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
     """What a block's job asks for: `resources.rounds`, or the most of any of its stages and the sum of their runtimes.
 
-    The memory is the most of any stage also where `resources.rounds` does not give it.
+    Memory and GPUs are the most of any stage also where `resources.rounds` does not give them.
     """
     steps = steps_of_block(plan, method, seed, rounds)
     asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
@@ -100,7 +100,8 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
     memory = max(one.mem_mb for one in wanted if one.mem_mb is not None)
     if "rounds" in plan.experiment.resources:
         given = plan.experiment.resource("rounds")
-        gpu = plan.experiment.gpus("rounds")
+        gpu = given.gpu if given.gpu is not None else max(one.gpu or 0 for one in wanted)
+        gpu = max(gpu, plan.experiment.gpus("rounds"))
         return given.model_copy(update={"gpu": gpu, "mem_mb": memory if given.mem_mb is None else given.mem_mb})
     return ResourceConfig(
         mem_mb=memory,
@@ -215,9 +216,12 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     jobs.clear_leftovers(passing)
     again = _made_again(plan, steps_of_block(plan, method, seed, rounds), passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
+    asked = plan.experiment.resources
     for number, round in enumerate(rounds):
         for stage, at in steps_of_round(plan, method, seed, round):
-            job = plan.job(stage, at, threads=min(threads, plan.experiment.resource(stage).threads), store=store)
+            # `resources.rounds` gives its threads to all stages; otherwise they are the most that one of them asks for.
+            most = threads if "rounds" in asked else min(threads, plan.experiment.resource(stage).threads)
+            job = plan.job(stage, at, threads=most, store=store)
             if not _is_made(plan, job, _gone(passing) - again):
                 _run_with_room(plan, job)
         if number:
