@@ -56,6 +56,8 @@ ROOT = Path(__file__).parent.parent
         ({"define": {"mine": {"base": "rloo", "update": {"lrr": 1}}}}, "unknown key 'define.mine.update.lrr'"),
         ({"define": {"m": {"base": "rloo", "gamma": 0.9}}}, "'define.m.gamma'; a parameter of the method stands under"),
         ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
+        ({"define": {"2nd": {"base": "rloo"}}}, "define.2nd: a method's name has letters, digits"),
+        ({"define": {"méthode": {"base": "rloo"}}}, "define.méthode: a method's name has letters, digits"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_key(data, message):

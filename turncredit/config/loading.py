@@ -36,8 +36,11 @@ def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
         experiment = Experiment.model_validate(dict(data))
         _check_agents(experiment, where)
         for name, entry in experiment.define.items():
-            if not name.replace("_", "").isalnum():
-                raise UserError(f"{where}: define.{name}: a method's name has letters, digits and underscores only")
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):  # as in paths (turncredit/layout.py)
+                raise UserError(
+                    f"{where}: define.{name}: a method's name has letters, digits and underscores only, of ASCII, "
+                    "and begins with a letter"
+                )
             if is_start(name):
                 raise UserError(
                     f"{where}: define.{name}: '{SFT}' and names that begin with '{SFT}_' are those of warm starts; "
