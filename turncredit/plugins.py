@@ -45,7 +45,7 @@ def own_file(name: str) -> tuple[Path, str] | None:
 
     None for any other name, that of a built-in or installed plug-in.
     """
-    path, suffix, attribute = name.partition(".py")
+    path, suffix, attribute = name.rpartition(".py")  # the last: a folder may be called .pyenv
     return (Path(f"{path}.py"), attribute.removeprefix(":")) if suffix else None
 
 

@@ -14,6 +14,7 @@ from tests import tiny
 from tests.envs import own
 from turncredit import envs, plugins
 from turncredit.config import from_mapping
+from turncredit.credit import resolve
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.failures import PUBLISHED, FailureRule, replies
@@ -390,3 +391,11 @@ def test_noise_takes_any_admissible_action_where_there_is_no_command_for_it():
 def test_settings_of_an_environment_without_any_are_closed():
     with pytest.raises(UserError, match=r"unknown key 'env.doors.rooms'"):
         check(from_mapping({"env": {"name": own.__file__, "doors": {"rooms": 3}}}))
+
+
+def test_a_file_of_ones_own_may_lie_in_a_folder_with_the_ending_of_python_files_in_its_name(tmp_path):
+    file = tmp_path / ".pyenv" / "mine.py"
+    file.parent.mkdir()
+    file.write_text("def half(turns):\n    return turns.reward_N / 2\n")
+    assert plugins.own_file(f"{file}:half") == (file, "half")
+    assert resolve({"credit": f"{file}:half"}).name == "half"

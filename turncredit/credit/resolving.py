@@ -128,9 +128,8 @@ def _checked(part: Part, key: str, value: Any, where: str) -> Any:
 
 def _from_file(text: str) -> Method:
     """A method whose estimator is a function of the user's own: `path.py:function`, or `path.py` by its name."""
-    path_text, _, function_name = text.partition(".py")
-    path = Path(f"{path_text}.py")
-    function_name = function_name.removeprefix(":") or path.stem
+    path, function_name = plugins.own_file(text) or (Path(f"{text}.py"), "")
+    function_name = function_name or path.stem
     module = plugins.from_file("a method", path)
     functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
     if function_name not in functions:
