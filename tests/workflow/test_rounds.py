@@ -281,6 +281,22 @@ def test_a_job_of_rounds_has_the_gpus_of_its_stages_where_only_its_time_is_given
     assert fused.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 1
 
 
+def test_what_resources_rounds_leaves_out_is_what_its_stages_ask_for():
+    resources = {"rollout": {"runtime": 90, "threads": 8}, "update": {"runtime": 200, "mem_mb": 50000}}
+    derived, given = (
+        fused.resource_of_block(
+            Plan(tiny.experiment(methods=["gigpo"], rounds=2, granularity="run", resources=wanted), "results"),
+            "gigpo",
+            0,
+            [2],
+        )
+        for wanted in (resources, {**resources, "rounds": {"threads": 2}})
+    )
+    assert derived.runtime >= 290
+    assert derived.mem_mb == 50000
+    assert given == derived.model_copy(update={"threads": 2})
+
+
 def test_the_last_rounds_job_ends_with_the_runs_invariants():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
     assert fused.steps_of_block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))

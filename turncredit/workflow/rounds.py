@@ -90,25 +90,24 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
 
 
 def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
-    """What a block's job asks for: `resources.rounds`, or the most of any of its stages and the sum of their runtimes.
+    """What a block's job asks for: the most of any of its stages and the sum of their runtimes.
 
-    Memory and GPUs are the most of any stage also where `resources.rounds` does not give them.
+    What `resources.rounds` gives stands in place of that, but for fewer GPUs than the model is trained on.
     """
     steps = steps_of_block(plan, method, seed, rounds)
     asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
     wanted = [asked[stage] for stage, _ in steps]
-    memory = max(one.mem_mb for one in wanted if one.mem_mb is not None)
+    asks = {
+        "mem_mb": max(one.mem_mb for one in wanted if one.mem_mb is not None),
+        "gpu": max(one.gpu or 0 for one in wanted),
+        "threads": max(one.threads for one in wanted),
+        "runtime": sum(one.runtime for one in wanted),
+    }
     if "rounds" in plan.experiment.resources:
-        given = plan.experiment.resource("rounds")
-        gpu = given.gpu if given.gpu is not None else max(one.gpu or 0 for one in wanted)
-        gpu = max(gpu, plan.experiment.gpus("rounds"))
-        return given.model_copy(update={"gpu": gpu, "mem_mb": memory if given.mem_mb is None else given.mem_mb})
-    return ResourceConfig(
-        mem_mb=memory,
-        gpu=max(one.gpu or 0 for one in wanted),
-        threads=max(one.threads for one in wanted),
-        runtime=sum(one.runtime for one in wanted),
-    )
+        given = plan.experiment.resource("rounds").model_dump(exclude_unset=True, exclude_none=True)
+        asks |= given
+        asks["gpu"] = max(asks["gpu"], plan.experiment.gpus("rounds"))
+    return ResourceConfig(**asks)
 
 
 def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
