@@ -260,7 +260,12 @@ def _several(value):
 
 @pytest.mark.parametrize(
     ("resources", "threads"),
-    [({"update": {"threads": 4}}, {1, 4}), ({"rounds": {"threads": 4}}, {4}), ({}, {1})],
+    [
+        ({"update": {"threads": 4}}, {1, 4}),
+        ({"rounds": {"threads": 4}}, {4}),
+        ({"update": {"threads": 4}, "rounds": {"runtime": 90}}, {1, 4}),
+        ({}, {1}),
+    ],
 )
 def test_a_stage_uses_the_threads_that_its_job_asks_for(tmp_path, monkeypatch, resources, threads):
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=1, resources=resources), tmp_path)

@@ -215,11 +215,11 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     jobs.clear_leftovers(passing)
     again = _made_again(plan, steps_of_block(plan, method, seed, rounds), passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
-    asked = plan.experiment.resources
+    given = "threads" in plan.experiment.resource("rounds").model_fields_set
     for number, round in enumerate(rounds):
         for stage, at in steps_of_round(plan, method, seed, round):
             # `resources.rounds` gives its threads to all stages; otherwise they are the most that one of them asks for.
-            most = threads if "rounds" in asked else min(threads, plan.experiment.resource(stage).threads)
+            most = threads if given else min(threads, plan.experiment.resource(stage).threads)
             job = plan.job(stage, at, threads=most, store=store)
             if not _is_made(plan, job, _gone(passing) - again):
                 _run_with_room(plan, job)
