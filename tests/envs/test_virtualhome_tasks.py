@@ -25,6 +25,7 @@ from turncredit.envs.virtualhome.commands import app
 from turncredit.envs.virtualhome.expert import read_wish
 from turncredit.envs.virtualhome.generate import SPLITS
 from turncredit.envs.virtualhome.judge import judge, read_goal, read_turn
+from turncredit.envs.virtualhome.tasks import real_split
 from turncredit.envs.virtualhome.words import WORDS
 from turncredit.errors import UserError
 from turncredit.stages.job import At
@@ -221,7 +222,14 @@ def test_a_recorded_program_is_the_expert_of_its_task(real):
     assert sum(play(ENVIRONMENT, row, real)[-1].step.success for row in rows[:6]) >= 4
     train = {row["task_id"] for row in make_tasks("train", 100, 0, real)}
     assert train.isdisjoint(row["task_id"] for row in rows)
+    wanted = {split: {_without_text(goal) for _, goal in real_split(split, real)} for split in ("train", "eval")}
+    assert {split: len(goals) for split, goals in wanted.items()} == {"train": 60, "eval": 19}
+    assert wanted["train"].isdisjoint(wanted["eval"])
     with pytest.raises(UserError, match=r"the split 'eval' of VirtualHome has \d+ programs, not 999"):
         make_tasks("eval", 999, 0, real)
     with pytest.raises(UserError, match="unknown split 'valid' of VirtualHome's programs"):
         make_tasks("valid", 1, 0, real)
+
+
+def _without_text(goal):
+    return goal._replace(text="")

@@ -70,6 +70,17 @@ def test_splits_share_no_goal_and_families_alternate():
     assert {row["family"] for row in rows["eval"]} == {f"{n} constraints" for n in range(2, 7)}
 
 
+def test_no_two_splits_ask_for_the_same_in_another_order_or_at_another_price():
+    small = Settings(titles="all", products=100, attributes=(1, 3), options=(2, 2))
+    kinds = {product.asin: product.query for product in catalogue(100, small.catalogue_seed, "all")}
+    asked = []
+    for seed, split in enumerate(SPLITS):
+        goals = [from_text(row["game"]) for row in make_tasks(split, 400, seed, small)]
+        asked.append({(kinds[goal.asin], frozenset(goal.attributes), goal.options) for goal in goals})
+        assert len(asked[-1]) < len(goals)  # such goals there are, within a split
+    assert sum(map(len, asked)) == len(set().union(*asked))
+
+
 def test_difficulty_is_set_by_numbers_of_attributes_and_options():
     settings = Settings(attributes=(2, 2), options=(1, 1))
     goals = [from_text(row["game"]) for row in make_tasks("train", 20, 0, settings)]

@@ -325,6 +325,19 @@ MUG, TO_MUG = "You pick up the mug 1 from the desk 1.", "take mug 1 from desk 1"
             id="wrong treatment",
         ),
         pytest.param(
+            "put a hot mug in shelf",
+            [
+                (TO_MUG, MUG),
+                ("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1."),
+                ("cool mug 1 with fridge 1", "You cool the mug 1 using the fridge 1."),
+                ("go to microwave 1", at("microwave 1")),
+                ("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1."),
+                ("heat mug 1 with microwave 1", "You heat the mug 1 using the microwave 1."),
+            ],
+            "DDRDDR",
+            id="treatment undone",
+        ),
+        pytest.param(
             "put a mug in cabinet",
             [
                 (TO_MUG, MUG),

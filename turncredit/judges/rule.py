@@ -14,7 +14,7 @@ from turncredit.envs.judging import Grammar
 from turncredit.errors import UserError, nearest
 from turncredit.judges.window import Rollouts, Window
 
-VERSION = "rule-1"
+VERSION = "rule-2"
 """Part of a label's `prompt_hash`; increase it with any change of the rules."""
 
 

@@ -52,6 +52,8 @@ _COMMANDS = tuple(
 )
 _APPLIANCE = {"clean": ("sinkbasin", "sink"), "heat": ("microwave",), "cool": ("fridge",)}
 _TREATED = {"clean": "cleaned", "heat": "heated", "cool": "cooled"}
+_UNDOES = {"heat": "cool", "cool": "heat"}
+"""The treatment after which an object is no longer as the goal wants it."""
 _CHANGES = ("take", "put", "clean", "heat", "cool")
 _FAILED = "Nothing happens."
 _LISTED = re.compile(r"(?:On|In) (?:the )?[\w ]*?,? you see (.*?)\.")
@@ -259,9 +261,10 @@ def _put(scene: Scene) -> tuple[str, str]:
 
 def _treat(scene: Scene) -> tuple[str, str]:
     thing, how = scene.now.thing, _TREATED[scene.now.verb]
-    if scene.done_before():
+    wanted = _kind(thing) == scene.goal.thing and scene.now.verb == scene.goal.treatment
+    if scene.done_before() and not (wanted and thing not in scene.treated):
         return "R", f"{thing} was {how} before"
-    if _kind(thing) == scene.goal.thing and scene.now.verb == scene.goal.treatment:
+    if wanted:
         return "D", f"{thing} is {how}, as the task asks"
     return "R", f"{thing} is {how}, which the task does not ask for"
 
@@ -315,6 +318,7 @@ _RULES: dict[str, Callable[[Scene], tuple[str, str]]] = {
 def _scene(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) -> Scene:
     held = _held_at_start((*before, now, *after))
     treated: set[str] = set()
+    undone: set[str] = set()
     taken: set[str] = set()
     placed: set[str] = set()
     for act in before:
@@ -331,10 +335,14 @@ def _scene(goal: Goal, before: Sequence[Act], now: Act, after: Sequence[Act]) ->
                 placed.add(act.thing)
         elif act.verb == goal.treatment:
             treated.add(act.thing)
+            undone.discard(act.thing)
+        elif act.verb == _UNDOES.get(goal.treatment):
+            treated.discard(act.thing)
+            undone.add(act.thing)
     if held is not None and held not in taken:
         # It was taken before the window began; unless the window shows its treatment, that may have come before too.
         later = any(act.verb == goal.treatment and act.thing == held and not act.failed for act in (now, *after))
-        if not later:
+        if not later and held not in undone:
             treated.add(held)
     return Scene(goal, before, now, after, held, frozenset(treated), frozenset(taken), frozenset(placed))
 

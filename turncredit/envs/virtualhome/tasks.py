@@ -22,7 +22,7 @@ from turncredit.seeding import derive_seed
 NAME = "virtualhome"
 REAL_SPLITS = ("train", "eval")
 _EVAL = 5
-"""Of the recorded programs, one in so many is for evaluation."""
+"""Of the goals of recorded programs, one in so many is for evaluation."""
 
 
 def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
 def real_split(split: str, settings: Settings) -> list[tuple[Program, Goal]]:
     """The recorded programs of a split with their goals, in the order of their numbers. Raises UserError.
 
-    Programs without a goal are left out. The hash of a program's number decides its split.
+    Programs without a goal are left out. The hash of the goal decides, so that programs of one goal are in one split.
     """
     if split not in REAL_SPLITS:
         raise UserError(
@@ -61,11 +61,16 @@ def real_split(split: str, settings: Settings) -> list[tuple[Program, Goal]]:
     found = recorded(data_root(settings))
     out = []
     for number, program in sorted(found.programs.items()):
-        held_out = int(hashlib.sha256(number.encode()).hexdigest()[:8], 16) % _EVAL == 0
-        goal = found.goal(number, settings.goals) if held_out == (split == "eval") else None
-        if goal is not None:
+        goal = found.goal(number, settings.goals)
+        if goal is not None and _held_out(goal) == (split == "eval"):
             out.append((program, goal))
     return out
+
+
+def _held_out(goal: Goal) -> bool:
+    wanted = [(one.name, *(goal.slots[at] for at in one[1:] if at is not None)) for one in goal.conditions]
+    text = json.dumps([sorted(wanted), sorted(goal.actions)])
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % _EVAL == 0
 
 
 def _row(task_id: str, split: str, seed: int, family: str, goal: Goal, game: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """A shop of our own: a catalogue from a seed, and goals in it.
 
 The catalogue has the structure of the original's (categories, titles that name some of a product's attributes (or all,
-if the settings say so), features that name all, options, prices), and none of its text. The hash of a goal decides the
-split that it belongs to, so that no goal is in two splits, whatever their seeds; the catalogue is the same for all.
+if the settings say so), features that name all, options, prices), and none of its text. It is the same for all splits.
+The hash of what a goal asks for decides its split, so that no two splits ask for the same, whatever their seeds.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 
 from turncredit.envs.webshop.catalogue import Product, contents_of
@@ -96,14 +97,23 @@ def generate(
         if len(product.options) < options:
             continue
         goal = _goal(rng, product, attributes, options)
-        content = hashlib.sha256(to_text(goal._replace(instruction="")).encode()).hexdigest()
-        if int(content[:8], 16) % len(SPLITS) == SPLITS.index(split) and content not in seen:
+        content = _hash(to_text(goal._replace(instruction="")))
+        if int(_hash(_asked(goal, product))[:8], 16) % len(SPLITS) == SPLITS.index(split) and content not in seen:
             seen.add(content)
             return content, goal
     raise UserError(
         f"found no new WebShop goal of {attributes} attributes and {options} options for the split '{split}' in "
         f"{_ATTEMPTS} draws; allow more products, attributes or options, or ask for fewer games"
     )
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _asked(goal: Goal, product: Product) -> str:
+    """What a goal asks for: the kind of product, attributes in any order and options, whatever its words and limit."""
+    return json.dumps([product.query, sorted(goal.attributes), goal.options])
 
 
 def _goal(rng: random.Random, product: Product, attributes: int, options: int) -> Goal:

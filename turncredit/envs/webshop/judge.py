@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from turncredit.envs.bag_of_words import words
 from turncredit.envs.judging import Turn
+from turncredit.envs.webshop.shop import parse
 
-_COMMAND = re.compile(r"^\s*(search|click)\s*\[(.*)\]\s*$", re.DOTALL | re.IGNORECASE)
 _BUTTON = re.compile(r"\[(?:clicked )?button_?\]|\n")
 _PRODUCT = re.compile(r"^(?=.*\d)[a-z0-9]{10}$")
 _PRICE = re.compile(r"\$\s*([\d,]+(?:\.\d+)?)")
@@ -81,8 +81,9 @@ def read_goal(text: str) -> Goal:
 @lru_cache(maxsize=1 << 14)
 def read_turn(turn: Turn) -> Act:
     """A turn, read."""
-    found = _COMMAND.match(turn.action)
-    verb, text = (found.group(1).lower(), found.group(2)) if found else ("", turn.action)
+    verb, text = parse(turn.action)
+    if verb not in ("search", "click"):
+        verb, text = "", turn.action
     parts = [part.strip() for part in _BUTTON.sub("[SEP]", turn.observation).split("[SEP]")]
     parts = [part for part in parts if part]
     return Act(verb, " ".join(text.lower().split()), " ".join(parts), _listed(parts), _options(parts))
