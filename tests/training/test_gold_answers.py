@@ -133,7 +133,7 @@ def test_the_response_has_the_agent_s_format_and_only_the_answer_counts() -> Non
 class _Letters:
     """An encoder with a token for each letter."""
 
-    eos_id, has_chat_template = 0, False
+    eos_id, has_chat_template, special_tokens = 0, False, ()
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]

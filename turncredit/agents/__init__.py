@@ -8,8 +8,9 @@ reads a replaced context only from the first token that differs. docs/agents.md 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -58,6 +59,7 @@ class Encoder(Protocol):
 
     eos_id: int
     has_chat_template: bool
+    special_tokens: tuple[str, ...]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, special tokens recognised, none added."""
@@ -184,8 +186,49 @@ def load(name: str) -> AgentSpec:
 
 
 def agent_factory(spec: AgentSpec, encoder: Encoder, settings: Mapping[str, Any], words: Words) -> Callable[[], Agent]:
-    """A function that makes a fresh agent for each rollout; `settings` as configured, `words` the environment's."""
-    return spec.make(encoder, spec.Settings.model_validate(settings), words)
+    """A function that makes a fresh agent for each rollout; `settings` as configured, `words` the environment's.
+
+    What an agent is shown, and what it parses, never has a special token of the tokenizer: a space breaks it, so that
+    neither an environment nor a response can imitate the end of a turn. Tables keep the texts as they were.
+    """
+    make = spec.make(encoder, spec.Settings.model_validate(settings), words)
+    special = sorted(filter(None, encoder.special_tokens), key=len, reverse=True)
+    if not special:
+        return make
+    pattern = re.compile("|".join(map(re.escape, special)))
+    return lambda: _Shielded(make(), lambda text: pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text))
+
+
+class _Shielded:
+    """An agent whose texts go through `plain` first."""
+
+    def __init__(self, agent: Agent, plain: Callable[[str], str]):
+        self._agent, self._plain = agent, plain
+
+    def open(self, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
+        """The agent's first prompt."""
+        plain = self._plain
+        return self._agent.open(plain(goal), plain(observation), [plain(action) for action in admissible])
+
+    def parse(self, text: str) -> Parsed:
+        """The agent's reading of a response."""
+        return self._agent.parse(self._plain(text))
+
+    def follow(
+        self, response_ids: Sequence[int], parsed: Parsed, observation: str, admissible: Sequence[str]
+    ) -> Prompt:
+        """The agent's next prompt. A recorded action is as it was parsed, and passes through once more."""
+        plain = self._plain
+        parsed = replace(parsed, action=plain(parsed.action))
+        return self._agent.follow(response_ids, parsed, plain(observation), [plain(action) for action in admissible])
+
+    def target(self, turn: Mapping[str, Any]) -> str:
+        """The response that a demonstrated turn teaches."""
+        return self._agent.target(turn)
+
+    def fork(self) -> Agent:
+        """An independent copy."""
+        return _Shielded(self._agent.fork(), self._plain)
 
 
 def _checked(spec: Any, where: str) -> AgentSpec:

@@ -32,7 +32,10 @@ _BREAK = "\n"
 
 
 class Tokenizer:
-    """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template."""
+    """Text to ids and back. `eos_id` ends a response; `chat` renders messages where there is a template.
+
+    `special_tokens` are the texts that stand for tokens of no text, such as the end of a turn.
+    """
 
     def __init__(self, backend: Backend, eos: str, pad: str | None, folder: Path, has_chat_template: bool):
         self._backend, self._folder = backend, folder
@@ -41,6 +44,8 @@ class Tokenizer:
         self.eos_id = self._special(eos)
         self.pad_id = self._special(pad) if pad else self.eos_id
         self.has_chat_template = has_chat_template
+        added = backend.get_added_tokens_decoder()
+        self.special_tokens = tuple(token.content for _, token in sorted(added.items()) if token.special)
         self._words = _word_pattern(backend)
         self._known: dict[str, list[int]] = {}
 
