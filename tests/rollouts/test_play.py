@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -9,13 +12,15 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit import tables
+from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.rollout import round_tasks
+from turncredit.rollouts.rollout import round_tasks, summary
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
+from turncredit.stages.rollout import warning
 
 
 def roll(world, folder, *, seed=0, round=1, changes=None):
@@ -175,3 +180,46 @@ def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
         for processes in (1, 2)
     )
     assert one.equals(two)
+
+
+def with_positions(world, folder, positions):
+    """The warm start's policy, as if its model could read so many tokens."""
+    shutil.copytree(world.path("sft_policy"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": positions}))
+    (folder / "provenance.json").unlink()
+    return folder
+
+
+def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_can_read(world, tmp_path):
+    games = games_of(world, "train")
+    starts = [Start(row["task_id"], row["task_id"], row, derive_seed(row["task_id"])) for row in games.rows[:12]]
+    whole = player(world, games, 6).play(starts, temperature=1.0)
+    lengths = [sum(len(turn.prompt.ids) + len(turn.response.ids) for turn in one.turns) for one in whole]
+    positions = int(np.median(lengths))
+    policy = OpenPolicy(with_positions(world, tmp_path / "short", positions), dtype="float32")
+    cut = Player(policy, tiny.experiment().agent.chosen(), games, 6).play(starts, temperature=1.0)
+    ended = [one.turns[-1].context_full for one in cut]
+    assert 0 < sum(ended) < len(starts)
+    for short, long, full in zip(cut, whole, ended, strict=True):
+        assert [turn.action for turn in short.turns] == [turn.action for turn in long.turns[: len(short.turns)]]
+        assert short.turns[-1].done
+        assert not any(turn.done or turn.context_full for turn in short.turns[:-1])
+        if full:
+            assert len(short.turns) < len(long.turns)
+            assert not short.success
+        else:
+            assert len(short.turns) == len(long.turns)
+    metrics = summary(cut)
+    assert metrics["context_full"] == sum(ended)
+    assert f"{sum(ended)} of 12 rollouts ended as failures" in warning(metrics)
+    assert "context_full" not in summary(whole)
+    assert warning(summary(whole)) is None
+
+
+def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_names_the_task(world, tmp_path):
+    games = games_of(world, "train")
+    policy = OpenPolicy(with_positions(world, tmp_path / "short", 20), dtype="float32")
+    row = games.rows[0]
+    with pytest.raises(UserError, match=f"task '{row['task_id']}': the first prompt has \\d+ tokens"):
+        Player(policy, tiny.experiment().agent.chosen(), games, 2).play([Start("g", "r", row, 0)], temperature=1.0)

@@ -15,7 +15,7 @@ from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.spread import SpreadMasters
-from turncredit.policy.weights import MOMENTS_FILE, base_folder
+from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
 
 
 class OpenPolicy:
@@ -78,6 +78,11 @@ class OpenPolicy:
     def release(self) -> None:
         """Free the model; it is read from the folder again when next used."""
         self._models = {}
+
+    @cached_property
+    def positions(self) -> int | None:
+        """The most tokens that the model can read; None where its `config.json` does not say."""
+        return read_config(self.folder).get("max_position_embeddings")
 
     @cached_property
     def adapted(self) -> bool:

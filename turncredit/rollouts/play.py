@@ -18,6 +18,7 @@ from turncredit import agents
 from turncredit.agents import Agent, Parsed, Prompt
 from turncredit.config import AgentSlice
 from turncredit.envs.protocol import State, Step
+from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
 from turncredit.processes.workers import gathered
@@ -55,7 +56,10 @@ class Start:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn that was played; `columns` are the agent's."""
+    """A turn that was played; `columns` are the agent's.
+
+    `context_full`: the rollout ended here because its next prompt, with a response, is longer than the model can read.
+    """
 
     observation: str
     admissible: list[str] | None
@@ -72,6 +76,7 @@ class Turn:
     columns: Mapping[str, Any] = field(default_factory=dict)
     failed: bool | None = None
     error_reply: bool | None = None
+    context_full: bool = False
 
 
 @dataclass(slots=True)
@@ -106,6 +111,7 @@ class ActiveRollout:
 
     def __init__(self, slot: int, start: Start, player: Player):
         self.slot, self.max_new = slot, player.max_new
+        self._room, self._tokens = player.room, 0
         self.played = Played(start)
         self.environment = player.games.env
         self.env = player.games.open(start.task)
@@ -123,6 +129,12 @@ class ActiveRollout:
         self.observation = observation
         self._look()
         self.prompt = self.spec.opened(self.agent, self.played.start.task["goal"], observation, self.admissible)
+        if not self._fits([]):
+            raise UserError(
+                f"task '{self.played.start.task['task_id']}': the first prompt has {len(self.prompt.ids)} tokens and a "
+                f"response up to {self.max_new}, more than the model can read (max_position_embeddings); shorten what "
+                "the agent shows or agent.max_response_tokens, or take a model with more positions"
+            )
 
     def continue_from(self, checkpoint: Checkpoint) -> None:
         """Continue from the checkpoint. The turns before it have used up their random numbers."""
@@ -130,6 +142,7 @@ class ActiveRollout:
         self.observation = checkpoint.observation
         self._look()
         self.prompt = Prompt(checkpoint.context, reset=True)
+        self._tokens = len(checkpoint.context)
         self.rng.random(checkpoint.turn * self.max_new)
 
     def _look(self) -> None:
@@ -147,8 +160,17 @@ class ActiveRollout:
         self.spec.check(self.parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
         return self.parsed.action
 
+    def _fits(self, response_ids: Sequence[int]) -> bool:
+        """Whether the model can read the prompt that follows a response, and respond to it."""
+        before = 0 if self.prompt.reset else self._tokens + len(response_ids)
+        self._tokens = before + len(self.prompt.ids)
+        return self._room is None or self._tokens <= self._room
+
     def take(self, step: Step, response: Response, text: str) -> bool:
-        """Record the turn that follows from the response; true when the rollout has ended."""
+        """Record the turn that follows from the response; true when the rollout has ended.
+
+        It also ends, as a failure, where its context has become longer than the model can read.
+        """
         parsed, admissible = self.parsed, self.admissible
         failed, error_reply = self.environment.failed(step)
         seen, prompt, self.observation = self.observation, self.prompt, step.observation
@@ -173,12 +195,14 @@ class ActiveRollout:
                 error_reply,
             )
         )
+        last = self.played.turns[-1]
         if not step.done:
             self.prompt = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
-        elif self.environment.counts_redone:
+            last.done = last.context_full = not self._fits(response.ids)
+        if last.done and self.environment.counts_redone:
             for turn in self.played.turns:
                 turn.columns = {**turn.columns, **dict.fromkeys(REDONE, self.env.redone)}
-        return step.done
+        return last.done
 
 
 class Player:
@@ -194,6 +218,8 @@ class Player:
         self.max_new = agent.max_response_tokens
         prompt = getattr(self.agent.Settings.model_validate(agent.settings), "max_prompt_tokens", None)
         self._longest = None if prompt is None else prompt + self.max_new
+        #: tokens that a context may have before a response
+        self.room = None if policy.positions is None else policy.positions - self.max_new
         self._sampler = policy.sampler(slots, longest=self._longest) if processes == 1 else None
 
     @property

@@ -102,7 +102,9 @@ def summary(played: Sequence[Played]) -> dict[str, float]:
     for rollout in played:
         groups.setdefault(rollout.start.group_id, set()).add(rollout.success)
     redone = [rollout.turns[-1].columns["redone"] for rollout in played if "redone" in rollout.turns[-1].columns]
+    full = sum(rollout.turns[-1].context_full for rollout in played)
     return {
+        **({"context_full": float(full)} if full else {}),
         **({"redone": float(np.count_nonzero(redone))} if redone else {}),
         "rollouts": float(len(played)),
         "turns": float(turns),

@@ -49,10 +49,16 @@ def run(job: Job) -> dict[str, float]:
 
 
 def warning(metrics: dict[str, float]) -> str | None:
-    """A line where rollouts had to be redone."""
-    if not (redone := int(metrics.get("redone", 0))):
-        return None
-    return (
-        f"{redone} rollouts were played again from their start, because the environment's process had died; the column "
-        "`redone` of the turns marks them"
-    )
+    """A line where rollouts had to be redone, or ended because their contexts had become too long."""
+    lines = []
+    if redone := int(metrics.get("redone", 0)):
+        lines.append(
+            f"{redone} rollouts were played again from their start, because the environment's process had died; the "
+            "column `redone` of the turns marks them"
+        )
+    if full := int(metrics.get("context_full", 0)):
+        lines.append(
+            f"{full} of {int(metrics['rollouts'])} rollouts ended as failures because their contexts had become longer "
+            "than the model can read; shorten what the agent shows, or take a model with more positions"
+        )
+    return "; ".join(lines) or None
