@@ -49,12 +49,14 @@ def fidelities(summary: Summary) -> dict[str, Column]:
 
 
 def numbers(summary: Summary, column: Column) -> dict[str, float]:
-    """The values of a column, without those of bounds."""
+    """The values of a column's methods, without those of bounds and the noise ceiling."""
     experiment = summary.results.experiment
     return {
         name: value.value
-        for name, value in column.items()
-        if isinstance(value, Number) and not np.isnan(value.value) and group_of(experiment, name) != "rails"
+        for name in experiment.methods
+        if isinstance(value := column.get(name), Number)
+        and not np.isnan(value.value)
+        and group_of(experiment, name) != "rails"
     }
 
 

@@ -6,6 +6,9 @@ import pytest
 
 from benchmarks.worlds import table
 from tests.results import synthetic
+from turncredit.report.grid import Number
+from turncredit.report.summary import summarise
+from turncredit.results.collect import collect
 
 pytestmark = pytest.mark.slow
 
@@ -31,3 +34,10 @@ def test_experiments_stand_side_by_side_and_what_is_unfinished_is_said(tmp_path,
     assert said["- whole and part"].endswith("4 methods in common, too few")
     assert "+1.00" in said["- whole and whole"]
     assert "5 methods" in said["- whole and whole"]  # neither flat GRPO nor the bound
+
+
+def test_the_order_is_that_of_methods_alone(tmp_path):
+    config = synthetic.experiment(METHODS, seeds=[0], rounds=3, games=6)
+    summary = summarise(collect(synthetic.make(tmp_path, config, turns=False)))
+    values = dict.fromkeys((*METHODS, "noise ceiling"), Number(0.5, "correlation", "", ""))
+    assert set(table.numbers(summary, values)) == set(METHODS) - {"random_credit"}
