@@ -128,10 +128,10 @@ class ActiveRollout:
         """Show the agent the first observation of a rollout from its start."""
         self.observation = observation
         self._look()
-        self.prompt = self.spec.opened(self.agent, self.played.start.task["goal"], observation, self.admissible)
-        if not self._fits([]):
+        task = self.played.start.task
+        if not self._go_on_with(self.spec.opened(self.agent, task["goal"], observation, self.admissible)):
             raise UserError(
-                f"task '{self.played.start.task['task_id']}': the first prompt has {len(self.prompt.ids)} tokens and a "
+                f"task '{task['task_id']}': the first prompt has {len(self.prompt.ids)} tokens and a "
                 f"response up to {self.max_new}, more than the model can read (max_position_embeddings); shorten what "
                 "the agent shows or agent.max_response_tokens, or take a model with more positions"
             )
@@ -141,8 +141,7 @@ class ActiveRollout:
         self.env.restore(checkpoint.state)
         self.observation = checkpoint.observation
         self._look()
-        self.prompt = Prompt(checkpoint.context, reset=True)
-        self._tokens = len(checkpoint.context)
+        self._go_on_with(Prompt(checkpoint.context, reset=True))
         self.rng.random(checkpoint.turn * self.max_new)
 
     def _look(self) -> None:
@@ -160,10 +159,10 @@ class ActiveRollout:
         self.spec.check(self.parsed, f"{self.played.start.rollout_id}, turn {len(self.played.turns)}")
         return self.parsed.action
 
-    def _fits(self, response_ids: Sequence[int]) -> bool:
-        """Whether the model can read the prompt that follows a response, and respond to it."""
-        before = 0 if self.prompt.reset else self._tokens + len(response_ids)
-        self._tokens = before + len(self.prompt.ids)
+    def _go_on_with(self, prompt: Prompt, response_ids: Sequence[int] = ()) -> bool:
+        """Take the prompt that follows a response as the next; false if the model cannot read it and respond."""
+        before = 0 if prompt.reset else self._tokens + len(response_ids)
+        self.prompt, self._tokens = prompt, before + len(prompt.ids)
         return self._room is None or self._tokens <= self._room
 
     def take(self, step: Step, response: Response, text: str) -> bool:
@@ -197,8 +196,8 @@ class ActiveRollout:
         )
         last = self.played.turns[-1]
         if not step.done:
-            self.prompt = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
-            last.done = last.context_full = not self._fits(response.ids)
+            following = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
+            last.done = last.context_full = not self._go_on_with(following, response.ids)
         if last.done and self.environment.counts_redone:
             for turn in self.played.turns:
                 turn.columns = {**turn.columns, **dict.fromkeys(REDONE, self.env.redone)}
