@@ -317,6 +317,8 @@ def test_judgements_and_tags_are_single_tokens_of_a_tokenizer_made_for_the_agent
 class Scripted:
     """A stand-in for a policy: the same responses in every rollout, the last one again and again."""
 
+    positions = None
+
     def __init__(self, encoder, *texts):
         self.tokenizer, self.texts = encoder, texts
 
