@@ -24,6 +24,8 @@ ROUNDING = 1e-3
 
 #: of a turn in a tree: the rollout that its rollout forked from, and the turn there; of a rollout from the start, these
 PARENT = {"parent_rollout_id": "", "parent_turn": -1}
+#: What the thirds of a rollout are called.
+THIRDS = ("early", "middle", "late")
 
 
 def with_forks(turns: pa.Table, forks: pa.Table) -> pa.Table:
@@ -66,6 +68,14 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
     square_C = np.bincount(cell_M, (off_M - shift_C[cell_M]) ** 2, cells)
     std_C = np.sqrt(square_C / np.maximum(count_C - ddof, 1))
     return CellStats(count_C, first_C + shift_C, std_C)
+
+
+def thirds(turn_N: np.ndarray, length_N: np.ndarray) -> np.ndarray:
+    """The third of its rollout (0, 1 or 2) in which the middle of each turn lies: of seven turns two, three and two.
+
+    `turn_N` are the turns' numbers and `length_N` the lengths of their rollouts (integers, N or scalars).
+    """
+    return 3 * (2 * turn_N + 1) // (2 * length_N)
 
 
 def as_table(table: Any, where: str) -> pa.Table:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit import tables
+from turncredit.config import EvalMode
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
+from turncredit.rollouts.evaluate import evaluate
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.rollout import round_tasks, summary
 from turncredit.rollouts.tasks import Games
@@ -198,7 +200,8 @@ def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_
     lengths = [sum(len(turn.prompt.ids) + len(turn.response.ids) for turn in one.turns) for one in whole]
     positions = int(np.median(lengths))
     policy = OpenPolicy(with_positions(world, tmp_path / "short", positions), dtype="float32")
-    cut = Player(policy, tiny.experiment().agent.chosen(), games, 6).play(starts, temperature=1.0)
+    short_player = Player(policy, tiny.experiment().agent.chosen(), games, 6)
+    cut = short_player.play(starts, temperature=1.0)
     ended = [one.turns[-1].context_full for one in cut]
     assert 0 < sum(ended) < len(starts)
     for short, long, full in zip(cut, whole, ended, strict=True):
@@ -215,6 +218,14 @@ def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_
     assert f"{sum(ended)} of 12 rollouts ended as failures" in warning(metrics)
     assert "context_full" not in summary(whole)
     assert warning(summary(whole)) is None
+
+    modes = (EvalMode(name="sampled", temperature=1.0), EvalMode(name="greedy", temperature=0.0))
+    common = {"policy_id": "sft", "method": "sft", "seed": 0, "round": 1}
+    table = evaluate(short_player, modes, range(12), common)
+    marked = table.column("context_full").to_pylist()
+    assert 0 < sum(marked) < len(marked)
+    assert not any(won and full for won, full in zip(table.column("success").to_pylist(), marked, strict=True))
+    assert "context_full" not in evaluate(player(world, games, 6), modes, range(12), common).column_names
 
 
 def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_names_the_task(world, tmp_path):

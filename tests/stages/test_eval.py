@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests import tiny
@@ -43,3 +47,16 @@ def test_a_trained_policy_and_new_games_are_always_played(plan):
     assert "policy" in plan.job("eval", At(method="rloo", seed=0, round=2)).input
     fresh = Plan(tiny.experiment(eval={"games": 4}), plan.layout.root)
     assert "policy" in fresh.job("eval", sft_at(2)).input
+
+
+def test_an_evaluation_says_how_many_contexts_were_longer_than_the_model_can_read(plan, tmp_path):
+    short = Plan(plan.experiment, shutil.copytree(Path(plan.layout.root).parent, tmp_path / "short"))
+    config = Path(short.layout.path("sft_policy", start="sft"), "config.json")
+    config.write_text(json.dumps({**json.loads(config.read_text()), "max_position_embeddings": 120}))
+    (config.parent / "provenance.json").unlink()
+    stage = load("eval")
+    metrics = stage.run(short.job("eval", sft_at(1)))
+    table = tables.read(short.layout.path("evals", method="sft", seed=0, round=1), "evals")
+    assert metrics["context_full"] == sum(table.column("context_full").to_pylist()) > 0
+    assert f"{metrics['context_full']:.0f} of {table.num_rows} rollouts ended as failures" in stage.warning(metrics)
+    assert stage.warning(load("eval").run(plan.job("eval", sft_at(2)))) is None

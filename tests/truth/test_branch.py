@@ -211,7 +211,7 @@ def test_choosing_more_turns_than_there_are_takes_them_all():
 
 def test_a_stratum_names_outcome_family_and_third():
     names = [stratum({"turn": t, "success": False, "family": "pick"}, 7) for t in range(7)]
-    assert [name.split(":")[2] for name in names] == ["early"] * 3 + ["middle"] * 2 + ["late"] * 2
+    assert [name.split(":")[2] for name in names] == ["early"] * 2 + ["middle"] * 3 + ["late"] * 2
     assert names[0] == "failure:pick:early"
 
 

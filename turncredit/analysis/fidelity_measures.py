@@ -12,6 +12,7 @@ import numpy as np
 from turncredit.analysis.scored_turns import Scored
 from turncredit.stats.bootstrap import Statistic, ratio, sums_by
 from turncredit.stats.ranks import Ranked, mean_correlation, of_ranks, ranks, settled
+from turncredit.turns import THIRDS, thirds
 
 #: An effect is clear when it exceeds its standard error and this share of the range of returns.
 SMALL = 0.05
@@ -222,12 +223,10 @@ def reliability(x_N: np.ndarray, scored: Scored, bins: int = 5) -> list[tuple[st
 
 def subsets(scored: Scored) -> dict[str, np.ndarray]:
     """Turns (bool, N) by position in the rollout, by its length (both in thirds), by its outcome and further labels."""
-    place_N = (scored.turn_N + 0.5) / scored.length_N
+    third_N = thirds(scored.turn_N, scored.length_N)
     short, long = np.quantile(scored.length_N, [1 / 3, 2 / 3])
     parts = {
-        "position:early": place_N < 1 / 3,
-        "position:middle": (place_N >= 1 / 3) & (place_N < 2 / 3),
-        "position:late": place_N >= 2 / 3,
+        **{f"position:{name}": third_N == number for number, name in enumerate(THIRDS)},
         "length:short": scored.length_N <= short,
         "length:medium": (scored.length_N > short) & (scored.length_N <= long),
         "length:long": scored.length_N > long,

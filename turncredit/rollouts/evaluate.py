@@ -22,10 +22,12 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
     by game. `common` are the columns that are the same in every row: `policy_id`, `method`, `seed`, `round`.
 
     An agent that plays several trials is judged by its last one, and its turns and tokens are those of all trials; the
-    column `trials` then says how many there were.
+    column `trials` then says how many there were. Where a rollout had to end because its context had become longer than
+    the model can read, the column `context_full` marks it.
     """
     results = []
     trials = []
+    full = []
     for position, mode in enumerate(modes):
         done_before = position * len(rows)
         games = [player.games.rows[number] for number in rows]
@@ -53,8 +55,11 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
                 }
             )
             trials.append(rollout.turns[-1].columns.get("trial"))
+            full.append(rollout.turns[-1].context_full)
     table = pa.Table.from_pylist(results, schema=tables.schema("evals"))
-    return table if player.agent.trials is None else table.append_column("trials", pa.array(trials, pa.int32()))
+    if player.agent.trials is not None:
+        table = table.append_column("trials", pa.array(trials, pa.int32()))
+    return table.append_column("context_full", pa.array(full)) if any(full) else table
 
 
 def _seed(mode: EvalMode, game: Mapping[str, Any]) -> int:

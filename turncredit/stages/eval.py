@@ -14,7 +14,7 @@ from turncredit.errors import UserError
 from turncredit.layout import round_name
 from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_configured, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_configured, cut_short, open_player, played_with
 from turncredit.starts import is_start
 
 
@@ -64,12 +64,13 @@ def _repeats(plan: Plan, at: At) -> int | None:
 
 OUTPUTS = {"evals": "evals"}
 operation = as_configured
+warning = cut_short
 #: Each round is evaluated on its own games; a method plays with its agent.
 VARIES_BY = ("round", "method")
 
 
 def run(job: Job) -> dict[str, float]:
-    """Write one row per rollout; returns each mode's success."""
+    """Write one row per rollout; returns each mode's success, and how many contexts were full, if any."""
     from turncredit.rollouts.evaluate import evaluate
 
     config, at = job.config, job.at
@@ -93,7 +94,11 @@ def run(job: Job) -> dict[str, float]:
 
 
 def _written(job: Job, table: pa.Table) -> dict[str, float]:
-    """Write `table`; returns each mode's success."""
+    """Write `table`; returns the metrics of `run`."""
     job.write("evals", table)
     mode_N, success_N = np.array(table.column("mode").to_pylist()), np.array(table.column("success").to_pylist())
-    return {f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in job.config.modes}
+    full = sum(table.column("context_full").to_pylist()) if "context_full" in table.column_names else 0
+    return {
+        **{f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in job.config.modes},
+        **({"context_full": float(full), "rollouts": float(len(table))} if full else {}),
+    }

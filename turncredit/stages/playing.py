@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from turncredit.config import AgentSlice, EnvSlice
@@ -53,6 +54,17 @@ def open_player(job: Job, slots: int) -> Player:
     config, operation = job.config, job.operation
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=operation.timeout)
     return Player(job.policy("policy"), config.agent, games, slots, processes=operation.processes)
+
+
+def cut_short(metrics: Mapping[str, float]) -> str | None:
+    """A line where rollouts had to end because their contexts had become too long."""
+    full = int(metrics.get("context_full", 0))
+    if not full:
+        return None
+    return (
+        f"{full} of {int(metrics['rollouts'])} rollouts ended as failures because their contexts had become longer "
+        "than the model can read; shorten what the agent shows, or take a model with more positions"
+    )
 
 
 def common_columns(at: At, player: Player, temperature: float) -> dict[str, Any]:

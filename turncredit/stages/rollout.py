@@ -5,7 +5,7 @@ from __future__ import annotations
 from turncredit.config import RolloutConfig
 from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan
-from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, open_player, played_with
+from turncredit.stages.playing import PlayingSlice, as_sampled, common_columns, cut_short, open_player, played_with
 
 
 class Config(PlayingSlice):
@@ -56,9 +56,6 @@ def warning(metrics: dict[str, float]) -> str | None:
             f"{redone} rollouts were played again from their start, because the environment's process had died; the "
             "column `redone` of the turns marks them"
         )
-    if full := int(metrics.get("context_full", 0)):
-        lines.append(
-            f"{full} of {int(metrics['rollouts'])} rollouts ended as failures because their contexts had become longer "
-            "than the model can read; shorten what the agent shows, or take a model with more positions"
-        )
+    if full := cut_short(metrics):
+        lines.append(full)
     return "; ".join(lines) or None

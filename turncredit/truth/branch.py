@@ -23,9 +23,8 @@ from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 from turncredit.truth.estimates import Continuation, Values, estimate
 from turncredit.truth.noisy_expert import has_reference, reference_values
-from turncredit.turns import Turns, only_value
+from turncredit.turns import THIRDS, Turns, only_value, thirds
 
-THIRDS = ("early", "middle", "late")
 _PER_ROLLOUT = ("family", "success")
 
 
@@ -229,7 +228,7 @@ def branch_table(
 
 def stratum(turn: dict[str, Any], length: int) -> str:
     """Outcome, family and third of the rollout, such as `failure:pick:early`."""
-    third = THIRDS[3 * turn["turn"] // length]
+    third = THIRDS[int(thirds(turn["turn"], length))]
     return f"{'success' if turn['success'] else 'failure'}:{turn['family']}:{third}"
 
 
