@@ -101,7 +101,9 @@ def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
 
 def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
     """One measure of a table, pooled over seeds; None if it is missing. `keys`: method, measure, subset, view."""
-    frame = results.analysis[table]
+    frame = results.analysis.get(table)
+    if frame is None:
+        return None
     keep = (frame["policy"] == policy) & (frame["round"] == round_)
     for name, wanted in keys.items():
         keep &= frame[name] == wanted

@@ -1,0 +1,106 @@
+"""The evaluations and the fidelity of an experiment in a few small files, from which its report can be made again.
+
+python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
+python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
+python benchmarks/methods/table.py results/methods_recorded final fidelity
+
+A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata of
+each file says where its first table came from (commit, configuration, hashes of what was read).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from turncredit import tables
+from turncredit.layout import Layout, Located, artifact
+from turncredit.results.experiments import read_config
+
+KEPT = ("evals", "fidelity", "gradients")
+#: What a key of an artifact is called as a column, so that it is none of its table's own.
+KEY = "key_{}"
+
+
+def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
+    """Write the experiment's tables of `KEPT` as one file each, with its configuration; returns their rows.
+
+    Raises UserError for a folder without an experiment, and TableError for a damaged table.
+    """
+    layout, folder = Layout(results), Path(folder)
+    read_config(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(layout.path("config"), folder / "config.json")
+    rows = {}
+    for name in KEPT:
+        found = sorted(layout.find(name), key=lambda one: [str(value) for value in one.keys.values()])
+        (folder / f"{name}.parquet").unlink(missing_ok=True)
+        if not found:
+            continue
+        whole = pa.concat_tables([_with_keys(name, one) for one in found], promote_options="default")
+        origin = {b"made_from": json.dumps(tables.made_from(found[0].path), sort_keys=True).encode()}
+        whole = whole.replace_schema_metadata(origin)
+        pq.write_table(whole, folder / f"{name}.parquet", compression="zstd", compression_level=19)
+        rows[name] = len(whole)
+    return rows
+
+
+def unpack(folder: str | Path, results: str | Path) -> None:
+    """Write what `pack` kept as an experiment's folder, which the report's code reads."""
+    folder, layout = Path(folder), Layout(results)
+    config = Path(layout.path("config"))
+    config.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(folder / "config.json", config)
+    for name in KEPT:
+        if (folder / f"{name}.parquet").exists():
+            whole = pq.read_table(folder / f"{name}.parquet")
+            made_by = json.loads(whole.schema.metadata[b"made_from"])
+            for keys, part in _parts(name, whole):
+                tables.write(part, layout.path(name, keys), name, made_by)
+
+
+def _with_keys(name: str, found: Located) -> pa.Table:
+    """One table with its artifact's keys as columns, without the metadata of its file."""
+    table = tables.read(found.path, name).replace_schema_metadata()
+    for key, value in found.keys.items():
+        table = table.append_column(KEY.format(key), pa.repeat(pa.scalar(value), len(table)))
+    return table
+
+
+def _parts(name: str, whole: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """The tables that were put together, with their keys; a column that none of its rows has is not its own."""
+    keys = artifact(name).keys
+    columns = [KEY.format(key) for key in keys]
+    for row in whole.select(columns).group_by(columns).aggregate([]).to_pylist():
+        inside = pa.array([True] * len(whole))
+        for column, value in row.items():
+            inside = pc.and_(inside, pc.equal(whole.column(column), value))
+        part = whole.filter(inside).drop_columns(columns)
+        known = set(tables.schema(name).names)
+        absent = [one for one in part.column_names if one not in known and part.column(one).null_count == len(part)]
+        yield {key: row[column] for key, column in zip(keys, columns, strict=True)}, part.drop_columns(absent)
+
+
+def main() -> None:
+    """Pack or unpack, as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["pack", "unpack"])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    given = parser.parse_args()
+    if given.action == "pack":
+        print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.target).items()))
+    else:
+        unpack(given.source, given.target)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""The small files in which a benchmark's evaluations and fidelity are kept, and the report made from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import recorded
+from tests.results import synthetic
+from turncredit import tables
+from turncredit.errors import UserError
+from turncredit.layout import Layout
+from turncredit.report.summary import summarise
+from turncredit.results.collect import collect
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """An experiment with an audit, and what is left of it after packing and unpacking."""
+    root = tmp_path_factory.mktemp("recorded")
+    config = synthetic.experiment(rounds=3, games=16)
+    whole = synthetic.make(root, config)
+    synthetic.audit(whole, config)
+    recorded.pack(whole, root / "kept")
+    again = root / "again" / whole.name
+    recorded.unpack(root / "kept", again)
+    return whole, root / "kept", again
+
+
+def read(folder, name):
+    return {found.path.relative_to(folder): tables.read(found.path, name) for found in Layout(folder).find(name)}
+
+
+@pytest.mark.parametrize("name", recorded.KEPT)
+def test_every_table_comes_back_with_its_rows_its_columns_and_its_place(folders, name):
+    whole, _, again = folders
+    before, after = read(whole, name), read(again, name)
+    assert before
+    assert set(before) == set(after)
+    for place, table_before in before.items():
+        assert after[place].equals(table_before), place
+
+
+def test_the_reports_tables_are_the_same_from_what_was_kept(folders):
+    """But for what is counted in rollouts, which are not kept."""
+    whole, _, again = folders
+    shown = []
+    for folder in (whole, again):
+        grids = {grid.name: grid.rows for grid in summarise(collect(folder)).grids}
+        names = ["final", *(name for name in grids if name.startswith(("fidelity", "gradients", "predict")))]
+        gone = {"training": None, "n_rollouts": None}
+        shown.append({name: {row: {**cells, **gone} for row, cells in grids[name].items()} for name in names})
+    assert len(shown[0]) > 2
+    assert len(shown[0]["final"]) == 5
+    assert shown[0] == shown[1]
+
+
+def test_what_is_kept_is_small(folders):
+    whole, kept, _ = folders
+    before = sum(found.path.stat().st_size for name in recorded.KEPT for found in Layout(whole).find(name))
+    assert sum(file.stat().st_size for file in kept.glob("*.parquet")) < before / 3
+
+
+def test_a_folder_without_an_experiment_is_refused(tmp_path):
+    with pytest.raises(UserError, match="not an experiment's folder"):
+        recorded.pack(tmp_path, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
