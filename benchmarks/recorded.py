@@ -4,8 +4,8 @@ python -m benchmarks.recorded pack results/methods benchmarks/methods/recorded
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
 python benchmarks/methods/table.py results/methods_recorded final fidelity
 
-A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata of
-each file says where its first table came from (commit, configuration, hashes of what was read).
+A run's rollouts and policies take gigabytes, its evaluations kilobytes. All rows of these tables are kept; the metadata
+of each file says where its first table came from (commit, configuration, hashes of what was read).
 """
 
 from __future__ import annotations
