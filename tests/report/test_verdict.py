@@ -72,7 +72,7 @@ def test_one_seed_never_decides_and_an_answer_never_contradicts_its_intervals(up
 def test_a_method_that_is_told_apart_answers_the_question_where_the_bounds_do_not():
     said = verdict(bounds(0.01, -0.05), apart=["has_judge"], **FOUR)
     assert said.state == "apart"
-    assert "has_judge clearly differs from flat_grpo, if not the bounds" in said.words
+    assert "has_judge clearly differs from flat_grpo, though the bounds alone would not show it" in said.words
     assert verdict(bounds(0.01, 0.05), apart=["has_judge"], **FOUR).state == "cannot"
 
 

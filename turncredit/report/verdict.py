@@ -106,7 +106,8 @@ def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
     if state == "apart" and upper.low > 0 and whole.low > 0:
         return f"exact credit is clearly better than {MIDDLE}'s and than noise"
     if state == "apart":
-        return f"{', '.join(apart)} clearly differ{'s' if len(apart) == 1 else ''} from {MIDDLE}, if not the bounds"
+        which = f"{', '.join(apart)} clearly differ{'s' if len(apart) == 1 else ''} from {MIDDLE}"
+        return f"{which}, though the bounds alone would not show it"
     if state == "cannot" and lower.low > 0:
         return f"noise as credit is clearly better than {MIDDLE}'s"
     if state == "cannot":
