@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.layout import Layout, Located, artifact
 from turncredit.results.experiments import read_config
 
@@ -46,7 +46,7 @@ def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
         if not found:
             continue
         whole = pa.concat_tables([_with_keys(name, one) for one in found], promote_options="default")
-        origin = {b"made_from": json.dumps(tables.made_from(found[0].path), sort_keys=True).encode()}
+        origin = {b"made_from": json.dumps(provenance.made_from(found[0].path), sort_keys=True).encode()}
         whole = whole.replace_schema_metadata(origin)
         pq.write_table(whole, folder / f"{name}.parquet", compression="zstd", compression_level=19)
         rows[name] = len(whole)

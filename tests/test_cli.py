@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit import __version__, tables
+from turncredit import __version__, provenance, tables
 from turncredit.cli import main as cli
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
@@ -94,9 +94,9 @@ def test_the_version_of_an_installation_from_a_repository_has_its_commit(tmp_pat
                 {"url": "https://host/x.git", "vcs_info": {"vcs": "git", "commit_id": "0123456789abcdef"}}
             )
 
-    monkeypatch.setattr(tables, "__file__", str(tmp_path / "turncredit" / "tables.py"))
-    monkeypatch.setattr(tables.importlib.metadata, "distribution", lambda _: Installed())
-    assert tables.code_version.__wrapped__() == f"{__version__}+0123456789ab"
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "turncredit" / "provenance.py"))
+    monkeypatch.setattr(provenance.importlib.metadata, "distribution", lambda _: Installed())
+    assert provenance.code_version.__wrapped__() == f"{__version__}+0123456789ab"
 
 
 def test_a_mistake_is_one_line_on_stderr_and_exit_2(tmp_path):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from benchmarks.credit import synthetic
 from tests import tiny
-from turncredit import config, tables
+from turncredit import config, provenance, tables
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.errors import UserError
 from turncredit.stages import checks
@@ -213,7 +213,7 @@ def _whole() -> bytes:
     }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "credits.parquet")
-        tables.write(pa.table(credits), path, "credits", tables.provenance("credit", config={}))
+        tables.write(pa.table(credits), path, "credits", provenance.record("credit", config={}))
         return path.read_bytes()
 
 

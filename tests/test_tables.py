@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turncredit import __version__, tables
+from turncredit import __version__, provenance, tables
 
 
 def credits(**changes):
@@ -25,19 +25,19 @@ def credits(**changes):
 
 def test_a_table_comes_back_as_written_with_its_making(tmp_path):
     path = tmp_path / "a" / "credits.parquet"
-    made_by = tables.provenance("credit", config={"b": 1, "a": 2}, inputs={"x": __file__}, seed=7)
+    made_by = provenance.record("credit", config={"b": 1, "a": 2}, inputs={"x": __file__}, seed=7)
     tables.write(credits(component=pa.array([0.25])), path, "credits", made_by)
     back = tables.read(path, "credits")
     assert back.column("component").to_pylist() == [0.25]
     meta = tables.metadata(path)
     assert (meta["schema"], meta["schema_version"], meta["stage"], meta["seed"]) == ("credits", 1, "credit", 7)
-    assert meta["inputs"]["x"] == tables.file_hash(__file__)
+    assert meta["inputs"]["x"] == provenance.file_hash(__file__)
     assert meta["code"].startswith(__version__)
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path):
     for name in ("one", "two"):
-        tables.write(credits(), tmp_path / name, "credits", tables.provenance("credit", config={"a": 1}))
+        tables.write(credits(), tmp_path / name, "credits", provenance.record("credit", config={"a": 1}))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
@@ -52,13 +52,13 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
 )
 def test_a_table_that_breaks_its_schema_is_refused_and_leaves_nothing(tmp_path, changes, message):
     with pytest.raises(tables.TableError, match=message):
-        tables.write(credits(**changes), tmp_path / "credits.parquet", "credits", tables.provenance("credit"))
+        tables.write(credits(**changes), tmp_path / "credits.parquet", "credits", provenance.record("credit"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failing_write_leaves_the_old_table(tmp_path, monkeypatch):
     path = tmp_path / "credits.parquet"
-    tables.write(credits(), path, "credits", tables.provenance("credit"))
+    tables.write(credits(), path, "credits", provenance.record("credit"))
     before = path.read_bytes()
 
     def torn(_, where, **__):
@@ -67,7 +67,7 @@ def test_a_failing_write_leaves_the_old_table(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pq, "write_table", torn)
     with pytest.raises(OSError, match="no space"):
-        tables.write(credits(), path, "credits", tables.provenance("credit"))
+        tables.write(credits(), path, "credits", provenance.record("credit"))
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["credits.parquet"]
 
@@ -76,7 +76,7 @@ def test_missing_truncated_and_foreign_files_are_named_with_what_to_do(tmp_path)
     path = tmp_path / "turns.parquet"
     with pytest.raises(tables.TableError, match=r"turns\.parquet: no such file; check the path, or ask Snakemake"):
         tables.read(path, "turns")
-    tables.write(credits(), path, "credits", tables.provenance("credit"))
+    tables.write(credits(), path, "credits", provenance.record("credit"))
     with pytest.raises(tables.TableError, match="this is a 'credits' table, not a 'turns' table"):
         tables.read(path, "turns")
     path.write_bytes(path.read_bytes()[:-40])
@@ -89,7 +89,7 @@ def test_missing_truncated_and_foreign_files_are_named_with_what_to_do(tmp_path)
 
 def test_a_table_of_another_schema_version_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "credits.parquet"
-    tables.write(credits(), path, "credits", tables.provenance("credit"))
+    tables.write(credits(), path, "credits", provenance.record("credit"))
     version, schema, extra = tables.SCHEMAS["credits"]
     monkeypatch.setitem(tables.SCHEMAS, "credits", (version + 1, schema, extra))
     with pytest.raises(tables.TableError, match="schema version 1 of 'credits', but this version"):
@@ -98,7 +98,7 @@ def test_a_table_of_another_schema_version_is_refused(tmp_path, monkeypatch):
 
 def test_asking_for_a_column_that_is_not_there_names_the_nearest(tmp_path):
     path = tmp_path / "credits.parquet"
-    tables.write(credits(), path, "credits", tables.provenance("credit"))
+    tables.write(credits(), path, "credits", provenance.record("credit"))
     with pytest.raises(tables.TableError, match=r"'advantege' is missing \(did you mean 'advantage'\?\)"):
         tables.read(path, columns=["advantege"])
 
@@ -108,13 +108,13 @@ def test_a_folders_hash_sees_names_and_contents(tmp_path):
     for folder, name, text in ((one, "a", "x"), (two, "a", "x"), (three, "b", "x")):
         folder.mkdir()
         (folder / name).write_text(text)
-    assert tables.file_hash(one) == tables.file_hash(two)
-    assert tables.file_hash(one) != tables.file_hash(three)
+    assert provenance.file_hash(one) == provenance.file_hash(two)
+    assert provenance.file_hash(one) != provenance.file_hash(three)
 
 
 def test_a_footer_that_hides_rows_is_not_believed(tmp_path):
     path = tmp_path / "credits.parquet"
-    tables.write(credits(), path, "credits", tables.provenance("credit", config={}))
+    tables.write(credits(), path, "credits", provenance.record("credit", config={}))
     whole = pq.read_table(path)
     pq.write_table(whole.slice(0, 0), path)  # with the metadata of the whole table
     with pytest.raises(tables.TableError, match="0 of its 1 rows are found"):

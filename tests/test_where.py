@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests import tiny
-from turncredit import tables
+from turncredit import provenance
 from turncredit.cli import where
 from turncredit.cli.main import app
 from turncredit.errors import UserError
@@ -81,8 +81,8 @@ def test_what_was_made_with_other_settings_is_stale():
     plan, step = Plan(tiny.experiment()), ("update", At(method="gigpo", seed=0, round=1))
     said = {}
     for settings in (plan.settings(*step), {**plan.settings(*step), "minibatch": 7}):
-        made_by = {"content": "0", "config_hash": tables.config_hash(settings)}
-        (policy / tables.PROVENANCE_FILE).write_text(json.dumps(made_by))
+        made_by = {"content": "0", "config_hash": provenance.config_hash(settings)}
+        (policy / provenance.PROVENANCE_FILE).write_text(json.dumps(made_by))
         said[made_by["config_hash"]] = next(line for line in answer("update", "gigpo") if str(policy) in line)
     assert [words(line)[1] for line in said.values()] == ["exists", "stale"]
 

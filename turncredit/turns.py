@@ -70,7 +70,7 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
     return CellStats(count_C, first_C + shift_C, std_C)
 
 
-def thirds(turn_N: np.ndarray, length_N: np.ndarray) -> np.ndarray:
+def thirds(turn_N: Any, length_N: Any) -> Any:
     """The third of its rollout (0, 1 or 2) in which the middle of each turn lies: of seven turns two, three and two.
 
     `turn_N` are the turns' numbers and `length_N` the lengths of their rollouts (integers, N or scalars).

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import from_mapping
 from turncredit.stages.plan import Plan, load
 from turncredit.turns import Turns
@@ -176,7 +176,7 @@ def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
     """The work to be timed; untimed preparation is done here."""
     path = folder / "turns.parquet"
     if what == "write all columns":
-        table, made_by = made_up_turns(turns), tables.provenance("rollout")
+        table, made_by = made_up_turns(turns), provenance.record("rollout")
         return lambda: tables.write(table, path, "turns", made_by)
     columns = {
         "read the columns of a closed-form method (keys, reward)": [*tables.KEYS, "reward"],
@@ -189,10 +189,10 @@ def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
     if what in columns:
         return lambda: tables.read(path, "turns", columns[what])
     if what.startswith("hash"):
-        return lambda: tables.file_hash(path)
+        return lambda: provenance.file_hash(path)
     if what.startswith("join"):
         return lambda: joined(folder, "-shuffled" if "another" in what else "")
-    tables.code_version()
+    provenance.code_version()
     if "labels" in what:
         return lambda: stage(folder, "triage", {"labels": folder / "labels.parquet"})
     return lambda: stage(folder, "flat_grpo", {})
@@ -223,9 +223,9 @@ def main(
         return
     with tempfile.TemporaryDirectory() as name:
         for side, table in made_up_side(turns).items():
-            tables.write(table, Path(name) / f"{side}.parquet", side, tables.provenance("label"))
+            tables.write(table, Path(name) / f"{side}.parquet", side, provenance.record("label"))
             shuffled = table.take(pa.array(np.random.default_rng(2).permutation(turns)))
-            tables.write(shuffled, Path(name) / f"{side}-shuffled.parquet", side, tables.provenance("label"))
+            tables.write(shuffled, Path(name) / f"{side}-shuffled.parquet", side, provenance.record("label"))
         found = {}
         for what in TARGETS:
             command = [sys.executable, __file__, "--turns", str(turns), "--only", what, "--folder", name]

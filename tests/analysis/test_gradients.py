@@ -14,7 +14,7 @@ import torch
 
 from tests import tiny
 from tests.rows import branch_row
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.analysis import gradients as module
 from turncredit.analysis.gradients import GroupSums, coefficients, measures, rollout_gradients
 from turncredit.errors import UserError
@@ -180,11 +180,11 @@ def test_credit_that_is_the_truth_has_its_direction(world):
 def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
     turns = tables.read(world.path("turns"), "turns")
     truth = branches_of(turns, {0, 5, 9, 14}, np.random.default_rng(1).normal(size=turns.num_rows))
-    tables.write(truth, tmp_path / "branches.parquet", "branches", tables.provenance("test"))
+    tables.write(truth, tmp_path / "branches.parquet", "branches", provenance.record("test"))
     paths = []
     for method, credit in credits.items():
         paths.append(tmp_path / f"{method}.parquet")
-        tables.write(credit, paths[-1], "credits", tables.provenance("test"))
+        tables.write(credit, paths[-1], "credits", provenance.record("test"))
     define = {"again": {"base": "flat_grpo"}}
     changes = {"define": define, "update": SETTINGS, "audit": {"rounds": [1], "methods": list(credits)}}
     made = world.run("gradients", world.turns, tmp_path, changes, credits=paths, branches=tmp_path / "branches.parquet")

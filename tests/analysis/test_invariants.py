@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import tiny
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.analysis import invariants as watched
 from turncredit.analysis.logprobs import check_all
 from turncredit.cli.check import rounds_in
@@ -89,7 +89,7 @@ def declare_successes(turns: Path, measures: Path) -> None:
     edit(turns, with_column("score", lambda _: [float(won[name]) for name in names]))
     edit(turns, with_column("reward", lambda _: [float(won[n] and end) for n, end in zip(names, last, strict=True)]))
     made_by = tables.metadata(measures)
-    made_by["inputs"]["turns"] = tables.file_hash(turns)
+    made_by["inputs"]["turns"] = provenance.file_hash(turns)
     tables.write(tables.read(measures), measures, "measures", made_by)
 
 

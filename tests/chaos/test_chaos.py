@@ -14,7 +14,7 @@ from benchmarks.chaos import children, damage, faults, kills, machine, record, w
 from benchmarks.chaos.faults import Made, Verdict
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import tables
+from turncredit import provenance
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.stages.job import At
@@ -85,7 +85,7 @@ def test_a_flipped_bit_in_an_optimisers_state_is_named_before_it_is_used(made, t
     damage.flip(folder / "optimizer.safetensors", 1000, 3)
     assert OpenPolicy(folder, dtype="float32").tokenizer  # which has nothing to do with it
     with pytest.raises(UserError, match=r"p/optimizer.safetensors: not what was written there; `turncredit check"):
-        tables.verify(folder)
+        provenance.verify(folder)
 
 
 def test_a_policy_that_does_not_say_what_was_written_is_read(made, tmp_path):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.cli.judge import app
 from turncredit.errors import UserError
 from turncredit.judges.config import JudgeConfig
@@ -48,7 +48,7 @@ def test_rule_labels_of_any_table(turns: Path, tmp_path: Path) -> None:
     assert set(labels.column("role").to_pylist()) <= set("DENR")
     meta = tables.metadata(out)
     assert meta["config"]["judge"]["kind"] == "rule"
-    assert meta["inputs"]["turns"] == tables.file_hash(turns)
+    assert meta["inputs"]["turns"] == provenance.file_hash(turns)
 
 
 def test_the_same_labels_from_json_lines(turns: Path, tmp_path: Path) -> None:

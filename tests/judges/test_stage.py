@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
 from turncredit.credit.configured import ask_of
@@ -122,7 +122,7 @@ def test_the_stage_writes_labels_that_say_what_they_were_made_from(tmp_path: Pat
     meta = tables.metadata(job.output["labels"])
     assert meta["config"]["judge"] == {"kind": "rule", "window": 5}
     assert meta["config"]["ask"] == "role"
-    assert meta["inputs"] == {"turns": tables.file_hash(job.path("turns"))}
+    assert meta["inputs"] == {"turns": provenance.file_hash(job.path("turns"))}
     assert not (tmp_path / JUDGE_CACHE).exists()
 
 

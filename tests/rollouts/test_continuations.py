@@ -9,7 +9,7 @@ import pytest
 
 from tests import tiny
 from tests.rollouts.walk import branched, value, walk
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import ContinuationsConfig
 from turncredit.errors import UserError
 from turncredit.rollouts.continuations import play_equally
@@ -91,6 +91,6 @@ def test_turns_that_do_not_come_out_again_are_refused_in_one_line(world, tmp_pat
     place = turns.column_names.index("observation")
     tampered = turns.set_column(place, turns.schema.field(place), [["elsewhere", *seen[1:]]])
     path = tmp_path / "turns.parquet"
-    tables.write(tampered, path, "turns", tables.provenance("test"))
+    tables.write(tampered, path, "turns", provenance.record("test"))
     with pytest.raises(UserError, match=r"turn 0: what was recorded does not come out again .* deterministic"):
         world.run("continuations", keys(world, "few", **FEW), tmp_path, FEW, turns=path)

@@ -7,7 +7,7 @@ import pytest
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import UpdateConfig
 from turncredit.errors import UserError
 from turncredit.stages.job import At
@@ -135,6 +135,6 @@ def test_forks_of_turns_that_do_not_come_out_again_are_refused_in_one_line(world
     place = turns.column_names.index("observation")
     tampered = turns.set_column(place, turns.schema.field(place), [["elsewhere"] * turns.num_rows])
     path = tmp_path / "turns.parquet"
-    tables.write(tampered, path, "turns", tables.provenance("test"))
+    tables.write(tampered, path, "turns", provenance.record("test"))
     with pytest.raises(UserError, match=r"what was recorded does not come out again .* deterministic"):
         world.run("forks", forked[0], tmp_path, CHANGES, turns=path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.credit_models.train import WEIGHTS
 from turncredit.errors import UserError
 from turncredit.stages.job import At, Job
@@ -67,7 +67,7 @@ def test_the_same_inputs_give_the_same_model_and_another_seed_another(results, t
         job.at = At(**{**job.at.keys, "seed": seed})
         job.output = {"model": str(tmp_path / f"{len(hashes)}")}
         assert run(job)["steps_total"] > 0
-        hashes.append(tables.file_hash(Path(job.output["model"]) / WEIGHTS))
+        hashes.append(provenance.file_hash(Path(job.output["model"]) / WEIGHTS))
     first, again, other = hashes
     assert first == again
     assert first != other

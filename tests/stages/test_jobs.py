@@ -11,7 +11,7 @@ import pytest
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.stages.job import PROVENANCE_FILE, At, Job, content_hash
 from turncredit.stages.plan import Plan, load
 
@@ -39,7 +39,7 @@ def test_a_job_is_made_where_its_outputs_say_so_wherever_the_results_are(results
 def test_a_job_is_not_made_when_the_content_of_an_input_has_changed(results):
     path = sft(results).path("demos")
     demos = tables.read(path, "demos")
-    tables.write(demos.slice(0, demos.num_rows - 1), path, "demos", tables.provenance("test"))
+    tables.write(demos.slice(0, demos.num_rows - 1), path, "demos", provenance.record("test"))
     assert not sft(results).is_made()
 
 
@@ -91,8 +91,8 @@ def test_a_table_of_another_seed_in_its_place_is_not_the_jobs(results):
 
 @pytest.mark.parametrize(("code", "made"), [("{version}+another", True), ("99.0+commit", False)])
 def test_what_another_version_made_is_made_again_and_what_another_commit_made_is_not(results, monkeypatch, code, made):
-    version = tables.code_version().partition("+")[0]
-    monkeypatch.setattr(tables, "code_version", lambda: code.format(version=version))
+    version = provenance.code_version().partition("+")[0]
+    monkeypatch.setattr(provenance, "code_version", lambda: code.format(version=version))
     assert sft(results).is_made() == made
 
 
@@ -122,7 +122,7 @@ def test_tables_and_folders_say_stage_keys_slice_inputs_and_seed(world, results)
         assert said["config"] == {**job.at.keys, **job.config.model_dump(mode="json")}, path
         assert said["inputs"] == {name: content_hash(job.path(name)) for name in job.input}, path
         assert said["seed"] == (0 if job.stage == "rollout" else None), path
-        assert said["code"] == tables.code_version(), path
+        assert said["code"] == provenance.code_version(), path
 
 
 def test_a_folder_says_the_hash_of_its_other_files(world, results, tmp_path):
@@ -130,12 +130,17 @@ def test_a_folder_says_the_hash_of_its_other_files(world, results, tmp_path):
     assert len(folders) == 2
     for number, (path, said) in enumerate(folders):
         others = shutil.copytree(path, tmp_path / str(number), ignore=shutil.ignore_patterns(PROVENANCE_FILE))
-        assert said["content"] == tables.file_hash(others) == content_hash(path)
+        assert said["content"] == provenance.file_hash(others) == content_hash(path)
 
 
 def test_no_job_reads_a_policy_to_hash_it(world, tmp_path, monkeypatch):
-    hashed, file_hash = [], tables.file_hash
-    monkeypatch.setattr(tables, "file_hash", lambda path, **more: hashed.append(str(path)) or file_hash(path, **more))
+    hashed, file_hash = [], provenance.file_hash
+
+    def noted(path, **more):
+        hashed.append(str(path))
+        return file_hash(path, **more)
+
+    monkeypatch.setattr(provenance, "file_hash", noted)
     world.run("rollout", world.turns, tmp_path)
     assert str(world.path("tasks", split="train")) in hashed
     assert str(world.path("sft_policy")) not in hashed
@@ -149,13 +154,13 @@ def test_several_files_of_one_input_are_each_in_the_provenance(results):
         Path(path).write_text(str(number))
     hashes = {"turns": job.path("turns"), "branches": job.path("branches")}
     hashes |= {f"credits_{number}": path for number, path in enumerate(job.paths("credits"))}
-    assert job.provenance()["inputs"] == {name: tables.file_hash(path) for name, path in hashes.items()}
+    assert job.provenance()["inputs"] == {name: provenance.file_hash(path) for name, path in hashes.items()}
 
 
 def test_a_folder_whose_making_fails_leaves_what_was_there_and_nothing_beside_it(results):
     job = Plan(tiny.experiment(), results).job("base", At())
     folder = Path(job.output["model"])
-    before = tables.file_hash(folder), sorted(folder.parent.iterdir())
+    before = provenance.file_hash(folder), sorted(folder.parent.iterdir())
 
     def fail() -> None:
         with job.folder("model") as part:
@@ -164,4 +169,4 @@ def test_a_folder_whose_making_fails_leaves_what_was_there_and_nothing_beside_it
 
     with pytest.raises(KeyboardInterrupt, match="half way"):
         fail()
-    assert (tables.file_hash(folder), sorted(folder.parent.iterdir())) == before
+    assert (provenance.file_hash(folder), sorted(folder.parent.iterdir())) == before

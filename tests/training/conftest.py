@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.policy import models
 
 
@@ -22,7 +22,7 @@ def credits(world, tmp_path_factory) -> Path:
     advantage_N = np.random.default_rng(0).normal(size=turns.num_rows)
     columns = {key: turns.column(key) for key in tables.KEYS}
     table = pa.table({**columns, "method": ["random"] * turns.num_rows, "advantage": advantage_N})
-    tables.write(table, path, "credits", tables.provenance("test"))
+    tables.write(table, path, "credits", provenance.record("test"))
     return path
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from tests import tiny
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -293,7 +293,7 @@ def doubted(world, tmp_path_factory):
     shifted = [[one - np.log(1.5) for one in turn] for turn in table.column(at).to_pylist()]
     table = table.set_column(at, table.schema.field(at), pa.array(shifted, table.schema.field(at).type))
     path = tmp_path_factory.mktemp("doubted") / "turns.parquet"
-    tables.write(table, path, "turns", tables.provenance("test"))
+    tables.write(table, path, "turns", provenance.record("test"))
     return path
 
 

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.errors import UserError
 from turncredit.stages.job import At
 from turncredit.training.losses import clipped
@@ -114,7 +114,7 @@ def _with_varied_rewards(world, folder):
     reward = pa.array((last & lucky).astype(float))
     table = table.set_column(table.schema.get_field_index("reward"), table.schema.field("reward"), reward)
     path = folder / "varied.parquet"
-    tables.write(table, path, "turns", tables.provenance("test"))
+    tables.write(table, path, "turns", provenance.record("test"))
     return path
 
 
@@ -204,7 +204,7 @@ def with_zeros(credits, folder, zero_R):
     advantage_N = np.where(np.isin(number_N, zero_R), 0.0, table.column("advantage").to_numpy())
     table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(advantage_N))
     folder.mkdir(exist_ok=True)
-    tables.write(table, folder / "zeros.parquet", "credits", tables.provenance("test"))
+    tables.write(table, folder / "zeros.parquet", "credits", provenance.record("test"))
     return folder / "zeros.parquet"
 
 
@@ -284,7 +284,7 @@ def test_advantages_reach_exactly_the_tokens_of_their_turn(world, credits):
 
 def test_credits_of_other_rollouts_are_refused_and_their_file_is_named(world, credits, tmp_path):
     short = tmp_path / "short.parquet"
-    tables.write(tables.read(credits, "credits").slice(1), short, "credits", tables.provenance("test"))
+    tables.write(tables.read(credits, "credits").slice(1), short, "credits", provenance.record("test"))
     with pytest.raises(UserError, match=rf"^{short}: its rows are not those of"):
         run(world, short, tmp_path)
 
@@ -295,7 +295,7 @@ def test_advantages_that_are_not_finite_are_refused_and_their_file_is_named(worl
     advantage_N[3] = np.nan
     table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(advantage_N))
     broken = tmp_path / "nan.parquet"
-    tables.write(table, broken, "credits", tables.provenance("test"))
+    tables.write(table, broken, "credits", provenance.record("test"))
     with pytest.raises(UserError, match=rf"^{broken}: 1 advantages are not finite"):
         run(world, broken, tmp_path)
 

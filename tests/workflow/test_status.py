@@ -13,10 +13,10 @@ import pytest
 from tests import tiny
 from turncredit.cli import status
 from turncredit.cli.plan import gpu_hours, submitted_jobs
+from turncredit.provenance import config_hash
 from turncredit.stages.job import At
 from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
-from turncredit.tables import config_hash
 from turncredit.workflow import failures, locks, slurm
 
 SQUEUE = """#!/bin/sh

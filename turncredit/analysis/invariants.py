@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.analysis.checked_round import CheckSettings, Round, RoundFiles
 from turncredit.credit import Method, compute
 from turncredit.credit.compose import credit_columns
@@ -113,7 +113,7 @@ def made_from(at: Round) -> Finding | None:
     beside |= {"credits": [*files.credits.values()], "measures": [files.measures] if files.measures else []}
     beside |= {"continuations": [*files.continuations.values()], "forks": [*files.forks.values()]}
     beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
-    hashes = {name: {tables.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
+    hashes = {name: {provenance.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
         made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
         for name, content in made.items():

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.analysis.checked_round import CheckSettings, RoundFiles
 from turncredit.analysis.invariants import LOGPROB, Finding, as_row, check
 from turncredit.errors import UserError
@@ -58,7 +58,7 @@ def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
         responses,
         stored,
     )
-    tables.verify(files.policy, lambda name: name != MOMENTS_FILE)
+    provenance.verify(files.policy, lambda name: name != MOMENTS_FILE)
     model = models.load_model(files.policy, dtype=settings.dtype).to(device()).eval()
     allowed, worst, checked, where = LOGPROB[settings.dtype], 0.0, 0, ""
     for batch in batches(sequences, settings.tokens_per_pass):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.credit import METHODS, catalogue
 from turncredit.credit.compose import Method, compute
 from turncredit.credit.conventions import PRESETS
@@ -63,7 +63,7 @@ def credit(
     wanted = (*chosen.needs, "measures")
     side = {name: tables.read(path) for name, path in side_paths.items() if name in wanted or ".py" in method}
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
-    made_by = tables.provenance(
+    made_by = provenance.record(
         "credit",
         config={"method": method, "params": chosen.params()},
         inputs={"turns": turns, **side_paths},

@@ -92,7 +92,7 @@ def label(
     without goal needs observation: the first one of a rollout is then its task. Other columns are ignored.
     Labels have the same keys, role (D, E, N, R) or score, evidence, judge, cached, and their cost.
     """
-    from turncredit import tables
+    from turncredit import provenance, tables
     from turncredit.judges.label import costs, label_turns
 
     output_file(out, (".parquet",), reads=[None if turns == CALIBRATION else turns, cache])
@@ -118,7 +118,7 @@ def label(
         labels = label_turns(table, config, ask=ask.value, cache=cache, where=turns, progress=progress)
     asked = {"judge": config.model_dump(mode="json"), "ask": ask.value}
     inputs = {} if turns == CALIBRATION else {"turns": turns}
-    tables.write(labels, out, "labels", tables.provenance("label", config=asked, inputs=inputs))
+    tables.write(labels, out, "labels", provenance.record("label", config=asked, inputs=inputs))
     spent = costs(labels)
     typer.echo(f"{out}: {', '.join(f'{name} {value:g}' for name, value in spent.items())}")
 

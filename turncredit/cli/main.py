@@ -97,7 +97,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from turncredit.tables import code_version
+        from turncredit.provenance import code_version
 
         print(f"turncredit {code_version()}")
         raise typer.Exit

@@ -97,7 +97,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Output folder; by default the experiment's report/.")] = None,
 ) -> None:
     """Build the report (an HTML page, a summary table, the learning curves) and print its table."""
-    from turncredit import tables
+    from turncredit import provenance
     from turncredit.outputs import output_folder
     from turncredit.report import report as module
     from turncredit.results import collect
@@ -107,7 +107,7 @@ def report(
 
     experiment = collect.read_config(results)
     out = out or results / "report"
-    output_folder(out, module.FILES, ours=tables.made_by_stage(out / "summary.parquet", "report"))
+    output_folder(out, module.FILES, ours=provenance.made_by_stage(out / "summary.parquet", "report"))
     module.report(experiment=experiment, results=results, out=out, layout_of=wanted.current)
     if out.resolve() == (results / "report").resolve():
         with suppress(UserError):  # a method of one's own that is gone: the plan is not known

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.cli.plan import submitted_jobs
 from turncredit.errors import UserError
+from turncredit.provenance import config_hash
 from turncredit.stages import needs
 from turncredit.stages.jobs import Step, jobs_and_inputs, maker
 from turncredit.stages.plan import Plan
-from turncredit.tables import config_hash
 from turncredit.workflow import failures, integrity, locks, rounds, slurm
 
 #: The folder of Snakemake's own state.

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from turncredit import tables
+from turncredit import provenance
 from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
@@ -215,7 +215,7 @@ def _there(plan: Plan, path: str) -> str:
     if not os.path.exists(path):
         return "missing"
     step = maker(plan, path) if plan.layout.locate(path) else None
-    made_by = tables.made_from(path) if step else None
-    if step and made_by and made_by.get("config_hash") != tables.config_hash(plan.settings(*step)):
+    made_by = provenance.made_from(path) if step else None
+    if step and made_by and made_by.get("config_hash") != provenance.config_hash(plan.settings(*step)):
         return "stale"
     return "exists"

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.credit_models import replay
 from turncredit.credit_models.protocol import ModelSettings, load_kind
 from turncredit.credit_models.replay import Rollouts
@@ -241,7 +241,7 @@ def save(model: CreditModel, folder: Path) -> None:
 def load(folder: str | Path) -> CreditModel:
     """The model in `folder`. Raises UserError where it is missing or damaged."""
     folder = Path(folder)
-    tables.verify(folder)
+    provenance.verify(folder)
     try:
         record = json.loads((folder / RECORD).read_text())
         settings = load_kind(record["kind"]).settings_from(record["settings"])

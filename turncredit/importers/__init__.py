@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.errors import UserError, nearest
 from turncredit.importers import art, jsonl, openenv, rllm, table, trl, verifiers, verl, verl_agent
 from turncredit.importers.base import Format, Report, Rollout, Skip, Source
@@ -40,7 +40,7 @@ def run(
             takes = f"it takes {', '.join(format_.takes)}" if format_.takes else "it takes no --map"
             raise UserError(f"--map {key}: {format_.name} has no such key{nearest(key, format_.takes)}; {takes}")
     report = Report(strict=strict, files=len(files))
-    made_by = tables.provenance(
+    made_by = provenance.record(
         "import", config={"from": format_.name, "map": dict(mapping)}, inputs={file.label: file.path for file in files}
     )
     table.write(_rollouts(files, format_, report, mapping), out, report, made_by)

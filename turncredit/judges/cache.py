@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.errors import UserError
 
 JOURNAL = "journal.jsonl"
@@ -159,7 +159,7 @@ class Cache:
         table = pa.concat_tables([kept.filter(pc.invert(pc.is_in(kept["key"], value_set=fresh["key"]))), fresh])
         name = hashlib.sha256("".join(sorted(table.column("key").to_pylist())).encode()).hexdigest()[:16]
         path = self.folder / f"answers-{name}.parquet"
-        tables.write(table, path, "judge_cache", tables.provenance("judge_cache"))
+        tables.write(table, path, "judge_cache", provenance.record("judge_cache"))
         os.ftruncate(self._file, 0)
         for part in small:
             if part != path:

@@ -14,7 +14,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from turncredit import tables
+from turncredit import provenance
 from turncredit.bounds import RAILS
 from turncredit.credit import METHODS, Method
 from turncredit.files import write_text
@@ -290,7 +290,7 @@ def _render(template: str, pages: Pages, **values: Any) -> str:
         off=pages.off,
         truth=pages.book.truth is not None,
         sources=list(pages.book.sources.items()),
-        code=tables.code_version(),
+        code=provenance.code_version(),
         **values,
     )
 

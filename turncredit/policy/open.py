@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from turncredit import tables
+from turncredit import provenance
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
@@ -34,7 +34,7 @@ class OpenPolicy:
         """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote."""
         if not self._verified:
             for folder in {self.folder, base_folder(self.folder)}:
-                tables.verify(folder, lambda name: name != MOMENTS_FILE)
+                provenance.verify(folder, lambda name: name != MOMENTS_FILE)
             self._verified = True
 
     @cached_property

@@ -14,7 +14,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.table import Table
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.bounds import MIDDLE
 from turncredit.config import Experiment
 from turncredit.files import new_file, write_text
@@ -59,7 +59,7 @@ def report(
     if roles:
         write_page(summary.results.folder, out / roles, lambda _: summary.results.layout)
     write_text(out / "index.html", page)
-    made_by = tables.provenance("report", config=redacted(experiment.model_dump(mode="json")))
+    made_by = provenance.record("report", config=redacted(experiment.model_dump(mode="json")))
     tables.write(table, out / "summary.parquet", "summary", made_by)
     with new_file(out / "summary.csv") as part, part.open("w", newline="") as handle:
         write_csv(table, handle)
@@ -230,7 +230,7 @@ def render(
         pages=pages,
         roles=roles,
         numbers=numbers,
-        code=tables.code_version(),
+        code=provenance.code_version(),
     )
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, JUDGE_CACHE, KEYS, Layout, Located, regex
 from turncredit.results.experiments import experiment_folders, paid_by, played_for, read_config, run_rounds
@@ -317,7 +317,7 @@ def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
     for layout in layouts:
         for name in ARTIFACTS:
             for found in layout.find(name):
-                made_by = tables.made_from(found.path)
+                made_by = provenance.made_from(found.path)
                 if made_by:
                     said = {key: json.dumps(made_by.get(key), sort_keys=True) for key in ("config", "inputs")}
                     plain = {key: made_by.get(key) for key in ("stage", "code", "config_hash")}

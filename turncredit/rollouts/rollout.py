@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import RolloutConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
@@ -74,7 +74,7 @@ def turn_table(
         "response_text": [turn.text for _, _, turn in pairs],
         "success": [rollout.success for rollout, _, _ in pairs],
         "score": [rollout.score for rollout, _, _ in pairs],
-        "created_by": [tables.code_version()] * len(pairs),
+        "created_by": [provenance.code_version()] * len(pairs),
     }
     for name in (
         "observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done", "failed",

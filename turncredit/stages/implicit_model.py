@@ -80,7 +80,7 @@ def run(job: Job) -> dict[str, float]:
     """Write the model's folder, a policy's with the optimiser's moments; returns metrics of the training."""
     from safetensors.torch import load_file, save_file
 
-    from turncredit import tables
+    from turncredit import provenance
     from turncredit.policy import models
     from turncredit.policy.weights import MOMENTS_FILE
     from turncredit.seeding import derive_seed
@@ -89,7 +89,7 @@ def run(job: Job) -> dict[str, float]:
     config: Config = job.config
     before = job.policy("policy")
     kept = before.folder / MOMENTS_FILE
-    tables.verify(before.folder, lambda name: name == MOMENTS_FILE)
+    provenance.verify(before.folder, lambda name: name == MOMENTS_FILE)
     masters = before.masters(config.train_dtype)
     moments, metrics = implicit.train(
         masters,

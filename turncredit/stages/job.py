@@ -32,11 +32,11 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.files import new_folder
 from turncredit.layout import ARTIFACTS
+from turncredit.provenance import PROVENANCE_FILE
 from turncredit.starts import SFT
-from turncredit.tables import PROVENANCE_FILE
 
 
 class Slice(BaseModel):
@@ -209,7 +209,7 @@ class Job:
         with new_folder(self.output[name]) as folder:
             yield folder
             (folder / PROVENANCE_FILE).unlink(missing_ok=True)  # of another experiment's policy that was copied
-            content, files = tables.folder_hashes(folder)
+            content, files = provenance.folder_hashes(folder)
             made_by = {**self.provenance(), "content": content, "files": files}
             (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
         self.store.changed(self.output[name])
@@ -226,7 +226,7 @@ class Job:
                 inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
         config = {**self.at.keys, **self.config.model_dump(mode="json")}
         seed = self.at.seed if self.at.seed >= 0 else None
-        return tables.provenance(self.stage, config=config, hashes=inputs, seed=seed)
+        return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
 
     def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
         """Whether every output exists and is up to date with inputs, slice, seed and version (ignoring the code's
@@ -243,7 +243,7 @@ class Job:
             wanted = _comparable(self.provenance(without=gone), gone)
         except FileNotFoundError:
             return False
-        made = [tables.made_from(path) for path in there]
+        made = [provenance.made_from(path) for path in there]
         return all(_comparable(one, gone) == wanted for one in made if one is not None) and any(made)
 
 
@@ -257,5 +257,5 @@ def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]
 def content_hash(path: str | Path) -> str:
     """The hash of a file's content; for a folder written by a stage, the recorded hash."""
     if (Path(path) / PROVENANCE_FILE).is_file():
-        return str(tables.record_of(path)["content"])
-    return tables.file_hash(path)
+        return str(provenance.record_of(path)["content"])
+    return provenance.file_hash(path)

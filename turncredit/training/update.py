@@ -15,7 +15,7 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.config import LossConfig, UpdateConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
@@ -404,7 +404,7 @@ def _optimizer(
     )
     file = Path(policy) / MOMENTS_FILE
     if settings.keep_optimizer and file.exists():
-        tables.verify(policy, lambda name: name == MOMENTS_FILE)
+        provenance.verify(policy, lambda name: name == MOMENTS_FILE)
         optimizer.load_state(load_file(file))
     return optimizer
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS, LOGS, METRICS, Layout, Located, fill, keys_in
 from turncredit.results.views import read_metrics
@@ -117,16 +117,16 @@ def damage(path: str, kind: str) -> str | None:
         return str(error).removeprefix(f"{path}: ").partition(";")[0]
     except Exception as error:  # a damaged file can make its reader stumble over anything
         return f"not a readable Parquet file ({type(error).__name__})"
-    if made_by and tables.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
+    if made_by and provenance.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
         return "what it says of its settings has changed since it was written"
     return None
 
 
 def _folder_damage(folder: Path) -> str | None:
-    made_by = tables.made_from(folder) if (folder / tables.PROVENANCE_FILE).exists() else {}
+    made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
     if not made_by or "content" not in made_by:
-        return f"has no readable {tables.PROVENANCE_FILE}"
-    if tables.file_hash(folder, without=tables.PROVENANCE_FILE) != made_by["content"]:
+        return f"has no readable {provenance.PROVENANCE_FILE}"
+    if provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) != made_by["content"]:
         return "changed since it was written"
     return None
 
@@ -158,7 +158,7 @@ Recorded = dict[str, dict[str, Any]]
 def _recorded(step: Step, made: Made) -> Recorded:
     if step[0] in UNSAID:
         return {}
-    there = {path: tables.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
+    there = {path: provenance.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
     return {path: made_by for path, made_by in there.items() if made_by}
 
 
@@ -224,7 +224,7 @@ def _provenance(
     for step, made in jobs.items():
         if step[0] in UNSAID or not all(map(os.path.exists, made.reads.values())):
             continue
-        wanted = tables.config_hash(plan.settings(*step))
+        wanted = provenance.config_hash(plan.settings(*step))
         for path, made_by in recorded[step].items():
             if path in broken:
                 continue

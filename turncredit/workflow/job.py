@@ -25,10 +25,10 @@ from turncredit import envs
 from turncredit.config import from_mapping
 from turncredit.errors import UserError, in_one_line
 from turncredit.files import write_json
+from turncredit.provenance import config_hash, file_hash
 from turncredit.results.views import metrics_hash, read_metrics
 from turncredit.stages.job import At, Job, Store
 from turncredit.stages.plan import Plan, load
-from turncredit.tables import config_hash, file_hash
 from turncredit.workflow import failures, preflight, watch
 
 
