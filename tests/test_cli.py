@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit import __version__, provenance, tables
+from turncredit import __version__, provenance
 from turncredit.cli import main as cli
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
