@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from benchmarks.methods import pairs as results_pairs
 from benchmarks.methods import table as results_table
 from tests.helpers import nonempty
 from tests.report.answers import answers
@@ -441,6 +442,22 @@ def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished,
     assert heads.index("above flat_grpo") < heads.index("best checkpoint") < heads.index("p, families")
     row = next(row for row in rows if row.startswith("| `has_progressive` |"))
     assert re.search(r"\| [+-][\d.]+ \([+-][\d.]+ to [+-][\d.]+\) \|.*\| (< )?[\d.]+ \|$", row)
+
+
+def test_pairs_of_methods_are_compared_as_the_table_compares_with_flat_grpo(finished, capsys):
+    results_table.main(str(finished), "final")
+    row = next(row for row in capsys.readouterr().out.split("\n") if row.startswith("| `has_progressive` |"))
+    results_pairs.main(str(finished), "has_progressive:flat_grpo", "flat_grpo:has_progressive")
+    there, back = capsys.readouterr().out.strip().split("\n")
+    assert there.split(": ")[1].split(";")[0] == row.split("|")[3].strip()
+    seeds = [
+        [float(number) for number in re.findall(r"[+-][\d.]+", said.split("by seed")[1])] for said in (there, back)
+    ]
+    assert seeds[0] == [-value for value in seeds[1]]
+    with pytest.raises(SystemExit, match="give two methods"):
+        results_pairs.main(str(finished), "flat_grpo")
+    with pytest.raises(SystemExit, match="no seed that both have finished"):
+        results_pairs.main(str(finished), "flat_grpo:gigpo")
 
 
 def test_comparisons_are_worded_for_their_number():
