@@ -46,7 +46,7 @@ def table(plan, name, round):
 @pytest.mark.parametrize("round", [1, 2])
 def test_the_warm_start_teaches_the_format_and_subgoals_become_columns(plan, round):
     frame = table(plan, "turns", round).to_pandas()
-    # Of an untrained policy's responses none is. The share depends on how a machine rounds: .79 and more were seen.
+    # The share depends on how a machine rounds: .79 and more were seen.
     assert frame.well_formed.mean() > 0.6
     assert (frame.well_formed == (frame.fault == "")).all()
     assert frame.context_reset.all()
