@@ -9,17 +9,20 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CPUS, GPUS = 4, 4
 DAEMONS = ("slurmctld", "slurmd")
 #: where Debian's Slurm is configured
 INSTALLED = Path("/etc/slurm/slurm.conf")
+#: beside the settings: the process whose tests use this cluster
+OWNER = "owner.pid"
 SETTINGS = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -75,8 +78,28 @@ class Cluster:
         return dict(line.split() for line in lines)
 
 
+def _end_left_over() -> None:
+    """End the cluster of tests that were killed: its daemons live on, its link looks like a Slurm of the machine."""
+    owner = INSTALLED.resolve().with_name(OWNER)
+    if not INSTALLED.is_symlink() or not owner.exists() or _lives(int(owner.read_text())):
+        return
+    for name in DAEMONS:
+        with suppress(OSError, ValueError):
+            os.kill(int(owner.with_name(f"{name}.pid").read_text()), signal.SIGTERM)
+    INSTALLED.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def missing() -> str:
     """Why there can be no cluster here; "" if there can."""
+    _end_left_over()
     if INSTALLED.exists():
         return f"this machine has a Slurm of its own ({INSTALLED})"
     if os.geteuid() != 0:
@@ -104,12 +127,13 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         "ports": ports,
     }
     (folder / "slurm.conf").write_text(SETTINGS.format(**values))
+    (folder / OWNER).write_text(str(os.getpid()))
     gpus = f"AutoDetect=off\nNodeName={made.host} Name=gpu Type=a100 File={folder}/gpu[0-{GPUS - 1}]\n"
     (folder / "gres.conf").write_text(gpus)
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     daemons = []
     INSTALLED.parent.mkdir(exist_ok=True)
-    INSTALLED.unlink(missing_ok=True)  # one that a killed test has left points nowhere
+    INSTALLED.unlink(missing_ok=True)  # one that points nowhere
     INSTALLED.symlink_to(folder / "slurm.conf")
     try:
         for name in DAEMONS:
