@@ -14,6 +14,8 @@ import argparse
 import json
 import shutil
 from collections.abc import Iterator
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from turncredit import provenance, tables
+from turncredit.errors import UserError
 from turncredit.layout import Layout, Located, artifact
+from turncredit.outputs import output_folder
 from turncredit.results.experiments import read_config
 
 KEPT = ("evals", "fidelity", "gradients")
@@ -54,10 +58,13 @@ def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
 
 
 def unpack(folder: str | Path, results: str | Path) -> None:
-    """Write what `pack` kept as an experiment's folder, which the report's code reads."""
+    """Write what `pack` kept as an experiment's folder, which the report's code reads.
+
+    Raises UserError for a folder that has an experiment: its own evaluations would be replaced.
+    """
     folder, layout = Path(folder), Layout(results)
     config = Path(layout.path("config"))
-    config.parent.mkdir(parents=True, exist_ok=True)
+    output_folder(results, [config.name], ours=False).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(folder / "config.json", config)
     for name in KEPT:
         if (folder / f"{name}.parquet").exists():
@@ -80,9 +87,7 @@ def _parts(name: str, whole: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Tabl
     keys = artifact(name).keys
     columns = [KEY.format(key) for key in keys]
     for row in whole.select(columns).group_by(columns).aggregate([]).to_pylist():
-        inside = pa.array([True] * len(whole))
-        for column, value in row.items():
-            inside = pc.and_(inside, pc.equal(whole.column(column), value))
+        inside = reduce(and_, (pc.field(column) == value for column, value in row.items()))
         part = whole.filter(inside).drop_columns(columns)
         known = set(tables.schema(name).names)
         absent = [one for one in part.column_names if one not in known and part.column(one).null_count == len(part)]
@@ -96,10 +101,13 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     given = parser.parse_args()
-    if given.action == "pack":
-        print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.target).items()))
-    else:
-        unpack(given.source, given.target)
+    try:
+        if given.action == "pack":
+            print(", ".join(f"{name}: {rows} rows" for name, rows in pack(given.source, given.target).items()))
+        else:
+            unpack(given.source, given.target)
+    except UserError as error:
+        raise SystemExit(str(error)) from None
 
 
 if __name__ == "__main__":

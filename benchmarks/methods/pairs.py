@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import sys
 
-from turncredit.report.selection import final_evals, paired
+from turncredit.report.selection import paired_differences
 from turncredit.results.collect import Results, collect
 from turncredit.stats import intervals
 
 
 def line(results: Results, left: str, right: str) -> str:
     """One pair as a line of Markdown."""
-    found = paired(results, left, right)
-    if found is None:
+    differences = paired_differences(results, left, right)
+    if differences is None:
         raise SystemExit(f"{left}, {right}: no seed that both have finished")
-    cells = intervals.paired_cells(final_evals(results, left), final_evals(results, right))
-    seeds = cells[cells["seed"].isin(set(results.finished_seeds(left)) & set(results.finished_seeds(right)))]
-    by_seed = ", ".join(f"{100 * value:+.1f}" for value in seeds.groupby("seed")["value"].mean())
+    found = intervals.crossed_mean(differences)
+    by_seed = ", ".join(f"{100 * value:+.1f}" for value in differences.groupby("seed")["value"].mean())
     low, mean, high = (100 * value for value in (found.low, found.value, found.high))
     return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); by seed {by_seed}"
 

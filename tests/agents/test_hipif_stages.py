@@ -23,7 +23,7 @@ CHANGES = {
     "agent": {"name": "hipif", "max_response_tokens": 32, "hipif": {"max_prompt_tokens": 400}},
     "methods": ["hipif"],
     "env": {"household": {"success_reward": 10}},
-    "sft": {"epochs": 4},
+    "sft": {"epochs": 5},
 }
 
 
@@ -46,8 +46,8 @@ def table(plan, name, round):
 @pytest.mark.parametrize("round", [1, 2])
 def test_the_warm_start_teaches_the_format_and_subgoals_become_columns(plan, round):
     frame = table(plan, "turns", round).to_pandas()
-    # The share depends on how a machine rounds: .79 and more were seen.
-    assert frame.well_formed.mean() > 0.6
+    # .84 was seen in both rounds; the share depends on how a machine rounds, and an untrained policy's is 0.
+    assert frame.well_formed.mean() > 0.7
     assert (frame.well_formed == (frame.fault == "")).all()
     assert frame.context_reset.all()
     assert (frame.prompt_tokens == frame.prompt_ids.str.len()).all()

@@ -11,20 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.processes import alive
 from turncredit.errors import UserError
 from turncredit.processes.workers import gathered
 from turncredit.rollouts.play import Start, shares
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are tied to their parent on Linux")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    stat = Path(f"/proc/{pid}/stat")
-    try:
-        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def gone(pids: list[int]) -> bool:

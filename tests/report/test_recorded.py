@@ -64,3 +64,11 @@ def test_a_folder_without_an_experiment_is_refused(tmp_path):
     with pytest.raises(UserError, match="not an experiment's folder"):
         recorded.pack(tmp_path, tmp_path / "kept")
     assert not (tmp_path / "kept").exists()
+
+
+def test_an_experiments_own_tables_are_never_replaced(folders):
+    whole, kept, _ = folders
+    before = {found.path: found.path.stat().st_mtime_ns for found in Layout(whole).find("evals")}
+    with pytest.raises(UserError, match=r"config\.json: exists and was not written by this command"):
+        recorded.unpack(kept, whole)
+    assert {found.path: found.path.stat().st_mtime_ns for found in Layout(whole).find("evals")} == before

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.pipeline.processes import alive
+
 CPUS, GPUS = 4, 4
 DAEMONS = ("slurmctld", "slurmd")
 #: where Debian's Slurm is configured
@@ -78,29 +80,21 @@ class Cluster:
         return dict(line.split() for line in lines)
 
 
-def _end_left_over() -> None:
-    """End the cluster of tests that were killed: its daemons live on, its link looks like a Slurm of the machine."""
+def _left_over() -> bool:
+    """Whether the Slurm here is one of tests that were killed: its daemons live on, its link is there."""
     owner = INSTALLED.resolve().with_name(OWNER)
-    if not INSTALLED.is_symlink() or not owner.exists() or _lives(int(owner.read_text())):
-        return
+    return INSTALLED.is_symlink() and owner.exists() and not alive(int(owner.read_text()))
+
+
+def _end_left_over() -> None:
     for name in DAEMONS:
         with suppress(OSError, ValueError):
-            os.kill(int(owner.with_name(f"{name}.pid").read_text()), signal.SIGTERM)
-    INSTALLED.unlink()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+            os.kill(int(INSTALLED.resolve().with_name(f"{name}.pid").read_text()), signal.SIGTERM)
 
 
 def missing() -> str:
     """Why there can be no cluster here; "" if there can."""
-    _end_left_over()
-    if INSTALLED.exists():
+    if INSTALLED.exists() and not _left_over():
         return f"this machine has a Slurm of its own ({INSTALLED})"
     if os.geteuid() != 0:
         return f"needs root, for the link {INSTALLED}"
@@ -133,7 +127,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     daemons = []
     INSTALLED.parent.mkdir(exist_ok=True)
-    INSTALLED.unlink(missing_ok=True)  # one that points nowhere
+    if _left_over():
+        _end_left_over()
+    INSTALLED.unlink(missing_ok=True)  # one of tests that were killed
     INSTALLED.symlink_to(folder / "slurm.conf")
     try:
         for name in DAEMONS:

@@ -92,15 +92,22 @@ def at_checkpoint(
     return found, mean_sql(where), eval_files(method, rounds, seeds)
 
 
-def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
-    """The paired difference of two methods' final success, over the seeds that both have finished; None if none."""
+def paired_differences(results: Results, left: str, right: str, mode: str | None = None) -> pd.DataFrame | None:
+    """Differences of two methods' final success game by game (`intervals.paired_cells`), over the seeds that both have
+    finished; None if none."""
     ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
     if not is_start(right):
         common = set(ours["seed"]) & set(theirs["seed"])
         ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
     if ours.empty or theirs.empty:
         return None
-    return intervals.crossed_mean(intervals.paired_cells(ours, theirs, shared=is_start(right)))
+    return intervals.paired_cells(ours, theirs, shared=is_start(right))
+
+
+def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
+    """The mean of `paired_differences`, with its interval; None if there are none."""
+    differences = paired_differences(results, left, right, mode)
+    return None if differences is None else intervals.crossed_mean(differences)
 
 
 def upper_of(results: Results) -> str:
