@@ -338,8 +338,15 @@ def metadata(path: str | Path) -> dict[str, Any]:
     return _metadata(_open(Path(path)), Path(path))
 
 
-def read(path: str | Path, name: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+def read(
+    path: str | Path,
+    name: str | None = None,
+    columns: Sequence[str] | None = None,
+    optional: Sequence[str] = (),
+) -> pa.Table:
     """Read a Parquet table; with `name`, one that must follow that schema (only `columns` of it, if given).
+
+    Of `optional` columns, which not every such table has, those that are there are read beside `columns`.
 
     Raises TableError for a missing, truncated or foreign file and for an unknown schema version, each time with
     the file's name and what to do.
@@ -360,7 +367,7 @@ def read(path: str | Path, name: str | None = None, columns: Sequence[str] | Non
         if column not in have:
             raise TableError(f"{path}: the column '{column}' is missing{nearest(column, have)}")
     try:
-        table = file.read(columns=list(columns) if columns is not None else None)
+        table = file.read(columns=None if columns is None else [*columns, *(one for one in optional if one in have)])
     except (pa.ArrowInvalid, OSError) as error:
         raise TableError(_damaged(path, error)) from None
     if name is not None and table.num_rows != meta.get("rows", table.num_rows):

@@ -24,6 +24,9 @@ ROUNDING = 1e-3
 
 #: of a turn in a tree: the rollout that its rollout forked from, and the turn there; of a rollout from the start, these
 PARENT = {"parent_rollout_id": "", "parent_turn": -1}
+#: Marks the last turn of a rollout that ended because the model could read no more, not by the environment. A column
+#: only of tables with such rollouts.
+CONTEXT_FULL = "context_full"
 #: What the thirds of a rollout are called.
 THIRDS = ("early", "middle", "late")
 

@@ -170,6 +170,17 @@ def test_bias_finds_the_part_that_is_given_too_much(tmp_path):
     }
 
 
+def test_a_bias_rests_on_the_groups_that_have_turns_of_the_part(tmp_path):
+    """Its interval is none with one of them, however many groups set the spread of the credit."""
+    columns = known_truth.make(groups=20)
+    scored, credits = loaded(tmp_path, columns, {"m": columns["truth"] + 0.2 * columns["noise"]})
+    for groups in (1, 3):
+        part_N = scored.group_N < groups
+        statistic = fidelity_measures.bias(credits["m"], scored, part_N)
+        assert (statistic.groups, statistic.turns) == (groups, part_N.sum())
+    assert fidelity_measures.bias(credits["m"], scored, scored.group_N >= 0).groups == 20
+
+
 def test_error_against_flat_is_below_zero_for_a_better_credit_and_paired(tmp_path):
     columns = known_truth.make(groups=24)
     methods = {"flat_grpo": columns["flat"], "good": columns["truth"] + 0.1 * columns["noise"], "twin": columns["flat"]}

@@ -6,23 +6,29 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import tiny
 from turncredit import tables
-from turncredit.config import EvalMode
+from turncredit.config import ContinuationsConfig, EvalMode
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
+from turncredit.rollouts.continuations import state_returns
 from turncredit.rollouts.evaluate import evaluate
+from turncredit.rollouts.forks import forks
+from turncredit.rollouts.measures import measure
 from turncredit.rollouts.play import Player, Start
-from turncredit.rollouts.rollout import round_tasks, summary
+from turncredit.rollouts.restore import restored
+from turncredit.rollouts.rollout import round_tasks, summary, turn_table
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout import warning
+from turncredit.turns import Turns
 
 
 def roll(world, folder, *, seed=0, round=1, changes=None):
@@ -193,26 +199,32 @@ def with_positions(world, folder, positions):
     return folder
 
 
-def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_can_read(world, tmp_path):
+@pytest.fixture(scope="module")
+def short(world, tmp_path_factory):
+    """A player whose model can read about half of what 12 rollouts come to; these rollouts, cut short and whole."""
     games = games_of(world, "train")
     starts = [Start(row["task_id"], row["task_id"], row, derive_seed(row["task_id"])) for row in games.rows[:12]]
     whole = player(world, games, 6).play(starts, temperature=1.0)
     lengths = [sum(len(turn.prompt.ids) + len(turn.response.ids) for turn in one.turns) for one in whole]
-    positions = int(np.median(lengths))
-    policy = OpenPolicy(with_positions(world, tmp_path / "short", positions), dtype="float32")
-    short_player = Player(policy, tiny.experiment().agent.chosen(), games, 6)
-    cut = short_player.play(starts, temperature=1.0)
+    folder = with_positions(world, tmp_path_factory.mktemp("short") / "policy", int(np.median(lengths)))
+    cutting = Player(OpenPolicy(folder, dtype="float32"), tiny.experiment().agent.chosen(), games, 6)
+    return cutting, cutting.play(starts, temperature=1.0), whole
+
+
+def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_can_read(world, short):
+    short_player, cut, whole = short
+    games = short_player.games
     ended = [one.turns[-1].context_full for one in cut]
-    assert 0 < sum(ended) < len(starts)
-    for short, long, full in zip(cut, whole, ended, strict=True):
-        assert [turn.action for turn in short.turns] == [turn.action for turn in long.turns[: len(short.turns)]]
-        assert short.turns[-1].done
-        assert not any(turn.done or turn.context_full for turn in short.turns[:-1])
+    assert 0 < sum(ended) < len(cut)
+    for one, long, full in zip(cut, whole, ended, strict=True):
+        assert [turn.action for turn in one.turns] == [turn.action for turn in long.turns[: len(one.turns)]]
+        assert one.turns[-1].done
+        assert not any(turn.done or turn.context_full for turn in one.turns[:-1])
         if full:
-            assert len(short.turns) < len(long.turns)
-            assert not short.success
+            assert len(one.turns) < len(long.turns)
+            assert not one.success
         else:
-            assert len(short.turns) == len(long.turns)
+            assert len(one.turns) == len(long.turns)
     metrics = summary(cut)
     assert metrics["context_full"] == sum(ended)
     assert f"{sum(ended)} of 12 rollouts ended as failures" in warning(metrics)
@@ -226,6 +238,41 @@ def test_a_rollout_ends_as_a_failure_where_its_context_is_longer_than_the_model_
     assert 0 < sum(marked) < len(marked)
     assert not any(won and full for won, full in zip(table.column("success").to_pylist(), marked, strict=True))
     assert "context_full" not in evaluate(player(world, games, 6), modes, range(12), common).column_names
+
+
+def test_rollouts_that_ended_because_a_context_was_full_are_measured_restored_and_continued_like_others(short):
+    short_player, cut, whole = short
+    common = {"env": "household", "policy_id": "p", "agent": "transcript", "seed": 0, "temperature": 1.0}
+    turns, longer = turn_table(cut, common), turn_table(whole, common)
+    assert "context_full" not in longer.column_names
+    ended = [one.turns[-1].context_full for one in cut]
+    assert turns.column("context_full").to_pylist() == [
+        full and number == len(one.turns) - 1
+        for one, full in zip(cut, ended, strict=True)
+        for number in range(len(one.turns))
+    ]
+
+    frame = measure(short_player.games, turns, slots=5).to_pandas()
+    expected = (
+        measure(short_player.games, longer, slots=5).to_pandas().merge(frame[list(tables.KEYS)], on=list(tables.KEYS))
+    )
+    pd.testing.assert_frame_equal(frame, expected)
+
+    view = Turns(turns)
+    for rollout in restored(view, range(view.rollouts), short_player):
+        assert all(rollout.replayed)
+    settings = ContinuationsConfig(per_state=2)
+    states, _ = state_returns(short_player, turns, settings, seed=0, round=1)
+    assert set(states.column("continuations").to_pylist()) == {2}
+    grown, _ = forks(short_player, turns, 2, seed=0, round=1, common=common)
+    assert grown.num_rows >= 2 * 12
+
+    # Without the mark the environment would have ended other rollouts than these.
+    unmarked = turns.drop_columns("context_full")
+    with pytest.raises(UserError, match="the end differs when the recorded"):
+        measure(short_player.games, unmarked, slots=5)
+    with pytest.raises(UserError, match="replayed, the rollout goes on after turn"):
+        restored(Turns(unmarked), range(view.rollouts), short_player)
 
 
 def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_names_the_task(world, tmp_path):

@@ -19,7 +19,11 @@ def evals(rows: list[tuple], columns: str = "seed round task_id success", **same
     frame = pd.DataFrame(rows, columns=columns.split())
     rest = {"method": "m", "seed": 0, "round": 1, "mode": "sampled", "repeat": 0, "family": "pick", "turns": 10}
     rest |= {"invalid": 0, "tokens": 0, "score": 0.0, "success": False, **same}
-    return frame.assign(**{name: value for name, value in rest.items() if name not in frame.columns})
+    frame = frame.assign(**{name: value for name, value in rest.items() if name not in frame.columns})
+    if "policy_id" in frame:
+        return frame
+    names = frame[["method", "seed", "round"]].astype(str)
+    return frame.assign(policy_id=names["method"] + "/" + names["seed"] + "/" + names["round"])
 
 
 def grid(x_SG, round_=1) -> pd.DataFrame:
@@ -71,6 +75,18 @@ def test_without_a_success_turns_to_success_are_not_a_number():
     assert row["success"] == 0
     assert np.isnan(row["turns_to_success"])
     assert np.isnan(row["turns_per_success"])
+
+
+def test_rows_of_a_policy_that_did_not_play_again_are_no_further_rollouts():
+    """A warm start on the same games in every round (`eval.fresh: false`)."""
+    rows = [(round_, f"g{game}", game % 3 == 0) for round_ in (8, 9, 10) for game in range(100)]
+    frame = evals(rows, "round task_id success", method="sft", policy_id="sft")
+    mean = intervals.crossed_mean(intervals.cells(frame))
+    once = intervals.crossed_mean(intervals.cells(frame[frame["round"] == 8]))
+    assert (mean.rollouts, mean.games) == (once.rollouts, once.games) == (100, 100)
+    assert (mean.low, mean.high) == pytest.approx((once.low, once.high), abs=1e-4)
+    trained = evals(rows, "round task_id success")
+    assert intervals.crossed_mean(intervals.cells(trained)).rollouts == 300
 
 
 def test_a_table_with_a_row_per_turn_is_refused():

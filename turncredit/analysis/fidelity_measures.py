@@ -196,7 +196,8 @@ def bias(x_N: np.ndarray, scored: Scored, part_N: np.ndarray) -> Statistic:
             return credited - (a_part / m - a / n) / spread_a
 
     sums = sums_by(scored.group_N, scored.groups, *columns)
-    return Statistic(sums, difference, int(part_N.sum()))
+    # All turns set the spreads; a group without a turn of the part says nothing about it.
+    return Statistic(sums, difference, int(part_N.sum()), np.array([column is part_N for column in columns]))
 
 
 def reliability(x_N: np.ndarray, scored: Scored, bins: int = 5) -> list[tuple[str, Statistic, Statistic]]:

@@ -222,31 +222,16 @@ def curve_points(results: Results) -> pd.DataFrame:
 
 def families(results: Results, names: Sequence[str]) -> Grid:
     """Success by family of task."""
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
     families = sorted(set(results.evals["family"]))
     grid = Grid(
         name="families",
         title="Success per family",
-        caption="The same rounds and games, by family of task. Intervals are Wilson's, each rollout counted once.",
+        caption="The same rounds and games, by family of task; intervals as above.",
         columns=[Column(family, family, f"success on '{family}' games") for family in families],
     )
     for method in names:
-        evals = final_evals(results, method)
-        seeds = None if is_start(method) else results.finished_seeds(method)
-        where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
-        found = intervals.rates(evals, ["family"]).itertuples() if len(evals) else []
-        grid.rows[method] = dict.fromkeys(families) | {
-            row.family: Number(
-                row.success,
-                "share",
-                f"SELECT avg(success::INT) FROM evals WHERE {where} AND family = '{row.family}'",
-                files,
-                row.low,
-                row.high,
-                row.rollouts,
-            )
-            for row in found
-        }
+        found = {family: at_checkpoint(results, method, "final", [family]) for family in families}
+        grid.rows[method] = {family: one and _estimated(one[0], "share", *one[1:]) for family, one in found.items()}
     return grid
 
 
@@ -284,11 +269,11 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
         if evals.empty:
             grid.rows[method] = dict.fromkeys(_COSTS)
             continue
-        found = intervals.rates(evals, ["one"]).iloc[0]
+        found, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
         where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         grid.rows[method] = {
             key: Number(
-                float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=int(found["rollouts"])
+                float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n
             )
             for key, (_, _, unit, sql) in _COSTS.items()
         }

@@ -12,6 +12,7 @@ from turncredit.config import EvalMode
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Player, Start
 from turncredit.seeding import derive_seed
+from turncredit.turns import CONTEXT_FULL
 
 
 def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], common: Mapping[str, Any]) -> pa.Table:
@@ -23,7 +24,7 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
 
     An agent that plays several trials is judged by its last one, and its turns and tokens are those of all trials; the
     column `trials` then says how many there were. Where a rollout had to end because its context had become longer than
-    the model can read, the column `context_full` marks it.
+    the model can read, the column `CONTEXT_FULL` marks it.
     """
     results = []
     trials = []
@@ -59,7 +60,7 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
     table = pa.Table.from_pylist(results, schema=tables.schema("evals"))
     if player.agent.trials is not None:
         table = table.append_column("trials", pa.array(trials, pa.int32()))
-    return table.append_column("context_full", pa.array(full)) if any(full) else table
+    return table.append_column(CONTEXT_FULL, pa.array(full)) if any(full) else table
 
 
 def _seed(mode: EvalMode, game: Mapping[str, Any]) -> int:

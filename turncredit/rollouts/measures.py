@@ -17,20 +17,24 @@ from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.tasks import Games
-from turncredit.turns import Turns
+from turncredit.turns import CONTEXT_FULL, Turns
 
 #: the columns of the turns that are read
 COLUMNS = (*tables.KEYS, "task_id", "observation", "action", "next_observation", "reward", "done")
+#: read where they are there
+OPTIONAL = (CONTEXT_FULL,)
 
 
 def measure(games: Games, turns: pa.Table, *, slots: int, where: str = "turns") -> pa.Table:
-    """A `measures` table of these turns (`COLUMNS`), in their order; a measure that the environment lacks is null.
+    """A `measures` table of these turns, in their order; a measure that the environment lacks is null.
+
+    `turns` has `COLUMNS`, and `OPTIONAL` where there is such a rollout.
 
     `slots` rollouts are replayed side by side, so that the steps of an asynchronous environment run concurrently.
 
     Raises UserError for a rollout of an unknown game, and for a step that is not the recorded one.
     """
-    view = Turns(turns.select(COLUMNS), where=where)
+    view = Turns(turns.select([*COLUMNS, *(name for name in OPTIONAL if name in turns.column_names)]), where=where)
     replay = _Replay(games, view)
     for first in range(0, view.rollouts, slots):
         replay.block(range(first, min(first + slots, view.rollouts)))
@@ -49,6 +53,8 @@ class _Replay:
         self.names = [name for name in tables.MEASURES if games.can(name)]
         read = {name: view.column(name, "a replay") for name in COLUMNS[3:]}
         self.task_N, self.seen_N, self.action_N, self.next_N, self.reward_N, self.done_N = read.values()
+        if view.has(CONTEXT_FULL):
+            self.done_N = self.done_N & ~view.truths(CONTEXT_FULL, "a replay")
         kinds = {"progress": np.float64, "distance": np.int32}
         self.measured = {
             column: np.zeros(view.n, kinds[name]) for name in self.names for column in tables.MEASURES[name]

@@ -17,7 +17,7 @@ from turncredit.agents import Agent, Parsed, Prompt
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.rollouts.play import Checkpoint, Player
-from turncredit.turns import Turns
+from turncredit.turns import CONTEXT_FULL, Turns
 
 #: the columns of a turn that are read
 COLUMNS = (
@@ -58,7 +58,8 @@ def restored(
     Raises UserError for a rollout of an unknown game, or whose states can't be restored.
     """
     games = player.games
-    names = list(dict.fromkeys([*_OF_ROLLOUT, "turn", *COLUMNS, *columns]))
+    marks = [CONTEXT_FULL] if view.has(CONTEXT_FULL) else []
+    names = list(dict.fromkeys([*_OF_ROLLOUT, "turn", *COLUMNS, *marks, *columns]))
     made = []
     for rollout in map(int, rollouts):
         first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
@@ -93,7 +94,8 @@ def restore(
     goal: str,
     admissible: Callable[[Any], Sequence[str]] = lambda env: env.admissible(),
 ) -> Restored:
-    """Checkpoints of a recorded rollout, given a fresh `agent` and `turns`, its rows (`COLUMNS`) in order.
+    """Checkpoints of a recorded rollout, given a fresh `agent` and `turns`, its rows in order: `COLUMNS`, and
+    `CONTEXT_FULL` if the table has it.
 
     `goal` is the task's, and `admissible` lists what an environment allows now, for agents that show it.
 
@@ -115,7 +117,7 @@ def restore(
         checkpoints.append(checkpoint)
         as_before.append(same)
         same = same and parsed.action == turn["action"]
-        if step.done != (number == len(turns) - 1):
+        if step.done != _ended(turns, number):
             raise UserError(
                 f"{where}: replayed, the rollout {'ends' if step.done else 'goes on'} after turn "
                 f"{number} of {len(turns)}; branching needs the env settings that the turns were recorded with"
@@ -170,11 +172,16 @@ def _replayed(
 def _plays_on(env: Any, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the recorded actions, played from the restored state, reproduce the recording."""
     env.restore(state)
-    for number, turn in enumerate(turns, start=1):
+    for number, turn in enumerate(turns):
         step = env.step(turn["action"])
-        if not _same_step(step, turn) or step.done != (number == len(turns)):
+        if not _same_step(step, turn) or step.done != _ended(turns, number):
             return False
     return True
+
+
+def _ended(turns: Sequence[Mapping[str, Any]], number: int) -> bool:
+    """Whether the environment ended the rollout with this turn."""
+    return number == len(turns) - 1 and not turns[number].get(CONTEXT_FULL, False)
 
 
 def _same_prompt(prompt: Prompt, turn: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.seeding import derive_seed, generator
+from turncredit.turns import CONTEXT_FULL
 
 
 def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
@@ -54,8 +55,8 @@ def turn_table(
 ) -> pa.Table:
     """Played rollouts as a `turns` table; `common` gives the columns that are the same in every row.
 
-    `own_columns` are the agent's, with their types; they follow the table's own. Raises UserError for a value of
-    another type.
+    `own_columns` are the agent's, with their types; they follow the table's own. Where a context was full, the column
+    `CONTEXT_FULL` marks the turn. Raises UserError for a value of another type.
     """
     pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
     schema = tables.schema("turns")
@@ -92,7 +93,8 @@ def turn_table(
                 f"turns: the agent's column '{name}' is not {kind}, as it says in turn_columns: {error}"
             ) from None
         table = table.append_column(name, values)
-    return table
+    full = [turn.context_full for _, _, turn in pairs]
+    return table.append_column(CONTEXT_FULL, pa.array(full)) if any(full) else table
 
 
 def summary(played: Sequence[Played]) -> dict[str, float]:
@@ -104,7 +106,7 @@ def summary(played: Sequence[Played]) -> dict[str, float]:
     redone = [rollout.turns[-1].columns["redone"] for rollout in played if "redone" in rollout.turns[-1].columns]
     full = sum(rollout.turns[-1].context_full for rollout in played)
     return {
-        **({"context_full": float(full)} if full else {}),
+        **({CONTEXT_FULL: float(full)} if full else {}),
         **({"redone": float(np.count_nonzero(redone))} if redone else {}),
         "rollouts": float(len(played)),
         "turns": float(turns),

@@ -101,12 +101,20 @@ class Store:
         self._policies: dict[str, Any] = {}
         self._hashes: dict[str, str] = {}
 
-    def table(self, path: str, schema: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def table(
+        self,
+        path: str,
+        schema: str | None = None,
+        columns: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> pa.Table:
         """The table at `path` (`turncredit.tables.read`)."""
         table = self._tables.get(path)
         if table is None:
-            return tables.read(path, schema, columns)
-        return table if columns is None else table.select(list(columns))
+            return tables.read(path, schema, columns, optional)
+        if columns is None:
+            return table
+        return table.select([*columns, *(name for name in optional if name in table.column_names)])
 
     def changed(self, path: str) -> None:
         """Forget everything about `path`, which was written."""
@@ -187,9 +195,15 @@ class Job:
         value = self.input.get(name, [])
         return [value] if isinstance(value, str) else list(value)
 
-    def table(self, name: str, schema: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def table(
+        self,
+        name: str,
+        schema: str | None = None,
+        columns: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> pa.Table:
         """The input table `name`."""
-        return self.store.table(self.path(name), schema, columns)
+        return self.store.table(self.path(name), schema, columns, optional)
 
     def policy(self, name: str) -> Any:
         """The input policy `name`, opened according to the stage's slice (`dtype`, and `engine` if it has one)."""

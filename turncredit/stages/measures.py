@@ -49,11 +49,11 @@ OUTPUTS = {"measures": "measures"}
 
 def run(job: Job) -> dict[str, float]:
     """Write the measures; returns the progress that rollouts end with, and how often the goal is out of reach."""
-    from turncredit.rollouts.measures import COLUMNS, measure
+    from turncredit.rollouts.measures import COLUMNS, OPTIONAL, measure
     from turncredit.rollouts.tasks import Games
 
     slots, timeout = job.operation
-    tasks, turns = job.table("tasks", "tasks"), job.table("turns", columns=COLUMNS)
+    tasks, turns = job.table("tasks", "tasks"), job.table("turns", columns=COLUMNS, optional=OPTIONAL)
     played = pc.is_in(tasks.column("task_id"), value_set=pc.unique(turns.column("task_id")))
     games = Games(job.config.env, tasks.filter(played), job.path("tasks"), timeout=timeout)
     table = measure(games, turns, slots=slots, where=job.path("turns"))

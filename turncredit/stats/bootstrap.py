@@ -28,11 +28,13 @@ class Statistic:
     sums_GK (G, K)   K sums over each group's turns or rollouts
     of               from sums (..., K) to values (...); NaN where undefined
     turns            the number of turns behind it
+    decisive_K       (K, bool) the sums that say whether a group contributes, by not all being zero; None: all of them
     """
 
     sums_GK: np.ndarray
     of: Callable[[np.ndarray], np.ndarray]
     turns: int
+    decisive_K: np.ndarray | None = None
 
     @property
     def value(self) -> float:
@@ -42,7 +44,8 @@ class Statistic:
     @property
     def groups(self) -> int:
         """The number of groups that contribute."""
-        return int(np.any(self.sums_GK != 0, axis=1).sum())
+        decisive_GK = self.sums_GK if self.decisive_K is None else self.sums_GK[:, self.decisive_K]
+        return int(np.any(decisive_GK != 0, axis=1).sum())
 
 
 @dataclass(frozen=True)

@@ -129,11 +129,18 @@ def last_rounds(rounds: Iterable[int]) -> list[int]:
     return sorted(set(rounds))[-3:]
 
 
+def played(evals: pd.DataFrame) -> pd.Series:
+    """Whether a row is a rollout of its own: a policy that stays the same plays the same games once (`eval.fresh:
+    false`), and its rows are repeated in later rounds."""
+    return ~evals.duplicated(["policy_id", "mode", "task_id", "repeat"])
+
+
 def cells(evals: pd.DataFrame) -> pd.DataFrame:
-    """One row per (seed, round, task_id): `value`, the mean success over repeats, and `rollouts`, their number."""
+    """One row per (seed, round, task_id): `value`, the mean success over repeats, and `rollouts`, the number `played`."""
     check_once_per_rollout(evals)
-    grouped = evals.assign(won=evals["success"].astype(float)).groupby(["seed", "round", "task_id"], sort=True)
-    return grouped["won"].agg(value="mean", rollouts="size").reset_index()
+    frame = evals.assign(won=evals["success"].astype(float), played=played(evals))
+    grouped = frame.groupby(["seed", "round", "task_id"], sort=True)
+    return grouped.agg(value=("won", "mean"), rollouts=("played", "sum")).reset_index()
 
 
 def paired_cells(left: pd.DataFrame, right: pd.DataFrame, *, shared: bool = False) -> pd.DataFrame:
