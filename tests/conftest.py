@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +82,14 @@ class World:
         job = self.job(stage, at, folder, changes, **more)
         metrics = load(stage).run(job)
         return Ran({name: Path(path) for name, path in job.output.items()}, metrics)
+
+    def policy_that_reads(self, positions: int, folder: Path) -> Path:
+        """The SFT policy as if its model could read so many tokens, copied to `folder`."""
+        shutil.copytree(self.path("sft_policy"), folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": positions}))
+        (folder / "provenance.json").unlink()
+        return folder
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,7 @@ ROOT = Path(__file__).parent.parent
         ({"env": {"tiemout": 9}}, "env: unknown key 'tiemout' (did you mean 'timeout'?)"),
         ({"rounds": "many"}, "config: rounds: input should be a valid integer"),
         ({"update": {"kl": "k3"}}, "config: update: kl and kl_coefficient belong together"),
+        ({"update": {"kl_target": 0.04}}, "config: update: kl_target adapts kl_coefficient: name an estimator in kl"),
         ({"eval": {"primary": "greedy"}}, "config: eval: primary 'greedy' is not one of the modes ['sampled']"),
         ({"methods": ["flat_grpo", "flat_grpo"]}, "config: methods and seeds must not repeat"),
         ({"rollout": {"tasks": 99}, "tasks": {"train": 9}}, "config: rollout.tasks is 99, but tasks.train has only 9"),

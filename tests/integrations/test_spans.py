@@ -49,6 +49,13 @@ def test_a_method_that_a_trainer_cannot_run_is_refused(name: str, columns: list[
         method_of(name, {}, "trl", "here", columns)
 
 
+def test_the_columns_that_a_method_reads_follow_its_parameters() -> None:
+    params = {"shapers": ["invalid_penalty"], "column": "well_formed"}
+    assert method_of("flat_grpo", params, None, "here", ["well_formed"]).reads == ("well_formed",)
+    with pytest.raises(UserError, match="here: flat_grpo reads 'well_formed', which the turns here do not have"):
+        method_of("flat_grpo", params, None, "here", ["valid"])
+
+
 def test_parameters_go_before_the_presets_conventions() -> None:
     assert method_of("flat_grpo", {}, "trl", "here").params()["eps"] == 1e-4
     assert method_of("flat_grpo", {"eps": 0.5}, "trl", "here").params()["eps"] == 0.5

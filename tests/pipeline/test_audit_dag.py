@@ -162,7 +162,7 @@ def test_the_large_audit_compares_every_method_whose_columns_the_rollouts_have()
     from turncredit.credit import METHODS
 
     experiment = load([ROOT / "config.yaml", ROOT / "config" / "audit.yaml"])
-    subgoals = {name for name, method in METHODS.items() if any("subgoal" in part.reads for part in method.parts)}
+    subgoals = {name for name, method in METHODS.items() if any("subgoal" in part.columns for part in method.parts)}
     assert subgoals == {"hipif", "hipif_gigpo"}
     assert set(experiment.audit_methods()) <= set(METHODS) - subgoals
     assert len(experiment.audit_methods()) >= 30

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -190,15 +187,6 @@ def test_an_evaluation_is_the_same_in_two_processes(world, tmp_path):
     assert one.equals(two)
 
 
-def with_positions(world, folder, positions):
-    """The warm start's policy, as if its model could read so many tokens."""
-    shutil.copytree(world.path("sft_policy"), folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": positions}))
-    (folder / "provenance.json").unlink()
-    return folder
-
-
 @pytest.fixture(scope="module")
 def short(world, tmp_path_factory):
     """A player whose model can read about half of what 12 rollouts come to; these rollouts, cut short and whole."""
@@ -206,7 +194,7 @@ def short(world, tmp_path_factory):
     starts = [Start(row["task_id"], row["task_id"], row, derive_seed(row["task_id"])) for row in games.rows[:12]]
     whole = player(world, games, 6).play(starts, temperature=1.0)
     lengths = [sum(len(turn.prompt.ids) + len(turn.response.ids) for turn in one.turns) for one in whole]
-    folder = with_positions(world, tmp_path_factory.mktemp("short") / "policy", int(np.median(lengths)))
+    folder = world.policy_that_reads(int(np.median(lengths)), tmp_path_factory.mktemp("short") / "policy")
     cutting = Player(OpenPolicy(folder, dtype="float32"), tiny.experiment().agent.chosen(), games, 6)
     return cutting, cutting.play(starts, temperature=1.0), whole
 
@@ -275,9 +263,31 @@ def test_rollouts_that_ended_because_a_context_was_full_are_measured_restored_an
         restored(Turns(unmarked), range(view.rollouts), short_player)
 
 
+@pytest.mark.parametrize(
+    ("last_rewards", "dead"),
+    [
+        ([0.3, 0.7, 0.1, 0.9, 0.0, 1.0], 0),  # of failures, too: rewards that are graded
+        ([0.3, 0.3, 0.1, 0.1 + 1e-16, 0.0, 1.0], 2 / 3),
+    ],
+)
+def test_a_dead_group_is_one_whose_rollouts_have_the_same_return(world, last_rewards, dead):
+    games = games_of(world, "train")
+    starts = [
+        Start(row["task_id"], f"{row['task_id']}#{copy}", row, derive_seed(row["task_id"], copy))
+        for row in games.rows[:3]
+        for copy in range(2)
+    ]
+    played = player(world, games, 6).play(starts, temperature=1.0)
+    for one, reward in zip(played, last_rewards, strict=True):
+        one.turns[-1].reward, one.turns[-1].success = reward, False
+    assert summary(played)["dead_groups"] == pytest.approx(dead)
+    common = {"env": "household", "policy_id": "p", "agent": "transcript", "seed": 0, "temperature": 1.0}
+    assert Turns(turn_table(played, common)).dead_G.mean() == pytest.approx(dead)
+
+
 def test_a_first_prompt_that_is_longer_than_the_model_can_read_is_an_error_that_names_the_task(world, tmp_path):
     games = games_of(world, "train")
-    policy = OpenPolicy(with_positions(world, tmp_path / "short", 20), dtype="float32")
+    policy = OpenPolicy(world.policy_that_reads(20, tmp_path / "short"), dtype="float32")
     row = games.rows[0]
     with pytest.raises(UserError, match=f"task '{row['task_id']}': the first prompt has \\d+ tokens"):
         Player(policy, tiny.experiment().agent.chosen(), games, 2).play([Start("g", "r", row, 0)], temperature=1.0)

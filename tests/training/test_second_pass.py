@@ -196,6 +196,21 @@ def test_turns_of_an_agent_with_other_settings_are_refused(world, sampled):
         prompts(world, agents.load("window"), turns, history=2, show_admissible=False)
 
 
+def test_a_context_that_the_outcome_makes_longer_than_the_model_can_read_is_refused(world, sampled, tmp_path):
+    turns, _, at = sampled["transcript"]
+    whole = second_pass.contexts(tables.read(turns), str(turns))
+    longest = max(len(sequence.ids) for sequence in whole)
+    more, short = (
+        world.policy_that_reads(positions, tmp_path / str(positions)) for positions in (longest + 100, longest)
+    )
+    at = replace(at, reader="hindsight")
+    world.run("logprobs", at, tmp_path / "one", turns=turns, policy=more)
+    said = rf"the context of group_id .* tokens, and the model can read {longest} "
+    with pytest.raises(UserError, match=said) as told:
+        world.run("logprobs", at, tmp_path / "two", turns=turns, policy=short)
+    assert "\n" not in str(told.value)
+
+
 def test_where_the_policy_is_not_kept_a_second_pass_says_so_in_one_line(world, sampled, tmp_path):
     turns, _, at = sampled["transcript"]
     with pytest.raises(UserError, match=r"gone: the policy for a second pass is not there any more") as told:

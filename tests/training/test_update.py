@@ -178,6 +178,26 @@ def test_the_kl_coefficient_adapts_and_is_carried_along(world, credits, tmp_path
     assert two.metrics["kl_coefficient"] == pytest.approx(0.102)
 
 
+def test_minibatches_without_a_learned_token_do_not_lower_the_kl(world, credits, tmp_path):
+    table = tables.read(credits, "credits")
+    trained_N = np.isin(rollout_numbers(table), [0, 5, 9])
+    marked = tmp_path / "marked.parquet"
+    table = table.append_column("trained", pa.array(trained_N.astype(float)))
+    tables.write(table, marked, "credits", provenance.record("test"))
+    settings = {"kl": "k3", "kl_coefficient": 0.1, "kl_target": 1e-9, "minibatch": 1}
+    made = run(world, marked, tmp_path, settings=settings)
+    log = tables.read(made.updates, "updates").to_pandas()
+    assert (log.tokens == 0).tolist() == log.kl.isna().tolist()
+    assert log.kl.notna().sum() == 3
+    assert made.metrics["kl"] == pytest.approx(log.kl.mean())
+
+    none = table.set_column(table.column_names.index("trained"), "trained", pa.array(np.zeros(len(table))))
+    tables.write(none, marked, "credits", provenance.record("test"))
+    idle = run(world, marked, tmp_path, settings=settings).metrics
+    assert "kl" not in idle
+    assert idle["kl_coefficient"] == pytest.approx(0.1)
+
+
 def test_dead_groups_are_left_out_only_when_asked(world, credits):
     turns = tables.read(world.path("turns"), "turns").to_pandas()
     scores = turns.groupby(["group_id", "rollout_id"]).reward.sum().groupby("group_id")
@@ -195,6 +215,15 @@ def test_advantages_are_scaled_to_unit_size_over_the_turns_that_are_learned_from
     rows = np.unique(np.concatenate([sequence.turn[sequence.turn >= 0] for sequence in data.sequences]))
     assert len(rows) < len(data.advantage_N)
     assert np.mean(data.advantage_N[rows] ** 2) == pytest.approx(1)
+
+
+def test_advantages_that_are_rounding_alone_are_none(world, credits):
+    """A round of dead groups whose returns differ by rounding: scaled up, it would be an update of noise."""
+    turns, table = tables.read(world.path("turns"), "turns"), tables.read(credits, "credits")
+    noise = 1e-11 * np.random.default_rng(0).normal(size=table.num_rows)
+    table = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(noise))
+    data = training_set(turns, table, tiny.experiment().update, "credits")
+    assert not data.advantage_N.any()
 
 
 def with_zeros(credits, folder, zero_R):

@@ -47,6 +47,8 @@ from turncredit.turns import Turns, check_logprobs
 SAME, CONSERVED = 1e-9, 1e-5
 #: by the policy's dtype: of a recomputed log-probability, relative if it is beyond 1
 LOGPROB = {"float32": 1e-4, "bfloat16": 0.25}
+#: on an update's first minibatch in bfloat16: of the mean over its tokens of |log p - log p when sampled|
+MEAN_LOGPROB = 0.05
 #: rollouts of a round whose judge's input is recomputed
 LABELLED = 16
 #: columns of turns that reveal the outcome of a rollout, which a judge must not see
@@ -270,22 +272,29 @@ def conservation(at: Round) -> Finding | None:
 def first_ratio(at: Round) -> Finding | None:
     """The update starts from the policy that sampled: on its first minibatch no token is more likely than it was.
 
-    Not checked with dropout in the adapters, which changes a policy's log-probabilities in training.
+    In bfloat16, where single tokens are, the mean over the tokens decides (`MEAN_LOGPROB`). Not checked with dropout in
+    the adapters, which changes a policy's log-probabilities in training.
     """
     if at.files.updates is None or at.settings.dropout:
         return None
-    log = tables.read(at.files.updates, "updates", ["step", "ratio_max"])
+    log = tables.read(at.files.updates, "updates", ["step", "ratio_max"], ["log_ratio"])
     if not log.num_rows:
         return None
-    first = int(np.argmin(log.column("step").to_numpy()))
-    excess = log.column("ratio_max")[first].as_py()
-    if excess is None:  # a first minibatch without any advantage, which was not computed
+    first = log.slice(int(np.argmin(log.column("step").to_numpy())), 1).to_pylist()[0]
+    if first["ratio_max"] is None:  # a first minibatch without any advantage, which was not computed
         return None
-    excess -= 1.0
+    excess = first["ratio_max"] - 1.0
     # A ratio is the exponential of a difference of log-probabilities, which can be 10 and more.
-    allowed = float(np.expm1(10 * LOGPROB[at.settings.dtype]))
-    line = f"{at.files.updates}: on the first minibatch a token was {1 + excess:.5f} times as likely as when sampled"
-    return Finding(excess <= allowed, excess, "" if excess <= allowed else line, 1)
+    if excess <= float(np.expm1(10 * LOGPROB["float32"])):
+        return Finding(True, excess, "", 1)
+    where = f"{at.files.updates}: on the first minibatch"
+    if at.settings.dtype == "float32":
+        return Finding(False, excess, f"{where} a token was {1 + excess:.5f} times as likely as when sampled", 1)
+    apart = first.get("log_ratio")
+    if apart is None:  # an earlier version's table
+        return None
+    line = f"{where} log-probabilities were {apart:.3f} from those when sampled, in the mean over its tokens"
+    return Finding(apart <= MEAN_LOGPROB, apart, "" if apart <= MEAN_LOGPROB else line, 1)
 
 
 def steps(at: Round) -> Finding | None:

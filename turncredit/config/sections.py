@@ -314,6 +314,8 @@ class UpdateConfig(LossConfig):
             raise ValueError(
                 "kl and kl_coefficient belong together: name an estimator (k1, k2, k3) and give it a weight"
             )
+        if self.kl_target is not None and self.kl == "none":
+            raise ValueError("kl_target adapts kl_coefficient: name an estimator in kl and give it a weight")
         return self
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ class Part:
     """One step of a method: a function, what it reads, and the parameters that are not its defaults.
 
     reads      columns of the turn table, beside the keys and the reward; `tables.MEASURED` come from the side table
-               `measures` where the turns do not have them
+               `measures` where the turns do not have them. A function of the parameters (`settable()`) where these say
     requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
@@ -54,7 +54,7 @@ class Part:
     name: str
     function: Callable[..., Any]
     kind: Kind
-    reads: tuple[str, ...] = ()
+    reads: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
     requires: tuple[str, ...] = ()
     asks: Ask | None = None
     model: str | None = None
@@ -64,6 +64,11 @@ class Part:
     forks: int | None = None
     adds: tuple[Bonus, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the part reads with its parameters."""
+        return self.reads(self.settable()) if callable(self.reads) else self.reads
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -126,7 +131,7 @@ class Method:
     @property
     def reads(self) -> tuple[str, ...]:
         """Columns of the turn table that the method reads, beside the keys and the reward."""
-        return tuple(dict.fromkeys(name for part in self.parts for name in part.reads))
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
 
     @property
     def asks(self) -> Ask | None:

@@ -6,7 +6,7 @@ from turncredit.config import ContinuationsConfig, Experiment
 from turncredit.credit.compose import Method
 from turncredit.credit.resolving import resolve
 from turncredit.errors import UserError, nearest
-from turncredit.judges.config import Ask, labels_name
+from turncredit.judges.config import Ask
 
 
 def configured_method(experiment: Experiment, name: str) -> Method:
@@ -25,11 +25,6 @@ def configured_method(experiment: Experiment, name: str) -> Method:
 def ask_of(method: Method) -> Ask:
     """What `method` asks of the judge; by default a role."""
     return method.asks or "role"
-
-
-def labels_of(experiment: Experiment, name: str) -> str:
-    """The name of the labels that the method `name` reads: judge and question, such as `rule-role`."""
-    return labels_name(experiment.judge, ask_of(configured_method(experiment, name)))
 
 
 def continuations_of(experiment: Experiment, name: str) -> ContinuationsConfig | None:

@@ -31,7 +31,11 @@ def invalid_penalty(
 
 
 INVALID_PENALTY = Part(
-    "invalid_penalty", invalid_penalty, "shaper", reads=("valid",), adds=("score_bonus", "step_bonus")
+    "invalid_penalty",
+    invalid_penalty,
+    "shaper",
+    reads=lambda params: (params["column"],),
+    adds=("score_bonus", "step_bonus"),
 )
 
 PARTS = (INVALID_PENALTY,)

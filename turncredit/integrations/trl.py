@@ -169,7 +169,7 @@ def _lengths(output: Mapping[str, Any]) -> list[int]:
 
 def _only_compares(method: Method) -> bool:
     """Whether the method reads no text but observations, and asks of these only which ones are equal."""
-    readers = [part for part in method.parts if set(part.reads) & set(TEXTS)]
+    readers = [part for part in method.parts if set(part.columns) & set(TEXTS)]
     return all(part.function in COMPARE and part.settable().get("anchors") != "similar" for part in readers)
 
 

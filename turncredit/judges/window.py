@@ -8,7 +8,6 @@ an answer). One hint remains, as in TRIAGE: a window may end with the attempt's 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -141,12 +140,6 @@ def render(window: Window) -> str:
     if window.after:
         parts.append("TURNS AFTER\n" + "\n".join(_shown(turn, i) for i, turn in enumerate(window.after, 1)))
     return "\n\n".join(parts)
-
-
-def window_hash(window: Window, version: str) -> str:
-    """A hash of what the rule judge saw, as 16 hexadecimal digits: the rules' version and the window's content."""
-    text = repr((version, window))
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _shown(turn: Turn, place: int) -> str:

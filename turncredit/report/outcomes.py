@@ -272,9 +272,7 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
         found, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
         where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         grid.rows[method] = {
-            key: Number(
-                float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n
-            )
+            key: Number(float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n)
             for key, (_, _, unit, sql) in _COSTS.items()
         }
     return grid

@@ -13,7 +13,7 @@ from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.seeding import derive_seed, generator
-from turncredit.turns import CONTEXT_FULL
+from turncredit.turns import CONTEXT_FULL, ROUNDING
 
 
 def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
@@ -100,9 +100,9 @@ def turn_table(
 def summary(played: Sequence[Played]) -> dict[str, float]:
     """Success, length, invalid actions and dead groups of a set of rollouts."""
     turns = sum(len(rollout.turns) for rollout in played)
-    groups: dict[str, set[bool]] = {}
+    groups: dict[str, list[Played]] = {}
     for rollout in played:
-        groups.setdefault(rollout.start.group_id, set()).add(rollout.success)
+        groups.setdefault(rollout.start.group_id, []).append(rollout)
     redone = [rollout.turns[-1].columns["redone"] for rollout in played if "redone" in rollout.turns[-1].columns]
     full = sum(rollout.turns[-1].context_full for rollout in played)
     return {
@@ -114,5 +114,12 @@ def summary(played: Sequence[Played]) -> dict[str, float]:
         "invalid": sum(not turn.valid for rollout in played for turn in rollout.turns) / turns,
         "turns_per_rollout": turns / len(played),
         "tokens": float(sum(rollout.tokens for rollout in played)),
-        "dead_groups": sum(len(outcomes) == 1 for outcomes in groups.values()) / len(groups),
+        "dead_groups": sum(map(_dead, groups.values())) / len(groups),
     }
+
+
+def _dead(group: Sequence[Played]) -> bool:
+    """Whether all of a group's rollouts have the same return (`Turns.dead_G`)."""
+    scores = [rollout.score for rollout in group]
+    added = max(sum(abs(turn.reward) for turn in rollout.turns) for rollout in group)
+    return max(scores) - min(scores) <= ROUNDING * added

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 from turncredit.errors import UserError
@@ -80,7 +79,3 @@ def made_paths(plan: Plan, step: Step) -> list[str]:
     """The artifacts of a job, and its metrics."""
     return [*plan.outputs(*step).values(), plan.metrics(*step)]
 
-
-def is_done(plan: Plan, job: Step) -> bool:
-    """Whether a job has ended well: a stage's metrics are written after its outputs, and kept when they are deleted."""
-    return os.path.exists(plan.metrics(*job))

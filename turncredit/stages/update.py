@@ -103,5 +103,8 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
     job.store.put_policy(job.output["policy"], policy.trained_into(after))
     identity = {"policy_id": round_name(at.method, at.seed, at.round)}
     rows = [{**identity, **row} for row in made.rows]
-    job.write("updates", pa.Table.from_pylist(rows, schema=tables.schema("updates")))
+    schema = tables.schema("updates")
+    for name in ("log_ratio", "log_ratio_max"):  # not in the schema: tables of earlier versions lack them
+        schema = schema.append(pa.field(name, pa.float64()))
+    job.write("updates", pa.Table.from_pylist(rows, schema=schema))
     return {**made.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}

@@ -136,7 +136,7 @@ def played(evals: pd.DataFrame) -> pd.Series:
 
 
 def cells(evals: pd.DataFrame) -> pd.DataFrame:
-    """One row per (seed, round, task_id): `value`, the mean success over repeats, and `rollouts`, the number `played`."""
+    """One row per (seed, round, task_id): `value`, the mean success over repeats; `rollouts`, the number `played`."""
     check_once_per_rollout(evals)
     frame = evals.assign(won=evals["success"].astype(float), played=played(evals))
     grouped = frame.groupby(["seed", "round", "task_id"], sort=True)

@@ -79,6 +79,20 @@ def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = N
     return read_only(turns, where, "a second pass reads sampled tokens", prompts_N)
 
 
+def check_positions(sequences: Sequence[TokenSequence], positions: int | None, turns: pa.Table, where: str) -> None:
+    """Raise UserError, naming a turn, for a sequence with more tokens than the model has positions (None: any number).
+
+    What a second pass puts into a context (an outcome, an answer) is not in the length that rollouts are cut to.
+    """
+    longest = max(sequences, key=lambda sequence: len(sequence.ids), default=None)
+    if longest is not None and positions is not None and len(longest.ids) > positions:
+        raise UserError(
+            f"{where}: for a second pass the context of {keys_of(turns, int(longest.turn.max()))} has "
+            f"{len(longest.ids)} tokens, and the model can read {positions} (max_position_embeddings); shorten what "
+            "the agent shows, or take a model with more positions"
+        )
+
+
 def gold_response(new_agent: Callable[[], Agent], encoder: Encoder, gold: tuple[str, str], where: str) -> Scored:
     """The tokens of a response that gives the gold answer: those before the answer, and the answer's own.
 

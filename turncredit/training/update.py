@@ -111,7 +111,7 @@ def update(
                 rows.append({"step": state.steps, "epoch": epoch, "lr": share * settings.lr, **row})
                 progress(number + 1, len(steps))
     metrics = _summary(rows, state)
-    if settings.kl_target and rows:
+    if settings.kl_target and "kl" in metrics:
         state.kl_coefficient = adapted_coefficient(state.kl_coefficient, metrics["kl"], settings.kl_target)
     # The moments also of a round that had nothing to learn: the next one goes on with them.
     moments = optimizer.state(keep=ranks is None or ranks.leads) if settings.keep_optimizer else {}
@@ -187,8 +187,10 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
         view = Turns(turns.select([*tables.KEYS, "reward"]), where=where)
         skipped_N = view.restore(view.dead_G[view.group_N])
     learned_N = trained_N & ~skipped_N
-    if settings.advantage_scale == "rms" and np.any(advantage_N[learned_N]):
-        advantage_N = advantage_N / np.sqrt(np.mean(advantage_N[learned_N] ** 2))
+    if settings.advantage_scale == "rms" and learned_N.any():
+        rms = float(np.sqrt(np.mean(advantage_N[learned_N] ** 2)))
+        # What is left where all returns are the same but for rounding is noise: it must not become a whole update.
+        advantage_N = advantage_N / rms if rms > 1e-9 else np.zeros_like(advantage_N)
     rollout_N = rollout_numbers(turns)
     skipped = set(np.array(rollout_N)[skipped_N].tolist())
     kept = [one for one in sequences_of(turns, rollout_N, trained_N) if one.rollout not in skipped]
@@ -317,10 +319,10 @@ def minibatch_step(
     said = team.gradient(compute)
     row: dict[str, float | None] = {name: sum(one[name] for one in said) for name in said[0]}
     row |= {name: max(one[name] for one in said) for name in LARGEST}
+    if not computed:
+        row |= dict.fromkeys((*MEANS[1:], *LARGEST, "kl"))
     if objective.reference is None:
         row.pop("kl")
-    if not computed:
-        row |= dict.fromkeys((*MEANS[1:], *LARGEST))
     norm = optimizer.step(objective.settings.max_grad_norm)
     counts = {"tokens": int(sizes.sum()), "sequences": len(batch), "zero_sequences": len(batch) - len(computed)}
     return {**row, "grad_norm": norm, **counts}
