@@ -78,4 +78,3 @@ def step_of(relative: str) -> Step | None:
 def made_paths(plan: Plan, step: Step) -> list[str]:
     """The artifacts of a job, and its metrics."""
     return [*plan.outputs(*step).values(), plan.metrics(*step)]
-
