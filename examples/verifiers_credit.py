@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 
 from turncredit import credit, importers
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 path, method = Path(sys.argv[1]), sys.argv[2]
 with TemporaryDirectory() as folder:
     _, report = importers.run([path], Path(folder) / "turns.parquet", "verifiers", {})

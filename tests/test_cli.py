@@ -227,3 +227,49 @@ def test_report_on_a_folder_without_results_leaves_no_file(tmp_path):
     done = run("report", str(tmp_path), "--out", str(tmp_path / "out"))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert not (tmp_path / "out").exists()
+
+
+def test_single_keys_follow_one_option_and_override_the_files_as_in_snakemake(tmp_path):
+    (tmp_path / "config.yaml").write_text("experiment: mine\nrounds: 3\nmethods: [rloo]\n")
+    keys = ("--config", "rounds=2", "seeds=[0, 1]", "update={lr: 0.5}")
+    done = run("config", *keys, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["rounds"], data["seeds"], data["update"]["lr"]) == (2, [0, 1], 0.5)
+    assert "rounds: 2  # --config rounds=2" in run("config", *keys, cwd=tmp_path).stdout
+    for command in (["plan"], ["status"]):
+        assert run(*command, *keys, cwd=tmp_path).stdout != run(*command, cwd=tmp_path).stdout
+    assert "round 2" in run("where", "credit", "rloo", "--round", "2", *keys, cwd=tmp_path).stdout
+    assert run("status", "--config", "rounds", cwd=tmp_path).stderr.startswith(
+        "turncredit: --config rounds: write key="
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("run", "--cores", "0"), "--cores 0: give a number of cores from 1, or all"),
+        (("run", "--cores", "-1"), "--cores -1: give a number of cores from 1, or all"),
+        (("run", "--cores", "1", "a.yaml"), "a.yaml: a configuration is given as an option: --configfile a.yaml"),
+        (("status", "--results", "done"), "--results done: this is an experiment's folder; give the one above it (.)"),
+    ],
+)
+def test_what_snakemake_would_misread_is_refused_in_one_line(tmp_path, arguments, line):
+    (tmp_path / "config.yaml").write_text("experiment: mine\n")
+    (tmp_path / "a.yaml").write_text("rounds: 2\n")
+    (tmp_path / "Snakefile").touch()
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done/config.json").write_text("{}")
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"turncredit: {line}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_query_may_begin_with_a_comment(tmp_path):
+    (tmp_path / "results/new").mkdir(parents=True)
+    (tmp_path / "results/new/config.json").write_text("{}")
+    done = run(
+        "sql", "-- how many?\nSELECT count(*) AS evaluations FROM evals", "--format", "csv", "--all", cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["evaluations", "0"]), done.stderr

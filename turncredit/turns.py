@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,10 @@ def as_table(table: Any, where: str) -> pa.Table:
     """An Arrow table from an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns."""
     if isinstance(table, pa.Table):
         return table
+    if isinstance(table, str | Path):
+        raise UserError(
+            f"{where}: a path is not a table; read it first, as with pyarrow.parquet.read_table({str(table)!r})"
+        )
     try:
         if hasattr(table, "iloc"):
             return pa.Table.from_pandas(table, preserve_index=False)

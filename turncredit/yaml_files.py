@@ -90,3 +90,18 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _kind(path: Path) -> str:
     return "JSON" if path.suffix == ".json" else "YAML"
+
+
+def read_entry(entry: str) -> dict[str, Any]:
+    """The key and value of an entry of `--config`. Raises UserError for one that Snakemake could not read."""
+    key, equals, value = entry.partition("=")
+    block, dot, rest = key.partition(".")
+    if dot and equals:
+        inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
+        raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
+    if not equals:
+        raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
+    try:
+        return {key: yaml.load(value, yaml.BaseLoader)}
+    except yaml.YAMLError:
+        return {key: value}

@@ -130,3 +130,40 @@ def test_its_signature_is_the_functions() -> None:
         inspect.signature(type(credit).__call__).parameters.keys()
         == inspect.signature(library.credit).parameters.keys()
     )
+
+
+def test_a_function_in_memory_is_a_method(made: Any) -> None:
+    def shorter(turns: Any, *, scale: float = 1.0) -> np.ndarray:
+        """Less for later turns."""
+        return -scale * turns.turn_N
+
+    table = credit(made[0], shorter, scale=2.0)
+    assert table["advantage"].to_pylist() == [-2.0 * turn for turn in made[0]["turn"].to_pylist()]
+    assert set(table["method"].to_pylist()) == {"shorter"}
+
+    def broken(turns: Any) -> np.ndarray:
+        return turns.nothing
+
+    with pytest.raises(UserError, match=r"test_library\.py:\d+: broken: AttributeError"):
+        credit(made[0], broken)
+
+
+def test_a_path_is_refused_with_how_to_read_it() -> None:
+    with pytest.raises(
+        UserError, match=r"turns: a path is not a table; read it first, as with .*read_table\('a.parquet"
+    ):
+        credit("a.parquet")
+
+
+@pytest.mark.parametrize("method", ["scpo", "mgr_no_critic"])
+def test_which_rollouts_succeeded_is_not_guessed_from_graded_returns(method: str, made: Any) -> None:
+    table = made[0].drop_columns("success")
+    assert credit(table, method).num_rows == table.num_rows, "returns of 0 and 1"
+    graded = np.where(table["reward"].to_numpy() > 0, 0.3 + 0.1 * np.arange(table.num_rows), 0.0)
+    graded = table.set_column(table.column_names.index("reward"), "reward", pa.array(graded))
+    with pytest.raises(UserError, match=r"no column 'success', and the returns are graded .* success_above") as raised:
+        credit(graded, method)
+    assert "\n" not in str(raised.value)
+    assert credit(graded, method, success_above=0.5).num_rows == table.num_rows
+    won = made[0]["success"]
+    assert credit(graded.append_column("success", won), method).num_rows == table.num_rows

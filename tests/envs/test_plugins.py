@@ -98,7 +98,7 @@ def test_a_file_of_ones_own_is_known_by_its_name_once_it_is_loaded():
         (
             "from turncredit.envs.environment import Environment as E\nclass A:\n def step(self): ...\n"
             "ENVIRONMENT = E(name='a', open_task=A)",
-            "A lacks reset, close of reset, step, close",
+            "A has no method reset and no close; reset, step and close are needed",
         ),
         (
             "from turncredit.envs.environment import Environment as E\nfrom tests.envs.own import Doors\n"

@@ -187,8 +187,8 @@ def test_a_rollout_of_which_a_turn_is_bad_is_left_out_as_a_whole(case: str, tmp_
     [
         (lambda path: path.write_bytes(b"PAR1 and no more"), "art", "not a readable Parquet file"),
         (lambda path: path.write_bytes(b""), "verifiers", "nothing to write: read 1 file, 0 records"),
-        (lambda path: path.write_text("{}\n"), None, "not told to be of any format by what is in it; give --from"),
-        (lambda path: path.write_text("{\n"), None, "not told to be of any format"),
+        (lambda path: path.write_text("{}\n"), None, "the format cannot be detected from what is in it; give --from"),
+        (lambda path: path.write_text("{\n"), None, "the format cannot be detected"),
         (lambda path: path.write_text("{}\n"), "vrl", r"unknown format \(did you mean 'verl'\?\)"),
         (lambda path: path.mkdir(), "verl", "no file that ends with .jsonl in this folder"),
         (Path.exists, "verl", "no such file or folder"),

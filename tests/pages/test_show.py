@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -42,7 +43,8 @@ def test_rollouts_with_ground_truth_are_listed_first_and_the_last_line_shows_one
     assert groups != sorted(groups)
     assert groups == sorted(groups, key=lambda group: group != last)
     assert re.fullmatch(
-        rf"One of them, turn by turn: turncredit show flat_grpo/seed0/round03 '{last}/{last}#\d'", lines[-1]
+        rf"One of them, turn by turn: turncredit show flat_grpo/seed0/round03 '{last}/{last}#\d' --results {tmp_path}",
+        lines[-1],
     )
 
 
@@ -269,3 +271,17 @@ def test_the_rank_correlation_of_a_rollout_is_spearmans():
 )
 def test_a_label_is_a_role_a_score_or_the_reason_why_there_is_none(said, expected):
     assert show._label(said) == expected
+
+
+def test_a_round_that_several_experiments_have_is_named_with_its_experiment(finished, tmp_path, capsys):
+    for name in ("one", "two"):
+        shutil.copytree(finished, tmp_path / name)
+        config = tmp_path / name / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), "experiment": name}))
+    what = "flat_grpo/seed0/round02"
+    with pytest.raises(UserError, match=rf"{what}: several experiments .* name one of one/{what}, two/{what}"):
+        show.find(what, tmp_path)
+    assert show.find(f"two/{what}", tmp_path).turns.is_relative_to(tmp_path / "two")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="no experiment here"):
+        show.find(what, tmp_path / "empty")

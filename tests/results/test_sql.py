@@ -443,3 +443,19 @@ def test_the_name_of_a_file_is_no_sql(tmp_path: Path) -> None:
     assert sql.answer(f'SELECT x FROM "{named}"', tmp_path, files=[odd]).to_pylist() == [{"x": 7}]
     with pytest.raises(UserError, match="no view 'made'"):
         sql.answer("SELECT * FROM made", tmp_path, files=[odd])
+
+
+def test_the_numbers_of_several_reports_are_one_table(tmp_path):
+    """A number has a path of its own: that of the files it is made from."""
+    number = {"table": "final", "row": "a", "column": "final", "value": 0.5, "unit": "share", "note": "", "sql": ""}
+    for name in ("one", "two"):
+        (tmp_path / name / "report").mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+        path = Path(Layout(tmp_path / name).path("summary"))
+        table = pa.Table.from_pylist([{**number, "path": f"runs/{name}.parquet"}], tables.schema("summary"))
+        tables.write(table, path, "summary", synthetic.MADE_BY)
+    query = "SELECT experiment, path FROM summary ORDER BY ALL"
+    assert [tuple(row.values()) for row in rows(query, tmp_path)] == [
+        ("one", "runs/one.parquet"),
+        ("two", "runs/two.parquet"),
+    ]

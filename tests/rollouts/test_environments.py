@@ -12,6 +12,7 @@ from tests.envs import appworld_server, gymnasium_games, own
 from turncredit import envs, tables
 from turncredit.config import EnvSlice
 from turncredit.credit.mgr import validity_N
+from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.demos import make_demos
@@ -179,3 +180,30 @@ def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(wor
     assert set(frame.next_observation) == {"No code available to execute."}
     assert frame.error_reply.all()
     assert (validity_N(Turns(turns)) == -1).all()
+
+
+def test_an_environments_own_task_columns_reach_it_from_the_table(monkeypatch):
+    opened = []
+
+    def rows(split, count, *_):
+        return [{"task_id": f"{split}-{n}", "goal": "g", "good": "red", "odds": [n, 1]} for n in range(count)]
+
+    def open_task(row, settings):
+        opened.append((row["good"], row["odds"]))
+        return own.Doors(row, settings)
+
+    environment = Environment(name="own", open_task=open_task, env_class=own.Doors, make_tasks=rows)
+    monkeypatch.setattr(envs, "load", lambda _: environment)
+    table = make_tasks(EnvSlice(name="own"), "train", 3, 0, key="tasks.train")
+    assert table.column_names == [*tables.schema("tasks").names, "good", "odds"]
+    games = Games(EnvSlice(name="own"), table)
+    games.open(games.rows[2])
+    assert opened == [("red", [2, 1])]
+
+
+def test_an_own_task_column_of_several_types_is_refused(monkeypatch):
+    rows = [{"task_id": "a", "goal": "g", "x": 1}, {"task_id": "b", "goal": "g", "x": "one"}]
+    environment = Environment(name="own", open_task=own.Doors, make_tasks=lambda *_: rows)
+    monkeypatch.setattr(envs, "load", lambda _: environment)
+    with pytest.raises(UserError, match="environment 'own': the tasks' column 'x' cannot be stored"):
+        make_tasks(EnvSlice(name="own"), "train", 2, 0, key="tasks.train")

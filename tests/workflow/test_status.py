@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from turncredit.cli import status
 from turncredit.cli.plan import gpu_hours, submitted_jobs
 from turncredit.provenance import config_hash
 from turncredit.stages.job import At
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan
+from turncredit.stages.jobs import every_job, jobs_and_inputs
+from turncredit.stages.plan import Plan, load
 from turncredit.workflow import failures, locks, slurm
 
 SQUEUE = """#!/bin/sh
@@ -144,6 +146,22 @@ def test_the_rest_takes_the_measured_times_at_the_measured_pace_and_gpu_hours_co
     spent = (2 * 60 * 1 + 2 * 30 * 2) / 3600
     hours = next(line for line in lines if line.startswith("GPU hours: "))
     assert hours.startswith(f"GPU hours: {spent:.1f} spent in stages, about ")
+
+
+def test_what_a_changed_file_of_the_users_made_is_to_do_again(tmp_path, monkeypatch):
+    """An environment of the user's own: after an edit, nothing that was played in it counts as done."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(tiny.ROOT / "examples/counting_env.py", tmp_path / "mine.py")
+    plan = Plan(tiny.experiment(methods=["flat_grpo"], env={"name": "mine.py"}, agent={"name": "window"}))
+    load("tasks").run(plan.job("tasks", At(split="train")))
+    for stage, at in every_job(plan):
+        ended(plan, stage, started=time.time(), **at.keys)
+    assert status.ended(plan, jobs_and_inputs(plan))[1] == 0
+    before = Path("mine.py").read_text()
+    Path("mine.py").write_text(before + "# changed\n")
+    os.utime("mine.py", (time.time() + 5, time.time() + 5))
+    again = status.ended(plan, jobs_and_inputs(plan))[1]
+    assert again == sum(stage != "config" for stage, _ in every_job(plan))
 
 
 def test_when_all_is_done_nothing_is_left(plan):

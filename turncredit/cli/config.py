@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from turncredit.cli.configured import ConfigfileOption, ConfigOption
 from turncredit.config import load
 from turncredit.stages.checks import check
-from turncredit.yaml_files import CONFIG, read_mapping
+from turncredit.yaml_files import CONFIG, read_entry, read_mapping
 
 
 def config(
@@ -20,20 +21,25 @@ def config(
         list[Path] | None,
         typer.Argument(help=f"YAML files, merged over {CONFIG} as by snakemake --configfile; later ones win."),
     ] = None,
+    configfile: ConfigfileOption = None,
+    config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, without the files.")] = False,
 ) -> None:
     """Check the configuration that snakemake --configfile FILES would run, and print it with the file of each value.
 
     A value without a file is the default. Example: turncredit config config/rails.yaml
     """
-    read = files_of(files or [])
-    experiment = load(read)
+    read = files_of([*(files or []), *(configfile or [])])
+    experiment = load(read, config or ())
     check(experiment)
     data = experiment.model_dump(mode="json")
     if as_json:
         print(json.dumps(data, indent=2))
     else:
-        print("\n".join(lines_of(data, {str(file): read_mapping(file) for file in read})))
+        sources = {str(file): read_mapping(file) for file in read}
+        for entry in config or ():
+            sources[f"--config {entry}"] = read_entry(entry)
+        print("\n".join(lines_of(data, sources)))
 
 
 def files_of(files: Sequence[Path]) -> list[Path]:

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from turncredit.config import load
+from turncredit.errors import UserError
+from turncredit.layout import Layout
 from turncredit.stages.checks import check
 from turncredit.stages.plan import Plan
 from turncredit.yaml_files import CONFIG
@@ -16,6 +18,10 @@ from turncredit.yaml_files import CONFIG
 ConfigfileOption = Annotated[
     list[Path] | None,
     typer.Option("--configfile", help=f"Merged over {CONFIG}, as in snakemake; repeatable."),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="Single keys over the files, as in snakemake; repeatable."),
 ]
 ResultsOption = Annotated[Path, typer.Option("--results", help="The results folder.")]
 
@@ -25,11 +31,17 @@ def files_of(configfile: Sequence[Path] | None) -> list[Path]:
     return [Path(CONFIG), *(configfile or [])]
 
 
-def plan_of(configfile: Sequence[Path] | None, results: Path) -> Plan:
-    """The plan of the configured experiment.
+def plan_of(configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None) -> Plan:
+    """The plan of the configured experiment: files, and single keys (`config`) over them.
 
-    Raises UserError for a configuration that cannot be read, and for one that Snakemake would refuse.
+    Raises UserError for a configuration that cannot be read or that Snakemake would refuse, and for `results` that are
+    an experiment's own folder.
     """
-    experiment = load(files_of(configfile))
+    if Path(Layout(results).path("config")).is_file():
+        raise UserError(
+            f"--results {results}: this is an experiment's folder; give the one above it ({results.parent}), and the "
+            "experiment with --configfile"
+        )
+    experiment = load(files_of(configfile), config or ())
     check(experiment)
     return Plan(experiment, results)

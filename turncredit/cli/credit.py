@@ -57,7 +57,8 @@ def credit(
     chosen = resolve({"credit" if ".py" in method else "base": method, "params": params})
     for name in chosen.needs:
         if name not in side_paths:
-            raise UserError(f"{chosen.name} needs {name}; give a table with --{name}")
+            made_by = ", which `turncredit judge label` makes" if name == "labels" else ""
+            raise UserError(f"{chosen.name} needs {name}; give a table with --{name}{made_by}")
     if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
     wanted = (*chosen.needs, "measures")
@@ -78,7 +79,7 @@ def methods(
 ) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
-        _describe(resolve(name))
+        _describe(resolve(name), own=".py" in name)
         return
     for method in METHODS.values():
         _list(method)
@@ -98,9 +99,9 @@ def _list(method: Method) -> None:
     print(f"    {_params(method)}")
 
 
-def _describe(method: Method) -> None:
+def _describe(method: Method, *, own: bool) -> None:
     print(f"{method.name}: {method.summary}")
-    print(f"    reads {_reads(method)}")
+    print(f"    reads {_reads(method, own)}")
     for part in method.parts:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
         print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
@@ -109,7 +110,10 @@ def _describe(method: Method) -> None:
         print(f"    model {method.model}({values})")
 
 
-def _reads(method: Method) -> str:
+def _reads(method: Method, own: bool = False) -> str:
+    """What the method reads, as a list; a function of the user's (`own`) does not say what."""
+    if own:
+        return "what its function reads (not declared)"
     columns = ", ".join(("reward", *method.reads))
     return f"{columns}; side table {' and '.join(method.needs)}" if method.needs else columns
 

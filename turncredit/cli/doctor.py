@@ -8,19 +8,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from turncredit.cli.configured import ConfigfileOption, ResultsOption, files_of, plan_of
-from turncredit.config import Experiment
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of
+from turncredit.config import Experiment, merge
 from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.stages.jobs import every_job
 from turncredit.workflow import failures, preflight
-from turncredit.yaml_files import read_mapping
+from turncredit.yaml_files import read_entry, read_mapping
 
 #: What makes environments for jobs, by Snakemake's `--sdm`.
 DEPLOYED = ("conda", "apptainer")
@@ -29,6 +30,7 @@ VERDICTS = {True: "ok", None: "?", False: "FAIL"}
 
 def doctor(
     configfile: ConfigfileOption = None,
+    config: ConfigOption = None,
     profile: Annotated[str | None, typer.Option(help="Snakemake's profile: slurm, or a folder.")] = None,
     sdm: Annotated[str | None, typer.Option(help="As in snakemake: conda or apptainer.")] = None,
     cluster: Annotated[
@@ -42,14 +44,14 @@ def doctor(
     """
     if sdm not in (None, *DEPLOYED):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
-    plan = plan_of(configfile, results)
+    plan = plan_of(configfile, results, config)
     stages = {stage for stage, _ in every_job(plan)}
     failed = False
     for finding in preflight.findings(plan, stages, setting(profile, sdm)):
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, files_of(configfile), results, profile, sdm)
+        failed = try_jobs(plan.experiment, files_of(configfile), config or (), results, profile, sdm)
     if failed:
         raise typer.Exit(1)
 
@@ -80,13 +82,20 @@ def _default_resources(said: Any) -> list[tuple[str, str]]:
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 
-def try_jobs(experiment: Experiment, files: list[Path], results: Path, profile: str | None, sdm: str | None) -> bool:
+def try_jobs(
+    experiment: Experiment,
+    files: list[Path],
+    entries: Sequence[str],
+    results: Path,
+    profile: str | None,
+    sdm: str | None,
+) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
     if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
         raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
-        small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False))
+        small.write_text(yaml.safe_dump(merge(*map(read_entry, entries), miniature(experiment)), sort_keys=False))
         command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
         command += ["--configfile", *(str(file) for file in files[1:]), str(small)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -38,26 +39,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 #: The endings of configuration files.
 CONFIGURATIONS = (".yaml", ".yml", ".json")
+#: The options that take several values, and what a further value of one looks like.
+SEVERAL: dict[str, Callable[[str], bool]] = {
+    "--configfile": lambda argument: argument.endswith(CONFIGURATIONS),
+    "--config": lambda argument: "=" in argument and not argument.startswith("-"),
+}
 #: Every command has both options for its help, and help is plain text everywhere (`rich_markup_mode=None`).
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class SnakemakeLike(TyperCommand):
-    """A command that takes several files after one `--configfile`, as Snakemake does."""
+    """A command that takes several files after one `--configfile`, and several keys after one `--config`, as Snakemake
+    does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments, with `--configfile` before each of the files that follow the first."""
+        """Parse the arguments, with the option before each of the values that follow its first."""
         spread: list[str] = []
-        taken: int | None = None  # the number of files since the last --configfile, None elsewhere
+        option, taken = "", 0  # the option whose values are read, and how many there were; "" elsewhere
         for argument in args:
-            if argument == "--configfile":
-                taken = 0
-            elif taken == 0 or (taken and argument.endswith(CONFIGURATIONS)):
-                spread += ["--configfile"] * (taken > 0)
+            if argument in SEVERAL:
+                option, taken = argument, 0
+            elif option and (taken == 0 or SEVERAL[option](argument)):
+                spread += [option] * (taken > 0)
                 taken += 1
             else:
-                taken = None
-            spread.append(argument)
+                option = ""
+            # A query that begins with a comment is no option.
+            spread.append(f"\n{argument}" if argument.startswith("-- ") else argument)
         return super().parse_args(ctx, spread)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.stages import needs
 from turncredit.stages.jobs import Step, every_job
 from turncredit.stages.plan import STAGES, Plan
@@ -19,13 +19,14 @@ UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
 
 def plan(
     configfile: ConfigfileOption = None,
+    config: ConfigOption = None,
     results: ResultsOption = Path("results"),
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 
     Example: turncredit plan --configfile config/paper/has_table2.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results))))
+    print("\n".join(lines_of(plan_of(configfile, results, config))))
 
 
 def lines_of(plan: Plan) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.cli.plan import submitted_jobs
 from turncredit.errors import UserError
 from turncredit.provenance import config_hash
@@ -22,12 +23,14 @@ from turncredit.workflow import failures, integrity, locks, rounds, slurm
 STATE = Path(".snakemake")
 #: Lines of a failed job's log that are shown.
 LAST_LINES = 5
-#: Seconds without any job after which nobody was running the experiment.
-PAUSE = 600.0
+#: Seconds without any job after which nobody was running the experiment, if jobs take a minute or more; where they take
+#: seconds, this many times their mean, and at least `SHORT_PAUSE`.
+PAUSE, PAUSE_IN_JOBS, SHORT_PAUSE = 600.0, 10.0, 60.0
 
 
 def status(
     configfile: ConfigfileOption = None,
+    config: ConfigOption = None,
     results: ResultsOption = Path("results"),
 ) -> None:
     """Show, for each run of an experiment, which rounds are done, what runs or waits now, and what failed and why.
@@ -35,7 +38,7 @@ def status(
     Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
     config/rails.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results))))
+    print("\n".join(lines_of(plan_of(configfile, results, config))))
 
 
 class Measured(NamedTuple):
@@ -74,18 +77,21 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
     """The metrics of the jobs that have ended, and the number of those that have to be done again.
 
     A job that has ended is done again if its settings were others, if a job that it reads from is, or if one of these
-    has since made something else. `jobs` with what each reads, each after those it reads from.
+    has since made something else; or if a user's own file that it reads has changed. `jobs` with what each reads, each
+    after those it reads from.
     """
     records: dict[Step, Any] = {}
     outdated: set[Step] = set()
     deleted: set[str] | None = None
+    own = {path for reads in jobs.values() for path in reads if maker(plan, path) is None}
     for job, reads in jobs.items():
         record = _record(plan, job)
         if record is None:
             continue
         before = {made for path in reads if (made := maker(plan, path)) is not None}
         again = bool(before & outdated) or record.get("settings") not in (None, config_hash(plan.settings(*job)))
-        if not again and any(records[made]["started"] > record["started"] for made in before & records.keys()):
+        later = any(records[made]["started"] > record["started"] for made in before & records.keys())
+        if not again and (later or any(_changed_since(path, record["started"]) for path in reads if path in own)):
             deleted = integrity.deleted_after_use(plan) if deleted is None else deleted
             again = not plan.job(*job).is_made(deleted=sorted(deleted))
         if again:
@@ -155,9 +161,11 @@ def measured_in(records: Mapping[Step, Any]) -> Measured:
         seconds[stage].append(record["wall_s"])
     if not records:
         return Measured(seconds, 1.0)
+    mean = sum(map(sum, seconds.values())) / len(records)
+    pause = min(PAUSE, max(SHORT_PAUSE, PAUSE_IN_JOBS * mean))
     busy, until = 0.0, -math.inf
     for start, length in sorted((record["started"], record["wall_s"]) for record in records.values()):
-        busy += start - until if 0 < start - until < PAUSE else 0.0
+        busy += start - until if 0 < start - until < pause else 0.0
         busy += max(0.0, start + length - max(start, until))
         until = max(until, start + length)
     return Measured(seconds, sum(map(sum, seconds.values())) / max(busy, 1e-9))
@@ -206,6 +214,13 @@ def at_work(plan: Plan, made: Mapping[Step, str], records: Mapping[Step, Any]) -
         if (at := next((one for one in steps if one not in records), None)) is not None:
             found[at] = state
     return found
+
+
+def _changed_since(path: str, time: float) -> bool:
+    try:
+        return os.path.getmtime(path) > time
+    except OSError:
+        return True
 
 
 def _record(plan: Plan, job: Step) -> Any:

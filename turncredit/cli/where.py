@@ -12,13 +12,13 @@ import typer
 import yaml
 
 from turncredit import provenance
-from turncredit.cli.configured import ConfigfileOption, ResultsOption, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.errors import UserError, nearest
 from turncredit.judges.config import judge_name
 from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
 from turncredit.results.experiments import experiment_of, read_config
 from turncredit.stages.job import At
-from turncredit.stages.jobs import MADE_BY, maker
+from turncredit.stages.jobs import MADE_BY, Step, maker
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.starts import SFT, is_start
 from turncredit.workflow import rounds
@@ -43,6 +43,7 @@ def where(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     round: Annotated[int, typer.Option(min=1)] = 1,
     configfile: ConfigfileOption = None,
+    config: ConfigOption = None,
     results: ResultsOption = Path("results"),
 ) -> None:
     """Show the files that a stage reads and writes, its slice of the configuration and its log.
@@ -50,14 +51,14 @@ def where(
     For a path, show this for the stage that wrote it. Example: turncredit where credit gigpo --seed 0 --round 1
     """
     if artifact not in STAGE_NAMES and ("/" in artifact or Path(artifact).exists()):
-        plan, stage, at = of_path(Path(artifact), configfile, results)
+        plan, stage, at = of_path(Path(artifact), configfile, results, config)
     else:
         if artifact not in STAGE_NAMES:
             raise UserError(
                 f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
                 f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
             )
-        plan, stage = plan_of(configfile, results), STAGE_NAMES[artifact]
+        plan, stage = plan_of(configfile, results, config), STAGE_NAMES[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
     refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
@@ -146,12 +147,14 @@ def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
     return {"judge": judge_name(plan.experiment.judge)}
 
 
-def of_path(path: Path, configfile: Sequence[Path] | None, results: Path) -> tuple[Plan, str, At]:
+def of_path(
+    path: Path, configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None
+) -> tuple[Plan, str, At]:
     """The plan, stage and keys behind a path of an artifact, of something in it, of a job's metrics or of its log.
 
     The configuration is the one in the experiment's folder, if there is one and no other is given.
     """
-    folder = None if configfile else experiment_of(path)
+    folder = None if configfile or config else experiment_of(path)
     if folder:
         shown = folder if path.is_absolute() else Path(os.path.relpath(folder))
         plan = Plan(read_config(folder), shown.parent)
@@ -160,7 +163,7 @@ def of_path(path: Path, configfile: Sequence[Path] | None, results: Path) -> tup
                 f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
             )
     else:
-        plan = plan_of(configfile, results)
+        plan = plan_of(configfile, results, config)
     root = plan.layout.root.resolve()
     whole = path.resolve()
     if not whole.is_relative_to(root):
@@ -211,11 +214,23 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
 
 
 def _there(plan: Plan, path: str) -> str:
-    """Whether a file exists, and whether its job had the settings that the configuration has now."""
+    """Whether a file exists, and whether its job had the settings, and read the user's own files, as they are now."""
     if not os.path.exists(path):
         return "missing"
     step = maker(plan, path) if plan.layout.locate(path) else None
     made_by = provenance.made_from(path) if step else None
     if step and made_by and made_by.get("config_hash") != provenance.config_hash(plan.settings(*step)):
         return "stale"
+    if step and made_by and _reads_changed_file(plan, step, made_by.get("inputs") or {}):
+        return "stale"
     return "exists"
+
+
+def _reads_changed_file(plan: Plan, step: Step, hashes: Mapping[str, str]) -> bool:
+    """Whether a user's own file (of a method, an environment, an agent) is no longer what the job has read."""
+    own = {
+        name: path
+        for name, path in plan.inputs(*step).items()
+        if isinstance(path, str) and maker(plan, path) is None and name in hashes
+    }
+    return any(not os.path.exists(path) or provenance.file_hash(path) != hashes[name] for name, path in own.items())

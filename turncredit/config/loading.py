@@ -14,7 +14,7 @@ from turncredit.config.experiment import Experiment
 from turncredit.config.sections import Section
 from turncredit.errors import UserError, nearest
 from turncredit.starts import SFT, is_start, start_name
-from turncredit.yaml_files import read_mapping
+from turncredit.yaml_files import read_entry, read_mapping
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -54,13 +54,16 @@ def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
     return experiment
 
 
-def load(paths: Iterable[str | Path]) -> Experiment:
-    """Read YAML files, later ones overriding earlier ones, into an `Experiment`."""
-    paths = list(paths)
-    data: dict[str, Any] = {}
-    for path in paths:
-        data = merge(data, read_mapping(path))
-    return from_mapping(data, ", ".join(str(path) for path in paths))
+def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment:
+    """Read YAML files, later ones overriding earlier ones, into an `Experiment`.
+
+    `entries` are single keys (KEY=VALUE), which override the files as those of Snakemake's `--config` do.
+    """
+    sources = {str(path): read_mapping(path) for path in paths}
+    single = merge({}, *(read_entry(entry) for entry in entries))
+    if single:
+        sources["--config"] = single
+    return from_mapping(merge({}, *sources.values()), ", ".join(sources))
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:

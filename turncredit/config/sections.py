@@ -398,7 +398,8 @@ class MethodConfig(Closed):
     @model_validator(mode="after")
     def _one_source(self) -> MethodConfig:
         if (self.base is None) == (self.credit is None):
-            raise ValueError("give either base (a built-in method) or credit (your own file), not both")
+            which = "; neither is given" if self.base is None else ", not both"
+            raise ValueError(f"give either base (a built-in method) or credit (your own file){which}")
         return self
 
 

@@ -64,7 +64,8 @@ def find(name: str) -> Method:
         return builtins[name]
     if name not in plugins.installed(GROUP):
         hint = nearest(name, [*builtins, *plugins.installed(GROUP)])
-        raise UserError(f"unknown method '{name}'{hint}; `turncredit methods` lists them")
+        own = " (a function of your own is FILE.py:FUNCTION)" if ":" in name else ""
+        raise UserError(f"unknown method '{name}'{hint}; `turncredit methods` lists them{own}")
     return _load(name)
 
 

@@ -16,7 +16,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from turncredit.turns import CellStats, Turns, cell_stats
+from turncredit.errors import UserError
+from turncredit.turns import ROUNDING, CellStats, Turns, cell_stats
 
 Norm = Literal["mean_std", "mean"]
 Weighting = Literal["rollout", "row"]
@@ -130,14 +131,22 @@ def add(base_N: np.ndarray, turn_N: np.ndarray, weight: float) -> np.ndarray:
     return base_N.copy() if weight == 0 else base_N + weight * turn_N
 
 
-def success_R(turns: Turns, method: str, success_above: float | None) -> np.ndarray:
+def success_R(turns: Turns, method: str, success_above: float | None, *, graded: bool = False) -> np.ndarray:
     """Which rollouts succeeded.
 
     With `success_above`, those whose return is above it (graded rewards: 9 on WebShop's 0-10 scale). Without, those
-    with a true `success`; a table without that column counts a return above 0.
+    with a true `success`; a table without that column counts a return above 0. UserError where its returns are graded
+    (several values above 0), unless `graded` allows that: which of them are successes is not for us to guess.
     """
     if success_above is not None:
         return turns.return_R > success_above
     if turns.has("success"):
         return turns.any_R(turns.truths("success", method))
-    return turns.return_R > 0
+    above_R = turns.return_R > 0
+    if not graded and above_R.any() and np.ptp(turns.return_R[above_R]) > ROUNDING * turns.return_R.max():
+        raise UserError(
+            f"{turns.where}: {method} must know which rollouts succeeded, but there is no column 'success', and the "
+            f"returns are graded ({turns.return_R.min():g} to {turns.return_R.max():g}); add the column, or set "
+            "success_above to the return above which a rollout is a success"
+        )
+    return above_R

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from turncredit.turns import Turns
 
 def credit(
     turns: Any,
-    method: str = "gigpo",
+    method: str | Callable[..., Any] = "gigpo",
     *,
     labels: Any = None,
     values: Any = None,
@@ -29,7 +30,7 @@ def credit(
 
     turns     an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns, with `group_id`,
               `rollout_id`, `turn`, `reward` and the columns that the method reads; in any order
-    method    a method's name (`turncredit methods` lists them), or `FILE.py:FUNCTION`
+    method    a method's name (`turncredit methods` lists them), `FILE.py:FUNCTION`, or a function of turns
     labels, values, logprobs, continuations, measures
               side tables with the same keys, for methods that need them; of the same kinds as `turns`
     preset    a reference implementation's conventions: `verl`, `verl_agent` or `trl`; `params` take precedence
@@ -51,8 +52,10 @@ def credit(
     side = {name: table for name, table in given.items() if table is not None}
     chosen = resolve(method)
     settings = {**(preset_params(preset, chosen) if preset else {}), **params}
-    chosen = resolve({"credit" if ".py" in method else "base": method, "params": settings})
+    own = callable(method) or ".py" in method
+    chosen = resolve({"credit" if own else "base": method, "params": settings})
     missing = [name for name in chosen.needs if name not in side]
     if missing:
-        raise UserError(f"{chosen.name} needs {missing[0]}; give a table with credit(..., {missing[0]}=...)")
+        made_by = "; `turncredit judge label` makes one" if missing[0] == "labels" else ""
+        raise UserError(f"{chosen.name} needs {missing[0]}; give a table with credit(..., {missing[0]}=...){made_by}")
     return compute(Turns(turns, side), chosen, seed=seed)

@@ -27,28 +27,31 @@ SLOTS: dict[str, Kind] = {
 }
 
 
-def resolve(entry: str | Mapping[str, Any], name: str | None = None) -> Method:
+def resolve(entry: str | Callable[..., Any] | Mapping[str, Any], name: str | None = None) -> Method:
     """The method that `entry` describes.
 
-    entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; or a mapping with
-            `base` (a method's name) or `credit` (a file), and `params`. Parameters are those of the method's parts;
-            where two parts have one of the same name, write `part.name` (conventions such as `norm` and `gamma` are
-            set in all parts).
+    entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; a function of turns;
+            or a mapping with `base` (a method's name) or `credit` (a file, or a function), and `params`. Parameters
+            are those of the method's parts; where two parts have one of the same name, write `part.name` (conventions
+            such as `norm` and `gamma` are set in all parts).
             `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
             `normaliser: whiten` (null takes a turn term or normaliser away).
     name    the method's name in the credits table; by default the entry's own
 
     Raises UserError for unknown names, unknown parameters and values a parameter can't have.
     """
-    if isinstance(entry, str):
-        entry = {"credit": entry} if ".py" in entry else {"base": entry}
+    if isinstance(entry, str) or callable(entry):
+        entry = {"credit" if callable(entry) or ".py" in entry else "base": entry}
     wrong = [key for key in entry if key not in {"base", "credit", "params"}]
     if wrong:
         raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
     base, credit = entry.get("base"), entry.get("credit")
     if (base is None) == (credit is None):
         raise UserError("a method has either base (a built-in method) or credit (a file), not both and not neither")
-    method = find(str(base)) if credit is None else _from_file(str(credit))
+    if credit is None:
+        method = find(str(base))
+    else:
+        method = _from_function(credit) if callable(credit) else _from_file(str(credit))
     method = replace(method, name=name) if name else method
     return _with_params(method, dict(entry.get("params") or {}))
 
@@ -133,12 +136,20 @@ def _from_file(text: str) -> Method:
     module = plugins.from_file("a method", path)
     functions = {name: f for name, f in vars(module).items() if inspect.isfunction(f)}
     if function_name not in functions:
-        raise UserError(f"{path}: has no function '{function_name}'{nearest(function_name, functions)}")
-    function = functions[function_name]
-    _check_signature(function, f"{path}:{function_name}")
-    part = Part(function_name, _guarded(function, path, function_name), "estimator")
+        own = [name for name, function in functions.items() if function.__module__ == module.__name__]
+        hint = nearest(function_name, functions) or (f"; it has {', '.join(own)}: write {path}:{own[0]}" if own else "")
+        raise UserError(f"{path}: has no function '{function_name}'{hint}")
+    return _from_function(functions[function_name], path, function_name)
+
+
+def _from_function(function: Callable[..., Any], path: Path | None = None, name: str | None = None) -> Method:
+    """A method whose estimator is `function`, called `name` (default: its own name) in the user's file `path`."""
+    name = name or str(getattr(function, "__name__", type(function).__name__))
+    path = path or Path(getattr(getattr(function, "__code__", None), "co_filename", "<function>"))
+    _check_signature(function, f"{path}:{name}")
+    part = Part(name, _guarded(function, path, name), "estimator")
     summary = (inspect.getdoc(function) or "a credit function of your own").split("\n")[0]
-    return Method(function_name, summary, part)
+    return Method(name, summary, part)
 
 
 def _check_signature(function: Callable[..., Any], where: str) -> None:
@@ -146,7 +157,7 @@ def _check_signature(function: Callable[..., Any], where: str) -> None:
     parameters = list(inspect.signature(function).parameters.values())
     named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
     if not parameters or parameters[0].kind in (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD):
-        raise UserError(f"{where}: takes no turns; write def {function.__name__}(turns, *, parameter=default)")
+        raise UserError(f"{where}: takes no turns; write def {where.rpartition(':')[2]}(turns, *, parameter=default)")
     for parameter in named[1:] if parameters[0] in named else named:
         if parameter.default is parameter.empty:
             raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")

@@ -48,8 +48,8 @@ class Environment:
     read_tasks      (split, settings) -> all rows of the split, from files; the pipeline shuffles them by the seed
     lacks           (settings) -> the capabilities of its class that it does not have with these settings
     deterministic   whether the same actions in a task always lead to the same steps. Progress, distance and ground
-                    truth are had by replaying recorded actions, and so are the states of an environment that cannot
-                    save them; they are refused where this is false
+                    truth are computed by replaying recorded actions, and so are the states of an environment that
+                    cannot save them; they are refused where this is false
     guarded         for a built-in environment whose engine is another process: its calls are timed and checked like
                     those of other people's environments (`turncredit.envs.guard`)
     check_installed (settings) -> None; raises UserError where something that playing needs is not installed. Called
@@ -165,7 +165,10 @@ class Environment:
             )
         missing = [method for method in ("reset", "step", "close") if not callable(getattr(self._class, method, None))]
         if missing:
-            raise UserError(f"{where}: {self._class.__name__} lacks {', '.join(missing)} of reset, step, close")
+            raise UserError(
+                f"{where}: {self._class.__name__} has no method {' and no '.join(missing)}; reset, step and close are "
+                "needed"
+            )
         if self.make_tasks is None and self.read_tasks is None:
             raise UserError(f"{where}: the environment '{self.name}' has no tasks; give make_tasks or read_tasks")
 

@@ -103,7 +103,7 @@ def detect(path: Path) -> Format:
             "turn, --from verl-agent"
         )
     raise UserError(
-        f"{path}: not told to be of any format by {', '.join(list(record)[:6]) or 'what is in it'}; give --from "
+        f"{path}: the format cannot be detected from {', '.join(list(record)[:6]) or 'what is in it'}; give --from "
         f"{'|'.join(FORMATS)}, or --from jsonl with --map KEY=FIELD"
     )
 

@@ -121,7 +121,7 @@ class Book:
     @cached_property
     def success_R(self) -> np.ndarray:
         """Which rollouts succeeded: `success`, or without that column a return above 0."""
-        return success_R(self.turns, "credit pages", None)
+        return success_R(self.turns, "credit pages", None, graded=True)
 
     @cached_property
     def ids_R(self) -> list[tuple[str, str]]:

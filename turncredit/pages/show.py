@@ -59,15 +59,17 @@ def run(
     screen = console()
     if rollout is None:
         ids = _listed(turns, truth)
-        example = shlex.quote("/".join(ids[0])) if ids else "GROUP/ROLLOUT"
+        words = [what, "/".join(ids[0]) if ids else "GROUP/ROLLOUT"]
+        words += [] if results == Path("results") else ["--results", str(results)]
+        example = f"turncredit show {shlex.join(words)}"
         given = "--components" if components else "--credits" if credit_files else None
         if given is not None:
             raise UserError(
-                f"{given} is about the credit of one rollout; add its name, as in turncredit show {what} {example} "
+                f"{given} is about the credit of one rollout; add its name, as in {example} "
                 f"(without {given}, all are listed)"
             )
         _list(screen, turns, truth, str(files.turns))
-        screen.print(visible(f"One of them, turn by turn: turncredit show {what} {example}"), soft_wrap=True)
+        screen.print(visible(f"One of them, turn by turn: {example}"), soft_wrap=True)
         return
     rows = pick(turns, rollout, files.turns)
     about = About(
@@ -98,18 +100,26 @@ def run(
 def find(what: str, results: Path, layout_of: Callable[[Path], Layout] = Layout) -> Tables:
     """Resolve `what`: a Parquet file, a round's folder, or METHOD/seedK/roundRR in any experiment below `results`.
 
-    A name must be that of a round in `layout_of`; a path may be that of any round. Raises UserError with the
-    nearest round that exists.
+    A name must be that of a round in `layout_of`, and of one experiment (else EXPERIMENT/METHOD/seedK/roundRR); a path
+    may be that of any round. Raises UserError with the rounds that it could be, or the nearest one that exists.
     """
     path = Path(what)
     if path.is_file() or path.is_dir():
         return _at(path, layout_of)
     layouts = [layout_of(folder.resolve()) for folder in experiment_folders(results)] if results.is_dir() else []
-    for layout in layouts:
-        keys = _called(layout, what.removeprefix(f"{layout.root.name}/"))
-        if keys is not None:
-            return _of_round(layout, keys)
+    matches = [
+        (layout, keys)
+        for layout in layouts
+        if (keys := _called(layout, what.removeprefix(f"{layout.root.name}/"))) is not None
+    ]
+    if len(matches) > 1:
+        names = ", ".join(f"{layout.root.name}/{what}" for layout, _ in matches)
+        raise UserError(f"{what}: several experiments below {results} have this round; name one of {names}")
+    if matches:
+        return _of_round(*matches[0])
     names = [name for layout in layouts for name in _rounds(layout)]
+    if not names:
+        raise UserError(f"{what}: neither a file nor a folder, and there is no experiment in {results}")
     hint = nearest(what, names) or f"; there are {len(names)} rounds in {results}, such as flat_grpo/seed0/round01"
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 

@@ -192,7 +192,7 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     if gain.clear:
         said = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
-        said = f"Whether training works cannot be told: {change}, {intervals.points(gain)}."
+        said = f"It is not clear whether training works: {change}, {intervals.points(gain)}."
     if not adjusted.all:
         return f"{said} No method is compared with {baseline}."
     seeds = max(differences[name].seeds for name in adjusted.all)  # a method that has only begun silences no other

@@ -54,7 +54,7 @@ def read_config(folder: str | Path) -> Experiment:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         raise UserError(
-            f"{folder}: not an experiment's folder (no {path.name}); give one such as results/household"
+            f"{folder}: not an experiment's folder (no {path.name}); give that of an experiment that has been run"
         ) from None
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); delete it and run Snakemake again to remake it") from None

@@ -197,7 +197,7 @@ def _union(found: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -> 
     Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
     """
     parts = [
-        _select([file.path for file in files], _key_columns(name, folder), alike)
+        _select([file.path for file in files], _key_columns(name, folder), alike, own_path="path" in _columns(name))
         for folder, name, files in found
         if files
     ]
@@ -243,15 +243,20 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
     return columns
 
 
-def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool) -> str:
-    """One experiment's files of one kind, with `columns` before their own."""
+def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool, *, own_path: bool = False) -> str:
+    """One experiment's files of one kind, with `columns` before their own, and their path (unless they have `path`)."""
     listed = ", ".join(_quote(str(path)) for path in paths)
     begin = "".join(f"{text} AS {name}, " for name, text in columns.items())
     taken = ", ".join(_quote(name) for name in ("filename", *columns))
     return (
-        f"SELECT {begin}COLUMNS(lambda name: name NOT IN ({taken})), filename AS path "
+        f"SELECT {begin}COLUMNS(lambda name: name NOT IN ({taken})){'' if own_path else ', filename AS path'} "
         f"FROM read_parquet([{listed}], filename = true, union_by_name = {not alike}) AS own"
     )
+
+
+def _columns(name: str) -> list[str]:
+    """The columns of an artifact's own tables."""
+    return tables.schema(ARTIFACTS[name].schema or "").names
 
 
 def _empty(name: str) -> str:

@@ -24,15 +24,25 @@ from turncredit.seeding import derive_seed
 
 
 def make_tasks(config: EnvSlice, split: str, count: int, seed: int, *, key: str) -> pa.Table:
-    """`count` games of the environment's split, as a `tasks` table.
+    """`count` games of the environment's split, as a `tasks` table; the environment's own columns follow.
 
-    Raises UserError, naming the configuration's `key`, for a split that has fewer.
+    Raises UserError, naming the configuration's `key`, for a split that has fewer, and for an own column whose values
+    are not of one type.
     """
     env = envs.load(config.name)
     rows = split_rows(env, split, count, seed, env.Settings.model_validate(config.settings))
     if len(rows) < count:
         raise UserError(f"{key} asks for {count} games, but the split '{split}' has only {len(rows)}; lower {key}")
-    return pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
+    table = pa.Table.from_pylist(rows, schema=tables.schema("tasks"))
+    for name in dict.fromkeys(name for row in rows for name in row if name not in table.column_names):
+        try:
+            table = table.append_column(name, pa.array([row.get(name) for row in rows]))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise UserError(
+                f"environment '{env.name}': the tasks' column '{name}' cannot be stored, since its values are not of "
+                f"one type that a table can have: {error}"
+            ) from None
+    return table
 
 
 def split_rows(env: Environment, split: str, count: int, seed: int, settings: Any) -> list[dict[str, Any]]:

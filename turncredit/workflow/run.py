@@ -25,7 +25,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
 from turncredit.workflow import watch
-from turncredit.yaml_files import CONFIG, read_mapping
+from turncredit.yaml_files import CONFIG, read_entry, read_mapping
 
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
 #: jobs of the rule have ended. Rules that are not named are displayed like all others.
@@ -162,13 +162,13 @@ def check_configuration(arguments: list[str]) -> None:
     for path in _values(arguments, "--configfile", "--configfiles"):
         read_mapping(path)
     for entry in _values(arguments, "--config", "-C"):
-        key, equals, value = entry.partition("=")
-        block, dot, rest = key.partition(".")
-        if dot and equals:
-            inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
-            raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
-        if not equals:
-            raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
+        read_entry(entry)
+    cores = re.search(r"(?:--cores|-c)[ =]?(-?\d+)", " ".join(arguments))
+    if cores and int(cores.group(1)) < 1:
+        raise UserError(f"--cores {cores.group(1)}: give a number of cores from 1, or all")
+    for name in set(arguments) - set(_values(arguments, "--configfile", "--configfiles")):
+        if name.endswith((".yaml", ".yml")) and Path(name).is_file():
+            raise UserError(f"{name}: a configuration is given as an option: --configfile {name}")
     if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
         read_mapping(CONFIG)
 
