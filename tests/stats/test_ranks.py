@@ -34,7 +34,7 @@ def test_what_says_the_same_of_every_turn_orders_nothing_and_an_equal_truth_is_n
     found = within(credit, truth, cell, 3)
     assert found.rho_R == pytest.approx([-1, 0, 0])
     assert found.scored_R.tolist() == [True, True, False]
-    assert found.told_R.tolist() == [True, False, True]
+    assert found.varies_R.tolist() == [True, False, True]
     assert mean_correlation(found, np.zeros(3, dtype=np.int64), 1).value == pytest.approx(-0.5)
 
 

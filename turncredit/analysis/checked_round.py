@@ -123,13 +123,13 @@ class Round:
         labels = labels_name(self.settings.judge, ask_of(self.method(name)))
         reader = self.method(name).reader
         reader_file = f"{IMPLICIT}{name}" if reader == "implicit" else reader
-        there = {
+        path_of = {
             "values": self.files.values.get(name),
             "continuations": self.files.continuations.get(name),
             "labels": next((path for path in self.files.labels if path.stem == labels), None),
             "logprobs": next((path for path in self.files.beside_of("logprobs") if path.stem == reader_file), None),
         }
-        side = {need: there[need] for need in self.method(name).needs}
+        side = {need: path_of[need] for need in self.method(name).needs}
         if self.files.measures is not None:
             side["measures"] = self.files.measures
         read = {need: tables.read(path, need) for need, path in side.items() if path is not None}

@@ -47,12 +47,12 @@ def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str
     Methods with `skip_dead_groups` are left out: which groups are dead depends on what the policy has learned.
     """
     alike: dict[tuple, dict[str, Spent]] = defaultdict(dict)
-    for (method, seed, round), found in sorted(spent.items()):
+    for (method, seed, round), cost in sorted(spent.items()):
         asked = planned(experiment, method)
         if asked is None:
             continue
         turns = sampled_by(experiment, method, round) if round == 1 else ""
-        alike[seed, round, *asked, turns][method] = found if round == 1 else Spent(found.steps, 0, 0)
+        alike[seed, round, *asked, turns][method] = cost if round == 1 else Spent(cost.steps, 0, 0)
     lines = []
     for (seed, round, *_), by_method in alike.items():
         if len(set(by_method.values())) > 1:
@@ -75,8 +75,8 @@ def planned(experiment: Experiment, method: str) -> tuple[int, int, int] | None:
 def _differences(by_method: Mapping[str, Spent]) -> str:
     """The methods that differ from the majority, in words."""
     usual = Counter(by_method.values()).most_common(1)[0][0]
-    differ = [f"{method} took {_words(found)}" for method, found in by_method.items() if found != usual]
-    same = next(method for method, found in by_method.items() if found == usual)
+    differ = [f"{method} took {_words(cost)}" for method, cost in by_method.items() if cost != usual]
+    same = next(method for method, cost in by_method.items() if cost == usual)
     return f"{', '.join(differ[:3])}{' ...' if len(differ) > 3 else ''}, but {same} {_words(usual)}"
 
 

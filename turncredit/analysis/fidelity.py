@@ -71,16 +71,16 @@ def score(scored: Scored, credits: Mapping[str, np.ndarray], *, seed: int = 0, r
     """
     draws = Resamples(scored.groups, resamples, seed)
     flat_N = credits.get(FLAT)
-    known: dict[bytes, tuple[Mapping[str, Ceiling], Mapping[str, Part]]] = {}
+    cache: dict[bytes, tuple[Mapping[str, Ceiling], Mapping[str, Part]]] = {}
     rows: list[Row] = []
     counts = {}
     for method, credit_N in credits.items():
         have_N = np.isfinite(credit_N)
         mine, x_N = scored.take(have_N), credit_N[have_N]
-        if (mark := have_N.tobytes()) not in known:
-            known[mark] = ceilings(mine, draws, seed), _parts(mine)
+        if (mark := have_N.tobytes()) not in cache:
+            cache[mark] = ceilings(mine, draws, seed), _parts(mine)
         flat = flat_N[have_N] if flat_N is not None and np.isfinite(flat_N[have_N]).all() else None
-        rows.extend(_rows(method, x_N, mine, draws, *known[mark], flat))
+        rows.extend(_rows(method, x_N, mine, draws, *cache[mark], flat))
         counts[method] = _counts(x_N, mine, len(scored))
     return Fidelity(tuple(rows), counts)
 
@@ -103,25 +103,25 @@ def _rows(
     flat_N: np.ndarray | None,
 ) -> list[Row]:
     """All rows of one method."""
-    wanted: list[tuple[str, str, Statistic]] = [
+    statistics: list[tuple[str, str, Statistic]] = [
         (name, "all", measure(x_N, scored)) for name, measure in fidelity_measures.HEADLINE.items()
     ]
-    wanted += [
+    statistics += [
         ("calibration", "all", fidelity_measures.calibration(x_N, scored)),
         ("error", "all", fidelity_measures.error(x_N, scored)),
         ("pooled_correlation", "all", fidelity_measures.pooled_correlation(x_N, scored)),
     ]
     if flat_N is not None and method != FLAT:
-        wanted.append(("error_minus_flat", "all", fidelity_measures.error_against(x_N, flat_N, scored)))
+        statistics.append(("error_minus_flat", "all", fidelity_measures.error_against(x_N, flat_N, scored)))
     for name, (part_N, part) in parts.items():
-        wanted.append(("bias", name, fidelity_measures.bias(x_N, scored, part_N)))
+        statistics.append(("bias", name, fidelity_measures.bias(x_N, scored, part_N)))
         if part is not None:
-            wanted.append(("rank_correlation", name, fidelity_measures.rank_correlation(x_N[part_N], part)))
+            statistics.append(("rank_correlation", name, fidelity_measures.rank_correlation(x_N[part_N], part)))
     for name, credited, true in fidelity_measures.reliability(x_N, scored):
-        wanted += [("reliability_credit", name, credited), ("reliability_truth", name, true)]
-    values = draws.values_of([statistic for _, _, statistic in wanted])
+        statistics += [("reliability_credit", name, credited), ("reliability_truth", name, true)]
+    values = draws.values_of([statistic for _, _, statistic in statistics])
     rows = []
-    for (measure, subset, statistic), value_B in zip(wanted, values, strict=True):
+    for (measure, subset, statistic), value_B in zip(statistics, values, strict=True):
         low, high = draws.interval(value_B, statistic.groups)
         top = ceiling.get(measure) if subset == "all" else None
         if measure == "calibration":
@@ -131,18 +131,18 @@ def _rows(
     return rows
 
 
-def _counts(x_N: np.ndarray, scored: Scored, known: int) -> dict[str, int]:
+def _counts(x_N: np.ndarray, scored: Scored, total: int) -> dict[str, int]:
     """Counts of what was scored and what was left out."""
-    found = fidelity_measures.spearman_R(x_N, scored)
-    rollouts = int((found.count_R > 0).sum())
-    short = int(((found.count_R > 0) & (found.count_R < FEWEST)).sum())
+    ranked = fidelity_measures.spearman_R(x_N, scored)
+    rollouts = int((ranked.count_R > 0).sum())
+    short = int(((ranked.count_R > 0) & (ranked.count_R < FEWEST)).sum())
     return {
         "turns": len(scored),
         "rollouts": rollouts,
         "groups": len(np.unique(scored.group_N)),
-        "turns_without_credit": known - len(scored),
+        "turns_without_credit": total - len(scored),
         "rollouts_with_too_few_turns": short,
-        "rollouts_with_constant_truth": rollouts - short - int(found.scored_R.sum()),
+        "rollouts_with_constant_truth": rollouts - short - int(ranked.scored_R.sum()),
     }
 
 

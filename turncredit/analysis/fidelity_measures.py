@@ -11,7 +11,7 @@ import numpy as np
 
 from turncredit.analysis.scored_turns import Scored
 from turncredit.stats.bootstrap import Statistic, ratio, sums_by
-from turncredit.stats.ranks import Ranked, mean_correlation, of_ranks, ranks, settled
+from turncredit.stats.ranks import Ranked, mean_correlation, of_ranks, ranks, rounded
 from turncredit.turns import THIRDS, thirds
 
 #: An effect is clear when it exceeds its standard error and this share of the range of returns.
@@ -58,9 +58,9 @@ def pooled_correlation(x_N: np.ndarray, scored: Scored) -> Statistic:
 
 def sign_agreement(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Share of turns with |a| > s whose credit has the sign of a; a credit of zero is half right."""
-    told_N = (np.abs(scored.truth_N) > scored.se_N) & (settled(scored.truth_N) != 0)
-    right_N = np.where((credited_N := settled(x_N)) == 0, 0.5, np.sign(credited_N) == np.sign(scored.truth_N))
-    return Statistic(sums_by(scored.group_N, scored.groups, told_N * right_N, told_N), ratio, int(told_N.sum()))
+    signed_N = (np.abs(scored.truth_N) > scored.se_N) & (rounded(scored.truth_N) != 0)
+    right_N = np.where((credited_N := rounded(x_N)) == 0, 0.5, np.sign(credited_N) == np.sign(scored.truth_N))
+    return Statistic(sums_by(scored.group_N, scored.groups, signed_N * right_N, signed_N), ratio, int(signed_N.sum()))
 
 
 def clear_N(scored: Scored) -> np.ndarray:
@@ -74,18 +74,18 @@ def regression_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
     A regression is a turn with a < -max(s, 5% of the range of returns). Pairs of a regression and another turn within
     one rollout; ties count half. Credit that is constant in a rollout scores 0.5.
     """
-    return _auc(x_N, scored, scored.truth_N < -clear_N(scored), scored.success_N, wanted=-1)
+    return _auc(x_N, scored, scored.truth_N < -clear_N(scored), scored.success_N, sign=-1)
 
 
 def useful_auc(x_N: np.ndarray, scored: Scored) -> Statistic:
     """Inside failed rollouts: how often a useful turn, a > max(s, 5% of the range), has more credit than another."""
-    return _auc(x_N, scored, scored.truth_N > clear_N(scored), ~scored.success_N, wanted=1)
+    return _auc(x_N, scored, scored.truth_N > clear_N(scored), ~scored.success_N, sign=1)
 
 
-def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.ndarray, *, wanted: int) -> Statistic:
+def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.ndarray, *, sign: int) -> Statistic:
     """The Mann-Whitney U within rollouts over the number of pairs, both summed over rollouts.
 
-    `wanted` 1: a positive should have more credit than the others; -1: less.
+    `sign` 1: a positive should have more credit than the others; -1: less.
     """
     positive_N = positive_N & inside_N
     columns = np.ones(len(scored)), positive_N, positive_N * scored.ranks(x_N)
@@ -94,7 +94,7 @@ def _auc(x_N: np.ndarray, scored: Scored, positive_N: np.ndarray, inside_N: np.n
     inside_R[scored.rollout_N] = inside_N
     pairs_R = p_R * (n_R - p_R) * inside_R
     above_R = rank_R - p_R * (p_R - 1) / 2
-    won_R = np.where(pairs_R > 0, above_R if wanted > 0 else pairs_R - above_R, 0)
+    won_R = np.where(pairs_R > 0, above_R if sign > 0 else pairs_R - above_R, 0)
     sums = sums_by(group_of_rollout(scored), scored.groups, won_R, pairs_R)
     return Statistic(sums, ratio, int(n_R[pairs_R > 0].sum()))
 

@@ -137,15 +137,15 @@ def true_credit(turns: pa.Table, branches: pa.Table) -> pa.Table:
     """
     branched = dict(zip(_keys(branches), branches.column("advantage_true").to_pylist(), strict=True))
     keys = _keys(turns)
-    found_N = np.array([key in branched for key in keys])
-    if found_N.sum() < len(branched):
+    branched_N = np.array([key in branched for key in keys])
+    if branched_N.sum() < len(branched):
         raise UserError(
             "branches: some turns of the ground truth are not among the turns; are they of the same rollouts?"
         )
     success_N = turns.column("success").to_numpy(zero_copy_only=False).astype(bool)
     weight_N = np.zeros(len(keys))
     for outcome_N in (success_N, ~success_N):
-        weight_N[outcome_N] = outcome_N.sum() / max(1, (outcome_N & found_N).sum())
+        weight_N[outcome_N] = outcome_N.sum() / max(1, (outcome_N & branched_N).sum())
     advantage_N = np.array([branched.get(key, 0.0) for key in keys]) * weight_N
     return pa.table({**{key: turns.column(key) for key in tables.KEYS}, "advantage": advantage_N})
 
@@ -244,8 +244,8 @@ def rollout_gradients(
             turn_L = turn[:, 1:][(turn >= 0)[:, 1:]].cpu().numpy()
             for k in range(rank):
                 outputs = torch.from_numpy(direction_NK[turn_L, k]).to(logprobs)
-                found = torch.autograd.grad(logprobs, parameters, outputs, retain_graph=k < rank - 1)
-                total_KD[k] += project(found)
+                gradients = torch.autograd.grad(logprobs, parameters, outputs, retain_graph=k < rank - 1)
+                total_KD[k] += project(gradients)
         mix_MK = (size_K[:rank, None] * mix_KM[:rank]).T.astype(np.float32)
         yield rollout, mix_MK @ total_KD.cpu().numpy()
 
@@ -290,10 +290,8 @@ def measures(sums: Mapping[str, GroupSums], method: str) -> dict[str, tuple[floa
                 both_J, other_J = _signal(mine, other), _signal(other, other)
                 useful_J = (signal_J > 0) & (other_J > 0)
                 out[measure] = np.where(useful_J, both_J / np.sqrt(np.abs(signal_J * other_J)), np.nan)
-    told = {measure: _jackknife(x_J) for measure, x_J in out.items()}
-    return {
-        measure: tuple(np.clip(number, -1, 1)) if measure in REFERENCES else number for measure, number in told.items()
-    }
+    intervals = {measure: _jackknife(x_J) for measure, x_J in out.items()}
+    return {measure: tuple(np.clip(one, -1, 1)) if measure in REFERENCES else one for measure, one in intervals.items()}
 
 
 def _signal(one: GroupSums, two: GroupSums) -> np.ndarray:

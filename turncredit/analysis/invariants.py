@@ -37,7 +37,7 @@ from turncredit.analysis.checked_round import CheckSettings, Round, RoundFiles
 from turncredit.credit import Method, compute
 from turncredit.credit.compose import credit_columns
 from turncredit.errors import UserError
-from turncredit.judges.config import Ask, judge_name
+from turncredit.judges.config import judge_name
 from turncredit.judges.label import prompt_hashes
 from turncredit.seeding import generator
 from turncredit.stats import intervals
@@ -70,15 +70,15 @@ def check(settings: CheckSettings, files: RoundFiles) -> list[dict]:
     If a table cannot be read, the checks that need it fail with the reason; nothing is raised.
     """
     at = Round(settings, files)
-    found: dict[str, Finding | None] = {}
+    findings: dict[str, Finding | None] = {}
     for name, look in CHECKS.items():
-        if name in NEED_TURNS and not found["keys"].holds:  # type: ignore[union-attr]
+        if name in NEED_TURNS and not findings["keys"].holds:  # type: ignore[union-attr]
             continue  # reported once, by `keys`
         try:
-            found[name] = look(at)
+            findings[name] = look(at)
         except UserError as error:
-            found[name] = Finding(False, None, str(error), 1)
-    return [as_row(files, name, finding) for name, finding in found.items() if finding is not None]
+            findings[name] = Finding(False, None, str(error), 1)
+    return [as_row(files, name, finding) for name, finding in findings.items() if finding is not None]
 
 
 def as_row(files: RoundFiles, name: str, finding: Finding) -> dict:
@@ -117,12 +117,12 @@ def made_from(at: Round) -> Finding | None:
     beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
     hashes = {name: {provenance.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
     for _, path in files.all():
-        made = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
-        for name, content in made.items():
-            known = hashes.get(re.sub(r"_\d+$", "", name))  # each of an input's several files has a number
-            if known:
+        inputs = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
+        for name, content in inputs.items():
+            current = hashes.get(re.sub(r"_\d+$", "", name))  # each of an input's several files has a number
+            if current:
                 checked += 1
-                if content not in known:
+                if content not in current:
                     broken.append(
                         f"{path}: made from another '{name}' than is there; turncredit check says which is wrong"
                     )
@@ -177,9 +177,9 @@ def same_keys(at: Round) -> Finding | None:
     others = [(name, path) for name, path in at.files.all() if name in BY_TURN]
     broken = []
     for _, path in others:
-        found = tables.read(path, columns=tables.KEYS)
+        table = tables.read(path, columns=tables.KEYS)
         for key in tables.KEYS:
-            if not found.column(key).combine_chunks().equals(at.table.column(key).combine_chunks()):
+            if not table.column(key).combine_chunks().equals(at.table.column(key).combine_chunks()):
                 broken.append(f"{path}: its rows are not those of {at.files.turns} (column '{key}' differs)")
                 break
     return _first_of(broken, len(others)) if others else None
@@ -324,8 +324,7 @@ def blind_labels(at: Round) -> Finding | None:
             continue  # another configuration's judge, whose settings are not known here
         rows = _sampled_rows(at.turns, LABELLED, at.files)
         sample = _changed_outcomes(at.table.take(pa.array(rows)))
-        wanted: Ask = ask  # type: ignore[assignment]
-        shown = prompt_hashes(sample, at.settings.judge, wanted)
+        shown = prompt_hashes(sample, at.settings.judge, ask)  # type: ignore[arg-type]
         stored = tables.read(path, "labels", ["prompt_hash"]).column("prompt_hash").take(pa.array(rows)).to_pylist()
         checked += len(rows)
         differ = [row for row, one, two in zip(rows, shown, stored, strict=True) if one != two]

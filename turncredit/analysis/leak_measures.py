@@ -74,16 +74,16 @@ def outcome_auc(score_M: np.ndarray, won_M: np.ndarray, group_M: np.ndarray, dra
     return Samples(auc(score_M, won_M), weighted_auc(score_M, won_M, draws.weights(group_M)), groups)
 
 
-def measured(found: Samples, draws: Resamples) -> Measured:
+def measured(samples: Samples, draws: Resamples) -> Measured:
     """The value with its bootstrap interval over task groups."""
-    if np.isnan(found.value):
+    if np.isnan(samples.value):
         return NOTHING
-    return Measured(found.value, *draws.interval(found.value_B, found.groups))
+    return Measured(samples.value, *draws.interval(samples.value_B, samples.groups))
 
 
-def correlation(found: Ranked, group_R: np.ndarray, draws: Resamples) -> Measured:
+def correlation(ranked: Ranked, group_R: np.ndarray, draws: Resamples) -> Measured:
     """The mean of rank correlations within rollouts (`turncredit.stats.ranks`), as fidelity's."""
-    statistic = mean_correlation(found, group_R, draws.groups)
+    statistic = mean_correlation(ranked, group_R, draws.groups)
     return measured(Samples(statistic.value, draws.values(statistic), statistic.groups), draws)
 
 
@@ -111,26 +111,26 @@ def verdicts(rows: Iterable[Mapping]) -> dict[str, str]:
     for row in rows:
         of_method = by_method.setdefault(row["method"], {})
         of_method[row["view"], row["measure"]] = Measured(*(_number(row[key]) for key in Measured._fields))
-    return {method: verdict(found) for method, found in by_method.items()}
+    return {method: verdict(measures) for method, measures in by_method.items()}
 
 
-def verdict(found: Mapping[tuple[str, str], Measured]) -> str:
+def verdict(measures: Mapping[tuple[str, str], Measured]) -> str:
     """The verdict on one method from its measures, by (view, measure). Differences below `MARGIN` do not count."""
-    full = found.get(("full", "outcome_auc"), NOTHING)
-    length = found.get(("length_only", "outcome_auc"), NOTHING)
-    if ("full", "outcome_auc") not in found:
+    full = measures.get(("full", "outcome_auc"), NOTHING)
+    length = measures.get(("length_only", "outcome_auc"), NOTHING)
+    if ("full", "outcome_auc") not in measures:
         return "not trained yet: no values in this round"
     if np.isnan(full.value):
         return "all rollouts have the same outcome: nothing to predict"
     if np.isnan(full.low):
         return f"AUC {_two(full.value)} in full, in a single task group: too few for more"
-    return "; ".join([_reading(found, full), *_hindsight(found), *_against_truth(found), *_length(length)])
+    return "; ".join([_reading(measures, full), *_hindsight(measures), *_against_truth(measures), *_length(length)])
 
 
-def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
+def _reading(measures: Mapping[tuple[str, str], Measured], full: Measured) -> str:
     """The source of the prediction's knowledge of the outcome."""
-    seen = abs(full.value - 0.5) >= MARGIN and (full.low > 0.5 or full.high < 0.5)
-    if not seen:
+    predicts = abs(full.value - 0.5) >= MARGIN and (full.low > 0.5 or full.high < 0.5)
+    if not predicts:
         return f"hardly predicts the outcome (AUC {_two(full.value)} [{_two(full.low)}, {_two(full.high)}])"
     if full.value < 0.5:
         return f"predicts the outcome with the wrong sign (AUC {_two(full.value)})"
@@ -139,29 +139,29 @@ def _reading(found: Mapping[tuple[str, str], Measured], full: Measured) -> str:
         "masked_last": ("infers the outcome from the last turn", "with the last turn hidden"),
         "blind": ("infers the outcome from the end (length or last turn)", "with both hidden"),
     }
-    closed = [view for view in shortcuts if clear(found.get((view, "outcome_drop"), NOTHING))]
+    closed = [view for view in shortcuts if clear(measures.get((view, "outcome_drop"), NOTHING))]
     shown = [view for view in closed if view != "blind"] or closed
     if not shown:
-        blind = found.get(("blind", "outcome_auc"), NOTHING)
+        blind = measures.get(("blind", "outcome_auc"), NOTHING)
         return (
             f"infers the outcome from the events: AUC {_two(full.value)} in full, "
             f"{_two(blind.value)} with length and last turn hidden"
         )
-    said = " and ".join([shortcuts[shown[0]][0], *(_source(shortcuts[view][0]) for view in shown[1:])])
-    left = ", ".join(f"{_two(found[view, 'outcome_auc'].value)} {shortcuts[view][1]}" for view in shown)
-    return f"{said}: AUC {_two(full.value)} in full, {left}"
+    sources = " and ".join([shortcuts[shown[0]][0], *(_source(shortcuts[view][0]) for view in shown[1:])])
+    left = ", ".join(f"{_two(measures[view, 'outcome_auc'].value)} {shortcuts[view][1]}" for view in shown)
+    return f"{sources}: AUC {_two(full.value)} in full, {left}"
 
 
-def _hindsight(found: Mapping[tuple[str, str], Measured]) -> list[str]:
-    difference = found.get(("half", "hindsight"), NOTHING)
+def _hindsight(measures: Mapping[tuple[str, str], Measured]) -> list[str]:
+    difference = measures.get(("half", "hindsight"), NOTHING)
     if not clear(difference):
         return []
-    knowing, blind = (found["half", name].value for name in ("kept_auc_full", "kept_auc"))
+    knowing, blind = (measures["half", name].value for name in ("kept_auc_full", "kept_auc"))
     return [f"values of early turns depend on the end: AUC {_two(knowing)}, {_two(blind)} without it"]
 
 
-def _against_truth(found: Mapping[tuple[str, str], Measured]) -> list[str]:
-    rank = found.get(("full", "rank_with_truth"), NOTHING)
+def _against_truth(measures: Mapping[tuple[str, str], Measured]) -> list[str]:
+    rank = measures.get(("full", "rank_with_truth"), NOTHING)
     if np.isnan(rank.value):
         return []
     between = "" if np.isnan(rank.low) else f" [{rank.low:+.2f}, {rank.high:+.2f}]"

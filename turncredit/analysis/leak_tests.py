@@ -102,8 +102,8 @@ def audited(turns: pa.Table, view: Turns, side: Mapping[str, pa.Table], branches
     if branches is not None:
         keys = table.select(tables.KEYS).append_column("row", pa.array(np.arange(view.n)))
         truth = branches.select([*tables.KEYS, "advantage_true"])
-        found = truth.join(keys, list(tables.KEYS), join_type="inner")
-        true_N[found.column("row").to_numpy()] = found.column("advantage_true").to_numpy()
+        joined = truth.join(keys, list(tables.KEYS), join_type="inner")
+        true_N[joined.column("row").to_numpy()] = joined.column("advantage_true").to_numpy()
     return Audited(view, table, won_N[view.first_R], true_N, side)
 
 
@@ -114,7 +114,7 @@ def measure(
     view, won_R = audited.view, audited.won_R
     draws = Resamples(view.groups, measures.RESAMPLES, derive_seed("leaks bootstrap", seed, round))
     lengths = measures.length_scores(view.length_R, won_R, view.group_R)
-    found = {("length_only", "outcome_auc"): measured(outcome_auc(lengths, won_R, view.group_R, draws), draws)}
+    results = {("length_only", "outcome_auc"): measured(outcome_auc(lengths, won_R, view.group_R, draws), draws)}
     if model.ready:
         rng = generator(seed, "leaks views", round)
         scored: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
@@ -127,10 +127,10 @@ def measure(
             prediction_R = np.full(view.rollouts, np.nan)
             prediction_R[shown.index] = prediction_M
             scored[name] = prediction_R, value_RT, credit_N
-            found |= _in_view(name, shown, scored, audited, draws)
+            results |= _in_view(name, shown, scored, audited, draws)
     return [
         {"method": method.name, "view": name, "measure": what, **_nullable(value)}
-        for (name, what), value in found.items()
+        for (name, what), value in results.items()
     ]
 
 
@@ -198,9 +198,9 @@ def rescored(shown: View, method: Method, audited: Audited, value_RT: np.ndarray
         table = table.set_column(table.column_names.index("reward"), "reward", pa.array(reward_N))
         table = table.filter(pa.array(keep_N))
     values = table.select(tables.KEYS).append_column("value", pa.array(value_N[keep_N]))
-    made = compute(table, method, {**audited.side, "values": values}, seed=seed)
+    credits = compute(table, method, {**audited.side, "values": values}, seed=seed)
     credit_N = np.full(view.n, np.nan)
-    credit_N[keep_N] = made.column("advantage").to_numpy()
+    credit_N[keep_N] = credits.column("advantage").to_numpy()
     return credit_N
 
 
@@ -218,25 +218,25 @@ def _in_view(
     own_RT = np.zeros(value_RT.shape, dtype=bool)
     own_RT[at] = shown.own[:, : value_RT.shape[1]]
     own_N = own_RT[view.rollout_N, view.turn_N]
-    known_N = own_N & ~np.isnan(audited.true_N)
-    found = {"rank_with_truth": _rank(credit_N, audited.true_N, known_N, audited, draws)} if known_N.any() else {}
+    both_N = own_N & ~np.isnan(audited.true_N)
+    results = {"rank_with_truth": _rank(credit_N, audited.true_N, both_N, audited, draws)} if both_N.any() else {}
     here = outcome_auc(prediction_R[at], won_M, group_M, draws)
-    found["outcome_auc"] = measured(here, draws)
+    results["outcome_auc"] = measured(here, draws)
     if name != "full":
         full = outcome_auc(full_R[at], won_M, group_M, draws)
-        found["outcome_auc_full"] = measured(full, draws)
-        found["outcome_drop"] = measured(full - here, draws)
+        results["outcome_auc_full"] = measured(full, draws)
+        results["outcome_drop"] = measured(full - here, draws)
         # A rollout of one turn has none left if its last is hidden.
         some = at[own_RT[at].any(1)]
         kept, knowing = (
             outcome_auc(_mean(part[some], own_RT[some]), audited.won_R[some], view.group_R[some], draws)
             for part in (value_RT, full_RT)
         )
-        found["kept_auc"] = measured(kept, draws)
-        found["kept_auc_full"] = measured(knowing, draws)
-        found["hindsight"] = measured(knowing - kept, draws)
-        found["rank_with_full"] = _rank(credit_N, full_N, own_N, audited, draws)
-    return {(name, what): value for what, value in found.items()}
+        results["kept_auc"] = measured(kept, draws)
+        results["kept_auc_full"] = measured(knowing, draws)
+        results["hindsight"] = measured(knowing - kept, draws)
+        results["rank_with_full"] = _rank(credit_N, full_N, own_N, audited, draws)
+    return {(name, what): value for what, value in results.items()}
 
 
 def _rank(x_N: np.ndarray, y_N: np.ndarray, keep_N: np.ndarray, audited: Audited, draws: Resamples) -> Measured:

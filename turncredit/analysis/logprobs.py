@@ -28,7 +28,7 @@ TOKENS = ("context_reset", "prompt_ids", "response_ids", "response_logprobs", "t
 def check_all(settings: CheckSettings, files: RoundFiles) -> list[dict]:
     """The rows of a round: the checks that only read, and the log-probabilities if the policy still exists."""
     rows = check(settings, files)
-    if files.policy is not None and all(found["holds"] for found in rows if found["name"] in {"schemas", "keys"}):
+    if files.policy is not None and all(row["holds"] for row in rows if row["name"] in {"schemas", "keys"}):
         try:
             finding = logprobs(settings, files)
         except UserError as error:

@@ -169,9 +169,9 @@ def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ce
         truth_N = scored.truth_N.copy()
         if posterior is not None:
             truth_N[~exact_N] = posterior.draw(rng)
-        seen = replace(scored, truth_N=truth_N + noise(scored, rng))
+        observed = replace(scored, truth_N=truth_N + noise(scored, rng))
         for name, measure in HEADLINE.items():
-            statistic = measure(truth_N, seen)
+            statistic = measure(truth_N, observed)
             mean_K[name].append(statistic.value)
             groups[name] = max(groups[name], statistic.groups)
             rows = resamples.weight_BJ[draw::draws]

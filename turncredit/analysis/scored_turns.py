@@ -113,17 +113,18 @@ def load(
 
     order = np.argsort(code[0], kind="stable")
     row_of_branch = _find(code[0][order], code[1])
-    known = np.flatnonzero(row_of_branch >= 0)
-    if not len(known):
+    branch_N = np.flatnonzero(row_of_branch >= 0)
+    if not len(branch_N):
         raise UserError(f"{turns} and {branches} have no turn in common; are they of the same rollouts?")
-    known = known[np.argsort(code[1][known], kind="stable")]
-    scored = _scored(turn_table, truth_table, order[row_of_branch[known]], known, keys[0], (str(turns), str(branches)))
+    branch_N = branch_N[np.argsort(code[1][branch_N], kind="stable")]
+    row_N = order[row_of_branch[branch_N]]
+    scored = _scored(turn_table, truth_table, row_N, branch_N, keys[0], (str(turns), str(branches)))
     if label_table is not None:
         role, texts = _coded(label_table.column("role"))
-        role_N = _aligned(role, code[2], code[1][known], -1)
+        role_N = _aligned(role, code[2], code[1][branch_N], -1)
         scored = replace(scored, labels={**scored.labels, "role": (role_N, texts)})
     first = len(columns) - len(parts)
-    advantages = _advantages(parts, code[first:], code[1][known], str(branches))
+    advantages = _advantages(parts, code[first:], code[1][branch_N], str(branches))
     return scored, advantages
 
 

@@ -25,14 +25,14 @@ def similar_anchors_N(turns: Turns, threshold: float) -> np.ndarray:
     codes_N, values = turns.texts("observation", "gigpo")
     alike = _Alike(values.to_pylist(), threshold)
     anchor_N = np.empty(turns.n, dtype=np.int64)
-    made = 0
+    anchors = 0
     for start, end in pairwise(np.append(turns.first_R[turns.first_G], turns.n)):
         codes, first_at, place = np.unique(codes_N[start:end], return_index=True, return_inverse=True)
         by_time = np.argsort(first_at)
         cluster = np.empty(len(codes), dtype=np.int64)
         cluster[by_time] = alike.first_fit(codes[by_time].tolist())
-        anchor_N[start:end] = made + cluster[place]
-        made += int(cluster.max()) + 1
+        anchor_N[start:end] = anchors + cluster[place]
+        anchors += int(cluster.max()) + 1
     return anchor_N
 
 
@@ -51,7 +51,7 @@ class _Alike:
         for row, text in enumerate(texts):
             np.add.at(self.count[row], [letters[letter] for letter in text], 1)
         self.length = self.count.sum(axis=1)
-        self.known: dict[tuple[int, int], bool] = {}
+        self.answers: dict[tuple[int, int], bool] = {}
         self.matcher = SequenceMatcher(None)
 
     def first_fit(self, codes: list[int]) -> list[int]:
@@ -61,21 +61,22 @@ class _Alike:
         for code in codes:
             shared = np.minimum(self.count[firsts], self.count[code]).sum(axis=1)
             possible = 2.0 * shared >= self.threshold * (self.length[firsts] + self.length[code]) - 1e-9
-            found = next((c for c in np.flatnonzero(possible).tolist() if self._similar(firsts[c], code)), len(firsts))
-            if found == len(firsts):
+            candidates = np.flatnonzero(possible).tolist()
+            cluster = next((c for c in candidates if self._similar(firsts[c], code)), len(firsts))
+            if cluster == len(firsts):
                 firsts.append(code)
-            clusters.append(found)
+            clusters.append(cluster)
         return clusters
 
     def _similar(self, first: int, code: int) -> bool:
-        if (first, code) not in self.known:
+        if (first, code) not in self.answers:
             one, two = self.texts[first], self.texts[code]
             answer = 2.0 * common_subsequence(one, two) >= self.threshold * (len(one) + len(two)) - 1e-9
             if answer:
                 self.matcher.set_seqs(one, two)
                 answer = self.matcher.ratio() >= self.threshold
-            self.known[first, code] = answer
-        return self.known[first, code]
+            self.answers[first, code] = answer
+        return self.answers[first, code]
 
 
 def common_subsequence(one: str, two: str) -> int:

@@ -40,7 +40,7 @@ class Declared(NamedTuple):
 def builtin() -> Declared:
     """The built-in methods by name with the bounds last, and the parts that methods can be composed of, by kind."""
     package = import_module("turncredit.credit")
-    names = [found.name for found in pkgutil.iter_modules(package.__path__)]
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     modules = [import_module(f"{package.__name__}.{name}") for name in names]
     methods: list[Method] = [method for module in modules for method in getattr(module, "METHODS", ())]
     parts: list[Part] = [part for module in modules for part in getattr(module, "PARTS", ())]

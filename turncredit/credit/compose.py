@@ -204,20 +204,20 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
     columns: dict[str, np.ndarray] = {}
     bonus_N: dict[str, np.ndarray] = {}
     for part in method.shapers:
-        made = _call(part, turns, seed)
+        part_columns = _call(part, turns, seed)
         for name in BONUSES:
-            if name in made:
-                bonus_N[name] = bonus_N[name] + made.pop(name) if name in bonus_N else made.pop(name)
-        columns.update(made)
+            if name in part_columns:
+                bonus_N[name] = bonus_N[name] + part_columns.pop(name) if name in bonus_N else part_columns.pop(name)
+        columns.update(part_columns)
     columns.update(bonus_N)
     taken_N = {f"{name}_N": bonus_N[name] for name in BONUSES if name in bonus_N and method.estimator.takes(name)}
     base = dict(_call(method.estimator, turns, seed, **taken_N))
     advantage_N = base.pop("advantage")
     columns.update(base)
     if method.turn_term is not None:
-        made = dict(_call(method.turn_term, turns, seed, base_N=advantage_N))
-        advantage_N = made.pop("advantage")
-        columns.update(made)
+        part_columns = dict(_call(method.turn_term, turns, seed, base_N=advantage_N))
+        advantage_N = part_columns.pop("advantage")
+        columns.update(part_columns)
     if method.normaliser is not None:
         columns["advantage_raw"] = advantage_N
         advantage_N = _call(method.normaliser, turns, seed, advantage_N=advantage_N)

@@ -101,18 +101,18 @@ def turn_relative_N(turns: Turns, credit_N: np.ndarray, turn_norm: TurnNorm, *, 
     (verl #7244). `group`: relative to all turns of the group. `none`: as it is. One value alone gives 0, and so
     does a turn without a credit (NaN), which is left out of the statistics.
     """
-    known_N = np.flatnonzero(~np.isnan(credit_N))
+    rows = np.flatnonzero(~np.isnan(credit_N))
     out_N = np.zeros(turns.n)
     if turn_norm == "none":
-        out_N[known_N] = credit_N[known_N]
+        out_N[rows] = credit_N[rows]
         return out_N
     if turn_norm == "group":
         cell_N, cells = turns.group_N, turns.groups
     else:
         width = int(turns.length_R.max())
         cell_N, cells = turns.group_N * width + turns.turn_N, turns.groups * width
-    out_N[known_N] = standardise(
-        credit_N[known_N], cell_N[known_N], cells, norm="mean_std", ddof=ddof, eps=eps, singleton="zero"
+    out_N[rows] = standardise(
+        credit_N[rows], cell_N[rows], cells, norm="mean_std", ddof=ddof, eps=eps, singleton="zero"
     )
     return out_N
 

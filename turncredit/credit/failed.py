@@ -23,11 +23,11 @@ def failed_N(
     """
     if not turns.has(column):
         return _from_replies_N(turns, column, method)
-    there = turns.table.column(column)
-    if there.null_count == 0:
+    values = turns.table.column(column)
+    if values.null_count == 0:
         return turns.truths(column, method)
-    null_N = there.is_null().to_numpy()[turns.order_N]
-    recorded_N = pc.fill_null(there, False).to_numpy()[turns.order_N]
+    null_N = values.is_null().to_numpy()[turns.order_N]
+    recorded_N = pc.fill_null(values, False).to_numpy()[turns.order_N]
     return np.where(null_N, _from_replies_N(turns, column, method), recorded_N)
 
 
@@ -39,8 +39,8 @@ def _from_replies_N(turns: Turns, column: str, method: str) -> np.ndarray:
     env_N, names = turns.texts("env", method)
     failed_N = np.zeros(turns.n, dtype=bool)
     for number, name in enumerate(names.to_pylist()):
-        found = envs.find(name)
-        rule = found.failures.column(column) if found is not None and found.failures else PUBLISHED[method]
+        env = envs.find(name)
+        rule = env.failures.column(column) if env is not None and env.failures else PUBLISHED[method]
         failed_N |= (env_N == number) & _judged(texts, rule)[code_N]
     return failed_N
 

@@ -53,13 +53,13 @@ def hipif(
     starts_N = np.diff(span_N, prepend=-1) != 0
     ends_N = turns.next_N(starts_N, False)
     won_N = success_R(turns, "hipif", success_above)[turns.rollout_N]
-    made = {
+    hits = {
         "r_grounding": _ungrounded_N(turns, starts_N),
         "r_termination": failed_N(turns, "failed", "hipif") & ends_N & won_N,
-        "r_execution": _seen_N(turns, span_N) >= repeats,
+        "r_execution": _occurrences_N(turns, span_N) >= repeats,
         "r_format": ~turns.truths("well_formed", "hipif"),
     }
-    columns = {name: np.where(hit_N, -penalty, 0.0) for name, hit_N in made.items()}
+    columns = {name: np.where(hit_N, -penalty, 0.0) for name, hit_N in hits.items()}
     total_N = np.sum(list(columns.values()), axis=0)
     return {**columns, "score_bonus": total_N, "step_bonus": total_N.copy()}
 
@@ -71,7 +71,7 @@ def _span_N(turns: Turns) -> np.ndarray:
     return np.cumsum(change_N) - 1
 
 
-def _seen_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
+def _occurrences_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
     """How often the turn's action and observation have been seen in its span, this turn included."""
     action_N = turns.codes("action", "hipif")
     answer_N = turns.codes("next_observation", "hipif")
@@ -88,23 +88,23 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     subgoal_N, subgoals = turns.texts("subgoal", "hipif")
     named = [_words(text) - PLAIN for text in subgoals.to_pylist()]
     blank = [not text.strip() for text in subgoals.to_pylist()]
-    seen_N, observations = turns.texts("observation", "hipif")
+    observation_N, observations = turns.texts("observation", "hipif")
     relevant = set().union(*named)
     words_of = [_words(text) & relevant for text in observations.to_pylist()]
-    seen = seen_N.tolist()
+    codes = observation_N.tolist()
     out_N = np.zeros(turns.n, dtype=bool)
-    known: set[str] = set()
+    observed: set[str] = set()
     before = 0
     for row in np.flatnonzero(starts_N).tolist():
         if turns.turn_N[row] == 0:
-            known, before = set(), row
+            observed, before = set(), row
         words = named[subgoal_N[row]]
-        if blank[subgoal_N[row]] or words & known:
+        if blank[subgoal_N[row]] or words & observed:
             continue
-        for code in set(seen[before : row + 1]):
-            known |= words_of[code]
+        for code in set(codes[before : row + 1]):
+            observed |= words_of[code]
         before = row + 1
-        out_N[row] = not words & known
+        out_N[row] = not words & observed
     return out_N
 
 

@@ -80,17 +80,17 @@ def match(cases: Sequence[Case], theta: float, repeat: bool) -> Matches:
         here_L = flat.start_F[on_F] + step
         cell = flat.cell_L[here_L]
         j = j_F[on_F]
-        seen = flat.score[cell + (j + 1) * flat.stride_F[on_F]]
-        back = np.flatnonzero((j >= 0) & (seen < theta))
+        similarity = flat.score[cell + (j + 1) * flat.stride_F[on_F]]
+        back = np.flatnonzero((j >= 0) & (similarity < theta))
         while len(back):
             j[back] = flat.next_T[flat.table_F[on_F[back]] + j[back]]
-            seen[back] = flat.score[cell[back] + (j[back] + 1) * flat.stride_F[on_F[back]]]
-            back = back[(j[back] >= 0) & (seen[back] < theta)]
-        hit = seen >= theta
+            similarity[back] = flat.score[cell[back] + (j[back] + 1) * flat.stride_F[on_F[back]]]
+            back = back[(j[back] >= 0) & (similarity[back] < theta)]
+        hit = similarity >= theta
         j = j + hit
         credit = hit & (repeat | (j > furthest_F[on_F]))
         place_L[here_L[credit]] = j[credit]
-        similarity_L[here_L[credit]] = seen[credit]
+        similarity_L[here_L[credit]] = similarity[credit]
         furthest_F[on_F] = np.maximum(furthest_F[on_F], j)
         end = j == flat.places_F[on_F] - 1
         if repeat:

@@ -147,7 +147,7 @@ def mgr(
     Returns what `mgr_reward` does, `value`, and `value_target` (R_final).
     """
     value_N = trained_values_N(turns, "mgr")
-    made = mgr_reward(
+    columns = mgr_reward(
         turns,
         beta=beta,
         repetition=repetition,
@@ -159,8 +159,8 @@ def mgr(
         success_above=success_above,
         seed=seed,
     )
-    reward_N = made["reward_mgr"]
-    return {**made, "value": value_N, "value_target": reward_N.copy(), "advantage": reward_N - value_N}
+    reward_N = columns["reward_mgr"]
+    return {**columns, "value": value_N, "value_target": reward_N.copy(), "advantage": reward_N - value_N}
 
 
 def mgr_across_turns(
@@ -186,7 +186,7 @@ def mgr_across_turns(
     Returns what `mgr_reward` does, `value`, and `value_target` (A + V).
     """
     value_N = trained_values_N(turns, "mgr_across_turns")
-    made = mgr_reward(
+    columns = mgr_reward(
         turns,
         beta=beta,
         repetition=repetition,
@@ -198,8 +198,8 @@ def mgr_across_turns(
         success_above=success_above,
         seed=seed,
     )
-    advantage_N = gae_N(turns, made["reward_mgr"], value_N, gamma, lam)
-    return {**made, "value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
+    advantage_N = gae_N(turns, columns["reward_mgr"], value_N, gamma, lam)
+    return {**columns, "value": value_N, "value_target": advantage_N + value_N, "advantage": advantage_N}
 
 
 MGR = Part("mgr", mgr, "estimator", reads=("action", "next_observation"), model="critic")

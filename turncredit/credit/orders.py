@@ -41,8 +41,8 @@ def balanced_partition(length_M: np.ndarray, parts: int) -> list[np.ndarray]:
         ]
         merged.sort(reverse=True)  # the third entries differ, so the trees are never compared
         heapq.heapreplace(heap, _keyed(merged))
-    found = [np.sort(np.array(_flat(part[3]), dtype=np.int64)) for part in heap[0][-1]]
-    return [items[items < count] for items in found]
+    partition = [np.sort(np.array(_flat(part[3]), dtype=np.int64)) for part in heap[0][-1]]
+    return [items[items < count] for items in partition]
 
 
 def visit_rank_N(turns: Turns, order: Order, ranks: int) -> np.ndarray:

@@ -163,13 +163,13 @@ def _check_signature(function: Callable[..., Any], where: str) -> None:
             raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")
 
 
-def _instead(made: Any, name: str, shape: tuple[int, ...]) -> str:
+def _instead(result: Any, name: str, shape: tuple[int, ...]) -> str:
     """What a user's function returned where column `name` should have N numbers; as an array it has this shape."""
     if shape:
         return f"column '{name}' has shape {shape}"
-    if made is None:
+    if result is None:
         return "returned None (is its `return` missing?)"
-    return f"column '{name}' is {made[name]!r}" if isinstance(made, Mapping) else f"returned {made!r}"
+    return f"column '{name}' is {result[name]!r}" if isinstance(result, Mapping) else f"returned {result!r}"
 
 
 def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Callable[..., dict[str, np.ndarray]]:
@@ -179,12 +179,12 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
 
     def checked(turns: Turns, **params: Any) -> dict[str, np.ndarray]:
         try:
-            made = function(turns, **params)
+            result = function(turns, **params)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
             raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
-        columns = dict(made) if isinstance(made, Mapping) else {"advantage": made}
+        columns = dict(result) if isinstance(result, Mapping) else {"advantage": result}
         if "advantage" not in columns:
             raise UserError(f"{where}: returned columns {sorted(columns)}, but none is called 'advantage'")
         taken = sorted({*KEYS, "method"} & set(columns))
@@ -199,7 +199,7 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
                 raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
             if columns[name].shape != (turns.n,):
                 raise UserError(
-                    f"{where}: {_instead(made, name, columns[name].shape)}; one number for each of the {turns.n} "
+                    f"{where}: {_instead(result, name, columns[name].shape)}; one number for each of the {turns.n} "
                     "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
                 )
             bad = np.flatnonzero(~np.isfinite(columns[name]))

@@ -81,14 +81,14 @@ def lexical(texts: pa.Array, blocks: Sequence[Block]) -> list[np.ndarray]:
 def bi_encoder(texts: pa.Array, blocks: Sequence[Block], model: str, store: Store) -> list[np.ndarray]:
     """Cosine of mean-pooled embeddings, clipped to [0, 1]."""
     used = np.unique(np.concatenate([index for block in blocks for index in block]))
-    wanted = [texts[int(index)].as_py() for index in used]
-    known = store.read(f"bi-encoder:{model}", wanted)
-    new = [text for text in wanted if text not in known]
+    used_texts = [texts[int(index)].as_py() for index in used]
+    vector_of = store.read(f"bi-encoder:{model}", used_texts)
+    new = [text for text in used_texts if text not in vector_of]
     if new:
-        made = dict(zip(new, _embed(new, model), strict=True))
-        store.write(f"bi-encoder:{model}", made)
-        known.update(made)
-    vectors = np.stack([known[text] for text in wanted]).astype(np.float64)
+        new_vectors = dict(zip(new, _embed(new, model), strict=True))
+        store.write(f"bi-encoder:{model}", new_vectors)
+        vector_of.update(new_vectors)
+    vectors = np.stack([vector_of[text] for text in used_texts]).astype(np.float64)
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     place = {int(index): row for row, index in enumerate(used)}
     rows_of = np.vectorize(place.__getitem__, otypes=[np.int64])
@@ -102,14 +102,14 @@ def cross_encoder(texts: pa.Array, blocks: Sequence[Block], model: str, store: S
         for row in np.unique(rows).tolist():
             pairs.update(dict.fromkeys((row, column) for column in np.unique(columns).tolist()))
     names = {pair: "\x1f".join(texts[index].as_py() for index in pair) for pair in pairs}
-    known = store.read(f"cross-encoder:{model}", names.values())
-    new = [pair for pair in pairs if names[pair] not in known]
+    vector_of = store.read(f"cross-encoder:{model}", names.values())
+    new = [pair for pair in pairs if names[pair] not in vector_of]
     if new:
         scores = _rerank([(texts[a].as_py(), texts[b].as_py()) for a, b in new], model)
-        made = {names[pair]: np.array([score]) for pair, score in zip(new, scores, strict=True)}
-        store.write(f"cross-encoder:{model}", made)
-        known.update(made)
-    score = {pair: float(known[name][0]) for pair, name in names.items()}
+        new_vectors = {names[pair]: np.array([score]) for pair, score in zip(new, scores, strict=True)}
+        store.write(f"cross-encoder:{model}", new_vectors)
+        vector_of.update(new_vectors)
+    score = {pair: float(vector_of[name][0]) for pair, name in names.items()}
     return [
         np.array([[score[row, column] for column in columns.tolist()] for row in rows.tolist()])
         for rows, columns in blocks
@@ -131,15 +131,15 @@ class Store:
     def read(self, model: str, texts: Iterable[str]) -> dict[str, np.ndarray]:
         """The stored vectors of these texts."""
         keys = {_key(model, text): text for text in texts}
-        found: dict[str, np.ndarray] = {}
+        vectors: dict[str, np.ndarray] = {}
         names = list(keys)
         with self._open() as database:
             for start in range(0, len(names), 500):
                 part = names[start : start + 500]
                 marks = ",".join("?" * len(part))
                 for key, value in database.execute(f"select key, value from scores where key in ({marks})", part):
-                    found[keys[key]] = np.frombuffer(value, dtype="<f4")
-        return found
+                    vectors[keys[key]] = np.frombuffer(value, dtype="<f4")
+        return vectors
 
     def write(self, model: str, vectors: dict[str, np.ndarray]) -> None:
         """Store these vectors."""

@@ -79,15 +79,15 @@ def hidden_states(
     done = 0
     for batch in batches(sequences, tokens_per_pass):
         ids, _, _ = stack(batch, where)
-        found = [read_positions(sequence, point) for sequence in batch]
+        positions = [read_positions(sequence, point) for sequence in batch]
         wanted = np.zeros(ids.shape, dtype=bool)
-        for number, (_, at) in enumerate(found):
+        for number, (_, at) in enumerate(positions):
             wanted[number, at] = True
         states = states_at(model, ids, torch.from_numpy(wanted).to(where)).float().cpu().numpy()
         if out_ND is None:
             out_ND = np.zeros((turns, states.shape[-1]), dtype=np.float16)
         with np.errstate(over="ignore"):  # states come row by row, and a row's turns in the order of its tokens
-            out_ND[np.concatenate([rows for rows, _ in found])] = states.astype(np.float16)
+            out_ND[np.concatenate([rows for rows, _ in positions])] = states.astype(np.float16)
         done += len(batch)
         progress(done, len(sequences))
     assert out_ND is not None

@@ -203,8 +203,8 @@ class ValueHead(nn.Module):
     @torch.no_grad()
     def follow(self, share: float) -> None:
         """Move the copy by `share` of its distance to the head."""
-        for moving, wanted in zip(self.copy.parameters(), self.head.parameters(), strict=True):
-            moving.lerp_(wanted, share)
+        for moving, source in zip(self.copy.parameters(), self.head.parameters(), strict=True):
+            moving.lerp_(source, share)
 
 
 def _ahead(turns: int, device: torch.device) -> torch.Tensor:

@@ -134,8 +134,8 @@ def load_kind(name: str) -> ModelKind:
     """The kind of model that a method calls `name`. Raises UserError, one line, where there is none."""
     module_name = name if "." in name else f"turncredit.credit_models.{name}"
     try:
-        found = find_spec(module_name) is not None
-        module = import_module(module_name) if found else None
+        exists = find_spec(module_name) is not None
+        module = import_module(module_name) if exists else None
     except Exception as error:  # anything may go wrong in somebody else's file
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"the credit model '{name}' cannot be imported: {reason}") from error

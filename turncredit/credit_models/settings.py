@@ -45,9 +45,9 @@ def model_settings(experiment: Experiment, method: str) -> tuple[str, ModelSetti
     if kind is None:
         raise UserError(f"config: define.{method}.model: this method has no learned credit model; remove `model`")
     default = load_kind(kind).settings
-    wanted = entry.model if entry else {}
+    overrides = entry.model if entry else {}
     try:
-        return kind, load_kind(kind).settings_from({**default.model_dump(), **resolved.model_settings, **wanted})
+        return kind, load_kind(kind).settings_from({**default.model_dump(), **resolved.model_settings, **overrides})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = f"config: define.{method}.model"

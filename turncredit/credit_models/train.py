@@ -80,9 +80,9 @@ def next_model(
     Weights and the order of minibatches depend on the seed and the round only, so that two settings of a model start
     alike. The metrics are the parts of the loss over the last fifth of the steps, and the size of the replay.
     """
-    wanted = replay_rounds(kind, round)
-    if len(rounds) != len(wanted) or (previous is None) != (round == 1):
-        raise UserError(f"the {kind} model of round {round} learns from rounds {wanted}, but {len(rounds)} were given")
+    replay = replay_rounds(kind, round)
+    if len(rounds) != len(replay) or (previous is None) != (round == 1):
+        raise UserError(f"the {kind} model of round {round} learns from rounds {replay}, but {len(rounds)} were given")
     if previous is None:
         return fresh(kind, settings, width, seed), {}
     return previous, train(previous, rounds, seed=seed, round=round)
@@ -107,7 +107,7 @@ def values_table(
                 "models of this run, lower their lr (define.<method>.model.lr) and run again"
             )
         metrics = measures(model, view, rollouts, value_N, weight_N, seed=seed, round=round)
-    made = pa.table(
+    table = pa.table(
         {
             **{key: view.table.column(key) for key in tables.KEYS},
             "model": pa.repeat(model.kind, view.n),
@@ -115,7 +115,7 @@ def values_table(
             "weight": pa.array(view.restore(weight_N), from_pandas=True),
         }
     )
-    return made, {"trained": float(model.ready), **metrics}
+    return table, {"trained": float(model.ready), **metrics}
 
 
 def fresh(kind: str, settings: ModelSettings, width: int, seed: int) -> CreditModel:
@@ -215,12 +215,12 @@ def measures(
 
     and the kind's own measures (`ModelKind.measures`).
     """
-    found = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
+    metrics = {"value_mean": float(value_N.mean()), "value_std": float(value_N.std())}
     won_N = (view.return_R > 0)[view.rollout_N]
     if won_N.any() and not won_N.all():
-        found["value_auc"] = auc(value_N, won_N)
+        metrics["value_auc"] = auc(value_N, won_N)
     rng = generator(seed, "credit model probes", round)
-    return found | load_kind(model.kind).measures(model.network, view, rollouts, value_N, weight_N, rng)
+    return metrics | load_kind(model.kind).measures(model.network, view, rollouts, value_N, weight_N, rng)
 
 
 def save(model: CreditModel, folder: Path) -> None:

@@ -220,7 +220,7 @@ def probes(network: Any, rollouts: Rollouts, rng: np.random.Generator) -> dict[s
     present = rollouts.present
     right = (predicted_return(logits, value) - rollouts.returns).square()
     wrong = (predicted_return(moved_logits, moved) - rollouts.returns).square()
-    found = {
+    metrics = {
         "film_gamma": float(delta.norm(dim=-1).mean()),
         "film_beta": float(beta.norm(dim=-1).mean()),
         "film_value_change": float((value - bare).abs()[present].sum() / value.abs()[present].sum()),
@@ -229,8 +229,8 @@ def probes(network: Any, rollouts: Rollouts, rng: np.random.Generator) -> dict[s
     }
     if rollouts.gain is not None:
         error, moved_error = ((x - rollouts.gain).square()[present].mean() for x in (value, moved))
-        found["film_shuffled_value"] = float(moved_error / error - 1)
-    return found
+        metrics["film_shuffled_value"] = float(moved_error / error - 1)
+    return metrics
 
 
 KIND = TurnRD(TurnRDSettings())

@@ -34,7 +34,7 @@ def agreement(book: Book, method: str, rollout: int) -> Agreement:
     known = rows[book.truth.clear_N[rows]]
     right = book.credits[method].sign_N[known] == np.sign(book.truth.advantage_N[known])
     scored = bool(found.scored_R[rollout])
-    rank = float(found.rho_R[rollout]) if scored and found.told_R[rollout] else float("nan")
+    rank = float(found.rho_R[rollout]) if scored and found.varies_R[rollout] else float("nan")
     return Agreement(rank, int(right.sum()), len(known), scored)
 
 

@@ -239,7 +239,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
                 else [],
             }
         )
-    varied = {name for name, found in book.correlations.items() if found.told_R.any()}
+    varied = {name for name, found in book.correlations.items() if found.varies_R.any()}
     compared = [name for name in pages.order if name not in RAILS and name in varied]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from turncredit import tables
 from turncredit.credit.conventions import success_R
 from turncredit.errors import UserError
-from turncredit.stats.ranks import Ranked, settled, within
+from turncredit.stats.ranks import Ranked, rounded, within
 from turncredit.turns import KEYS, SideTable, Turns
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
@@ -58,7 +58,7 @@ class Credit:
     @cached_property
     def sign_N(self) -> np.ndarray:
         """-1, 0 or 1; 0 for values that are 0 up to rounding."""
-        return np.sign(settled(self.advantage_N))
+        return np.sign(rounded(self.advantage_N))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Truth:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
         clear_N = self.there_N.copy()
         true, se = self.advantage_N[clear_N], self.se_N[clear_N]
-        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (settled(true) != 0)
+        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (rounded(true) != 0)
         return clear_N
 
     def of(self, name: str, row: int) -> float:

@@ -30,12 +30,12 @@ class Masters:
         self.parameters = trained_parameters(model)
         self._copies: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
-        wanted = getattr(torch, dtype)
-        if is_adapted(model) or all(parameter.dtype == wanted for parameter in self.parameters.values()):
+        torch_dtype = getattr(torch, dtype)
+        if is_adapted(model) or all(parameter.dtype == torch_dtype for parameter in self.parameters.values()):
             return
         for name, copy in self.parameters.items():
             master = torch.nn.Parameter(copy.data)
-            copy.data = copy.data.to(wanted)
+            copy.data = copy.data.to(torch_dtype)
             self._hooks.append(copy.register_post_accumulate_grad_hook(_moves_gradient(master)))
             self._copies.append((master, copy))
             self.parameters[name] = master

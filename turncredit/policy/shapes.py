@@ -58,7 +58,7 @@ def lockstep_reads(config: Mapping[str, Any] | None) -> str:
         "models with sliding windows (use_sliding_window)": config.get("use_sliding_window"),
         f"models with the activation {config.get('hidden_act')}": config.get("hidden_act", "silu") != "silu",
     }
-    return next((what for what, there in odd.items() if there), "")
+    return next((what for what, present in odd.items() if present), "")
 
 
 @dataclass(frozen=True)

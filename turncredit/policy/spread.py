@@ -64,9 +64,9 @@ class Spread(torch.nn.Module):
 
     def forward(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """The tensors (or None) that `function(model, ...)` returns, with the parts outside of the layers gathered."""
-        found = function(self.model, *arguments, **options)
+        tensors = function(self.model, *arguments, **options)
         # FSDP2 hooks the gradient of what is returned, which it advises against for views.
-        return tuple(None if part is None else part.clone() for part in found)
+        return tuple(None if part is None else part.clone() for part in tensors)
 
 
 def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> Spread:

@@ -47,7 +47,7 @@ class Tokenizer:
         added = backend.get_added_tokens_decoder()
         self.special_tokens = tuple(token.content for _, token in sorted(added.items()) if token.special)
         self._words = _word_pattern(backend)
-        self._known: dict[str, list[int]] = {}
+        self._ids_of: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
         return self._backend.get_vocab_size()
@@ -77,15 +77,15 @@ class Tokenizer:
         words = self._words.findall(text) if self._words is not None and text.isascii() else []
         if sum(map(len, words)) != len(text):
             return self._whole(text)
-        if len(self._known) > _REMEMBERED:
-            self._known.clear()
-        known = self._known
+        if len(self._ids_of) > _REMEMBERED:
+            self._ids_of.clear()
+        ids_of = self._ids_of
         ids: list[int] = []
         for word in words:
-            found = known.get(word)
-            if found is None:
-                found = known[word] = self._whole(word)
-            ids += found
+            word_ids = ids_of.get(word)
+            if word_ids is None:
+                word_ids = ids_of[word] = self._whole(word)
+            ids += word_ids
         return ids
 
     def _whole(self, text: str) -> list[int]:

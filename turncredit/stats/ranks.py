@@ -23,16 +23,16 @@ class Ranked(NamedTuple):
     rho_R       the correlation; 0 where x or y is the same on all turns
     count_R     number of turns of the cell
     scored_R    whether it counts: at least 3 turns, and y differs between them
-    told_R      whether x differs between them, as opposed to a constant credit
+    varies_R    whether x differs between them, as opposed to a constant credit
     """
 
     rho_R: np.ndarray
     count_R: np.ndarray
     scored_R: np.ndarray
-    told_R: np.ndarray
+    varies_R: np.ndarray
 
 
-def settled(x_N: np.ndarray) -> np.ndarray:
+def rounded(x_N: np.ndarray) -> np.ndarray:
     """A column divided by its largest magnitude, to 12 decimals: values that differ only by rounding become equal, or
     0.
 
@@ -44,10 +44,10 @@ def settled(x_N: np.ndarray) -> np.ndarray:
 
 
 def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
-    """Rank of each value within its cell, from 0; equal values (`settled`) share their mean rank."""
+    """Rank of each value within its cell, from 0; equal values (`rounded`) share their mean rank."""
     if not len(x_N):
         return np.zeros(0)
-    x_N = settled(x_N)
+    x_N = rounded(x_N)
     order = np.lexsort((x_N, cell_N))
     x, cell = x_N[order], cell_N[order]
     new = np.ones(len(x), dtype=bool)
@@ -76,15 +76,15 @@ def of_ranks(x_N: np.ndarray, y_N: np.ndarray, cell_N: np.ndarray, cells: int) -
     return Ranked(rho_R, count_R, (count_R >= FEWEST) & (vv_R > 0), uu_R > 0)
 
 
-def mean_correlation(found: Ranked, group_R: np.ndarray, groups: int) -> Statistic:
+def mean_correlation(ranked: Ranked, group_R: np.ndarray, groups: int) -> Statistic:
     """Mean of the scored cells' correlations with the weight n - 1, n the cell's turns; `group_R` in 0..groups-1.
 
     If credit is uninformative, Spearman's correlation of n turns has the variance 1 / (n - 1). The weights are the
     inverse variances, so that rollouts of three turns, whose correlation is mostly chance, count least.
     """
-    weight_R = np.where(found.scored_R, found.count_R - 1, 0)
-    sums_GK = sums_by(group_R, groups, weight_R * found.rho_R, weight_R)
-    return Statistic(sums_GK, ratio, int(found.count_R[found.scored_R].sum()))
+    weight_R = np.where(ranked.scored_R, ranked.count_R - 1, 0)
+    sums_GK = sums_by(group_R, groups, weight_R * ranked.rho_R, weight_R)
+    return Statistic(sums_GK, ratio, int(ranked.count_R[ranked.scored_R].sum()))
 
 
 def auc(score_M: np.ndarray, positive_M: np.ndarray) -> float:

@@ -100,15 +100,15 @@ def train(
     for step in range(steps):
         read_N = logprobs_N(model, sequences, turns.num_rows, temperature=temperature, tokens_per_pass=tokens_per_pass)
         score_R = np.bincount(rollout_N, share_N * (read_N - sampled_N), view.rollouts)
-        found = preference(score_R, better, worse)
-        weight_N = torch.from_numpy(found.slope_R[rollout_N] * share_N).float().to(device())
+        dpo = preference(score_R, better, worse)
+        weight_N = torch.from_numpy(dpo.slope_R[rollout_N] * share_N).float().to(device())
         for part in batches(sequences, tokens_per_pass):
             ids, turn, _ = stack(part, device())
             learned = turn >= 0
             (token_logprobs(model, ids, learned, temperature) * weight_N[turn[:, 1:][learned[:, 1:]]]).sum().backward()
         norm = optimizer.step(MAX_GRAD_NORM)
-        numbers = {"loss": found.loss, "grad_norm": norm}
+        numbers = {"loss": dpo.loss, "grad_norm": norm}
         check_step(numbers, training="the implicit reward model", step=step + 1, instead="lower its lr (params.lr)")
-        metrics |= {"loss": found.loss, "accuracy": found.accuracy, "grad_norm": norm}
+        metrics |= {"loss": dpo.loss, "accuracy": dpo.accuracy, "grad_norm": norm}
         progress(step + 1, steps)
     return optimizer.state(), metrics

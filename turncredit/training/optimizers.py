@@ -111,11 +111,11 @@ class Optimizers:
         for number, parameter in enumerate(self.parameters):
             part = next(p for p in self._parts if any(parameter is q for g in p.param_groups for q in g["params"]))
             prefix = f"{number}."
-            found = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
-            if found:
+            moments = {key.removeprefix(prefix): value for key, value in kept.items() if key.startswith(prefix)}
+            if moments:
                 part.state[parameter] = {
                     key: value.clone() if key == "step" else _like(value.to(parameter.device, self._moments), parameter)
-                    for key, value in found.items()
+                    for key, value in moments.items()
                 }
 
 

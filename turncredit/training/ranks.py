@@ -4,7 +4,7 @@
 
     def train(ranks, ...):
         masters = SpreadMasters(load, dtype)  # each process keeps its share of every parameter
-        said = ranks.gradient(compute)        # each computes its shard of the minibatch; FSDP2 adds up the gradients
+        reports = ranks.gradient(compute)     # each computes its shard of the minibatch; FSDP2 adds up the gradients
         with masters.in_model() as model:     # the first process has the whole model, to be saved as always
             ...
 
@@ -29,7 +29,7 @@ from turncredit.errors import UserError
 from turncredit.policy.sampling import device
 from turncredit.processes.lifetimes import end_with_parent
 from turncredit.training.sequences import TokenSequence, batches, token_logprobs
-from turncredit.training.shards import Said
+from turncredit.training.shards import Report
 
 Result = TypeVar("Result")
 
@@ -100,7 +100,7 @@ class Ranks:
         """Whether this is the process whose results are kept."""
         return self.rank == 0
 
-    def gradient(self, compute: Callable[[int], Said]) -> list[Said]:
+    def gradient(self, compute: Callable[[int], Report]) -> list[Report]:
         """Call `compute`, which calls backward, on this process's shard; returns all shards' results, in their order.
 
         Every process must make as many passes (`idle`). FSDP2 adds up the gradients as they are computed.
@@ -109,9 +109,9 @@ class Ranks:
 
     def all_of(self, mine: Any) -> list[Any]:
         """The argument of every process, in their order."""
-        found: list[Any] = [None] * self.shards
-        dist.all_gather_object(found, mine)
-        return found
+        gathered: list[Any] = [None] * self.shards
+        dist.all_gather_object(gathered, mine)
+        return gathered
 
     def idle(self, passes: Sequence[int]) -> int:
         """The passes without anything to compute that this process must make, given the passes of each shard."""

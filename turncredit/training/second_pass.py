@@ -61,9 +61,9 @@ def logprobs_N(
     for batch in batches(sequences, tokens_per_pass):
         ids, turn, _ = stack(batch, device())
         learned = turn >= 0
-        found = token_logprobs(model, ids, learned, temperature)
+        logprobs = token_logprobs(model, ids, learned, temperature)
         rows = turn[:, 1:][learned[:, 1:]].cpu().numpy()
-        out_N += np.bincount(rows, found.double().cpu().numpy(), turns)
+        out_N += np.bincount(rows, logprobs.double().cpu().numpy(), turns)
         done += len(batch)
         progress(done, len(sequences))
     if bad := int((~(np.isfinite(out_N) & (out_N <= 0))).sum()):
@@ -109,8 +109,8 @@ def gold_response(new_agent: Callable[[], Agent], encoder: Encoder, gold: tuple[
             f"{where}: an answer cannot be written as this agent's response without its column {missing}; choose "
             "another agent (agent.name), or another method"
         ) from None
-    before, found, _ = response.rpartition(answer)
-    if not answer.strip() or not found:
+    before, separator, _ = response.rpartition(answer)
+    if not answer.strip() or not separator:
         raise UserError(f"{where}: the response {response!r} does not have the answer {answer!r} in it")
     return Scored(encoder.encode(before), encoder.encode(answer))
 
@@ -146,26 +146,26 @@ def hindsight_prompts(
     Raises UserError for an agent without `hindsight`, for prompts that differ from the recorded ones, and for an agent
     whose prompts are the same with the outcome.
     """
-    told_of = spec.hindsight
-    if told_of is None:
+    hindsight_goal = spec.hindsight
+    if hindsight_goal is None:
         raise UserError(f"{where}: can't be read in hindsight: {spec.cannot_look_back()}")
     rows = turns.select([name for name in HINDSIGHT_COLUMNS if name != "response_logprobs"]).to_pylist()
     # Rows of a rollout are in the order of its turns: the last one that is met has the last observation.
     ends = {row["rollout_id"]: row["next_observation"] for row in rows}
     prompts_N: list[Prompt] = []
-    plain, told = new_agent(), new_agent()
+    plain, informed = new_agent(), new_agent()
     for number, row in enumerate(rows):
         admissible = (row["admissible"] or ()) if spec.shows_admissible else ()
         if row["turn"] == 0:
-            plain, told = new_agent(), new_agent()
-            goal = told_of(row["goal"], ends[row["rollout_id"]])
+            plain, informed = new_agent(), new_agent()
+            goal = hindsight_goal(row["goal"], ends[row["rollout_id"]])
             was = spec.opened(plain, row["goal"], row["observation"], admissible)
-            prompt = spec.opened(told, goal, row["observation"], admissible)
+            prompt = spec.opened(informed, goal, row["observation"], admissible)
         else:
             before = rows[number - 1]
             parsed = plain.parse(before["response_text"])
             was = plain.follow(before["response_ids"], parsed, row["observation"], admissible)
-            prompt = told.follow(before["response_ids"], parsed, row["observation"], admissible)
+            prompt = informed.follow(before["response_ids"], parsed, row["observation"], admissible)
         if (was.ids, was.reset) != (row["prompt_ids"], row["context_reset"]):
             raise UserError(
                 f"{where}: agent '{spec.name}' does not make the recorded prompt of {keys_of(turns, number)} again; "

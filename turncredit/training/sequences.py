@@ -41,10 +41,10 @@ class TokenSequence:
 
 def by_rollout(sequences: Iterable[TokenSequence]) -> dict[int, list[TokenSequence]]:
     """The sequences of each rollout, in their order; rollouts by number."""
-    found: dict[int, list[TokenSequence]] = {}
+    sequences_of: dict[int, list[TokenSequence]] = {}
     for sequence in sequences:
-        found.setdefault(sequence.rollout, []).append(sequence)
-    return dict(sorted(found.items()))
+        sequences_of.setdefault(sequence.rollout, []).append(sequence)
+    return dict(sorted(sequences_of.items()))
 
 
 def cut(

@@ -79,7 +79,7 @@ def train(
                     pass_idly(model, ranks.idle([passes(part, tokens_per_pass) for part in shards]))
                 return {"loss": loss}
 
-            loss = sum(said["loss"] for said in team.gradient(imitate))
+            loss = sum(report["loss"] for report in team.gradient(imitate))
             norm = optimizer.step(settings.max_grad_norm)
             if team.leads:
                 check_step({"loss": loss, "grad_norm": norm}, training="sft", step=step + 1, instead=DIVERGED)
@@ -151,15 +151,15 @@ def minibatches(
     sequences: Sequence[TokenSequence], size: int, epochs: float, rng: np.random.Generator
 ) -> Iterator[list[TokenSequence]]:
     """Shuffled minibatches for `epochs` passes (a fraction of a pass counts), like lengths together."""
-    wanted = max(1, round(epochs * len(sequences) / size)) if epochs else 0
-    made = 0
-    while made < wanted:
+    total = max(1, round(epochs * len(sequences) / size)) if epochs else 0
+    done = 0
+    while done < total:
         noise = rng.random(len(sequences)) * 30
         order = np.argsort([len(sequence.ids) for sequence in sequences] + noise, kind="stable")
         starts = rng.permutation(range(0, len(order), size))
-        for start in starts[: wanted - made]:
+        for start in starts[: total - done]:
             yield [sequences[i] for i in order[start : start + size]]
-        made += len(starts)
+        done += len(starts)
 
 
 def learning_rate(step: int, steps: int, warmup: int, final: float) -> float:

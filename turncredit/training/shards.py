@@ -6,7 +6,7 @@ bits.
 
     with together(shards=2, processes=2, parameters=parameters) as team:
         for batch in minibatches:                      # every process runs this loop
-            said = team.gradient(lambda shard: ...)    # calls backward; then each parameter has it all
+            reports = team.gradient(lambda shard: ...) # calls backward; then each parameter has it all
             optimizer.step()                           # the same step in every process
     save(model)                                        # only the first process gets here
 
@@ -31,7 +31,7 @@ import torch
 from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
 
-Said = dict[str, float]
+Report = dict[str, float]
 
 
 class Team:
@@ -56,7 +56,7 @@ class Team:
         """Whether this is the original process, which continues afterwards."""
         return self.rank == 0
 
-    def gradient(self, compute: Callable[[int], Said]) -> list[Said]:
+    def gradient(self, compute: Callable[[int], Report]) -> list[Report]:
         """Call `compute` on each shard, here or in another process; leave the sum of the gradients on the parameters.
 
         `compute(shard)` calls backward and returns a result. Returns the results of all shards, in their order; in the
@@ -67,14 +67,14 @@ class Team:
             return [compute(0)]
         into = self._gradients[self._turn]
         self._turn = (self._turn + 1) % len(self._gradients)
-        said: dict[int, Said] = {}
+        reports: dict[int, Report] = {}
         for shard in range(self.rank, self.shards, self.processes):
             self._forget()
-            said[shard] = compute(shard)
+            reports[shard] = compute(shard)
             self._store(into[shard])
-        self._meet(said)
+        self._meet(reports)
         self._load(into)
-        return [said[shard] for shard in sorted(said)]
+        return [reports[shard] for shard in sorted(reports)]
 
     def _forget(self) -> None:
         for parameter in self._parameters:
@@ -90,15 +90,15 @@ class Team:
                 row[start:end] = parameter.grad.reshape(-1)
             start = end
 
-    def _meet(self, said: dict[int, Said]) -> None:
+    def _meet(self, reports: dict[int, Report]) -> None:
         """Wait until every process has stored its gradients; the first one receives the others' reports."""
         try:
             if not self.leads:
-                self._links[0].send_bytes(json.dumps(said).encode())
+                self._links[0].send_bytes(json.dumps(reports).encode())
                 self._links[0].recv_bytes()
                 return
             for link in self._links:
-                said.update({int(shard): one for shard, one in json.loads(link.recv_bytes()).items()})
+                reports.update({int(shard): one for shard, one in json.loads(link.recv_bytes()).items()})
             for link in self._links:
                 link.send_bytes(b"on")
         except (EOFError, ConnectionError):

@@ -311,14 +311,14 @@ def minibatch_step(
 
     def compute(shard: int) -> dict[str, float]:
         torch.manual_seed(derive_seed(dropout_seed, shard))
-        said = objective.add_gradient(model, shards[shard], weight_of, total)
+        report = objective.add_gradient(model, shards[shard], weight_of, total)
         if isinstance(team, Ranks):
             pass_idly(model, team.idle([passes(part, objective.settings.tokens_per_pass) for part in shards]))
-        return said
+        return report
 
-    said = team.gradient(compute)
-    row: dict[str, float | None] = {name: sum(one[name] for one in said) for name in said[0]}
-    row |= {name: max(one[name] for one in said) for name in LARGEST}
+    reports = team.gradient(compute)
+    row: dict[str, float | None] = {name: sum(one[name] for one in reports) for name in reports[0]}
+    row |= {name: max(one[name] for one in reports) for name in LARGEST}
     if not computed:
         row |= dict.fromkeys((*MEANS[1:], *LARGEST, "kl"))
     if objective.reference is None:
@@ -346,19 +346,21 @@ def _logprobs_of(
     lengths = [len(sequence.ids) for sequence in sequences]
     shards = cut_into_shards(lengths, ranks.shards) if ranks else [list(range(len(sequences)))]
     place = {id(sequences[i]): i for i in shards[ranks.rank if ranks else 0]}
-    found: dict[int, torch.Tensor] = {}
+    logprobs_of: dict[int, torch.Tensor] = {}
     for part in batches([sequences[i] for i in place.values()], settings.tokens_per_pass):
         ids, turn, _ = stack(part, device())
         logprobs = token_logprobs(model, ids, turn >= 0, temperature)
         sizes = [int((sequence.turn >= 0).sum()) for sequence in part]
-        found |= {place[id(one)]: piece for one, piece in zip(part, logprobs.split(sizes), strict=True)}
+        logprobs_of |= {place[id(one)]: piece for one, piece in zip(part, logprobs.split(sizes), strict=True)}
     if ranks:
         needed = [passes([sequences[i] for i in shard], settings.tokens_per_pass) for shard in shards]
         pass_idly(model, ranks.idle(needed))
-        found = {
-            i: piece for part in ranks.all_of({i: one.cpu() for i, one in found.items()}) for i, piece in part.items()
+        logprobs_of = {
+            i: piece
+            for part in ranks.all_of({i: one.cpu() for i, one in logprobs_of.items()})
+            for i, piece in part.items()
         }
-    return {id(sequences[i]): piece for i, piece in found.items()}
+    return {id(sequences[i]): piece for i, piece in logprobs_of.items()}
 
 
 class TrainerState:

@@ -194,13 +194,13 @@ def _reference(
         )
         reward_T = np.array([turn["reward"] for turn in rollout.turns])
         q_T = reward_T + np.append(value_T[1:], 0.0)
-        found = {
+        columns = {
             "v_reference": value_T,
             "q_reference": q_T,
             "advantage_reference": q_T - value_T,
             "advantage_reference_se": np.hypot(error_T, np.append(error_T[1:], 0.0)),
         }
-        for name, part_T in found.items():
+        for name, part_T in columns.items():
             parts.setdefault(name, []).append(part_T)
     return {name: np.concatenate(part) for name, part in parts.items()}
 
@@ -213,17 +213,17 @@ def branch_table(
 ) -> pa.Table:
     """A `branches` table: keys, stratum, the planner's change of distance, and the columns already found."""
     turns = [turn for rollout in rollouts for turn in rollout.turns]
-    made: dict[str, Any] = {name: [turn[name] for turn in turns] for name in tables.KEYS}
-    made.update({name: [value] * len(turns) for name, value in common.items()})
-    made["stratum"] = [stratum(turn, len(rollout.turns)) for rollout in rollouts for turn in rollout.turns]
-    made["distance_change"] = [_distance_change(turn) for turn in turns]
-    made["replayed"] = [same for rollout in rollouts for same in rollout.replayed]
-    made.update(columns)
+    column_of: dict[str, Any] = {name: [turn[name] for turn in turns] for name in tables.KEYS}
+    column_of.update({name: [value] * len(turns) for name, value in common.items()})
+    column_of["stratum"] = [stratum(turn, len(rollout.turns)) for rollout in rollouts for turn in rollout.turns]
+    column_of["distance_change"] = [_distance_change(turn) for turn in turns]
+    column_of["replayed"] = [same for rollout in rollouts for same in rollout.replayed]
+    column_of.update(columns)
     schema = tables.schema("branches")
-    absent = {name: [None] * len(turns) for name in schema.names if name not in made}
-    extra = [name for name in made if name not in schema.names]
-    typed = {field.name: pa.array({**absent, **made}[field.name], field.type) for field in schema}
-    return pa.table({**typed, **{name: pa.array(made[name], pa.float64()) for name in extra}})
+    absent = {name: [None] * len(turns) for name in schema.names if name not in column_of}
+    extra = [name for name in column_of if name not in schema.names]
+    typed = {field.name: pa.array({**absent, **column_of}[field.name], field.type) for field in schema}
+    return pa.table({**typed, **{name: pa.array(column_of[name], pa.float64()) for name in extra}})
 
 
 def stratum(turn: dict[str, Any], length: int) -> str:

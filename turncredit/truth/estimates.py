@@ -80,8 +80,8 @@ def step_variance(x: np.ndarray, low: float, high: float) -> np.ndarray:
 
 def mean_and_error(returns: Iterable[float], low: float, high: float) -> tuple[float, float]:
     """Mean of a fixed number of returns, and its standard error (`return_variance`)."""
-    seen = np.array(list(returns), dtype=float)
-    return float(seen.mean()), float(np.sqrt(return_variance(seen, low, high) / len(seen)))
+    values = np.array(list(returns), dtype=float)
+    return float(values.mean()), float(np.sqrt(return_variance(values, low, high) / len(values)))
 
 
 def planned(

@@ -26,31 +26,31 @@ class Guesses:
 
     def __init__(self, eos_id: int):
         self._eos = eos_id
-        self._seen: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        self._known: dict[tuple[int, ...], list[int]] = {}
+        self._counts: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+        self._guesses: dict[tuple[int, ...], list[int]] = {}
 
     def learn(self, responses: Iterable[Sequence[int]]) -> None:
         """Count which tokens followed which contexts in these responses."""
-        self._known.clear()
+        self._guesses.clear()
         for ids, times in Counter(map(tuple, responses)).items():
             for at, token in enumerate(ids):
                 key = ids[max(0, at - LAST) : at]
-                if key in self._seen or len(self._seen) < CONTEXTS:
-                    self._seen[key][token] += times
+                if key in self._counts or len(self._counts) < CONTEXTS:
+                    self._counts[key][token] += times
 
     def after(self, ids: Sequence[int]) -> list[int]:
         """The tokens that probably follow `ids`, without the end of the response; often none."""
         key = tuple(ids[-LAST:])
-        guess = self._known.get(key)
+        guess = self._guesses.get(key)
         if guess is None:
-            guess = self._known[key] = self._follow(key)
+            guess = self._guesses[key] = self._follow(key)
         return guess
 
     def _follow(self, key: tuple[int, ...]) -> list[int]:
         guess: list[int] = []
         probability = 1.0
-        while len(guess) < MOST and key in self._seen:
-            counts = self._seen[key]
+        while len(guess) < MOST and key in self._counts:
+            counts = self._counts[key]
             token, times = counts.most_common(1)[0]
             probability *= times / counts.total()
             if probability < LEAST or token == self._eos:

@@ -367,7 +367,7 @@ class Block:
         take = np.zeros((size, longest), dtype=np.int64)
         take[place] = first[:, None] + np.minimum(np.arange(longest), count[:, None] - 1)
         take = take.reshape(-1)
-        seen, used = int(position_T.min()), int(position_T.max()) + 1
+        lowest, used = int(position_T.min()), int(position_T.max()) + 1
         put = self._model.put
         return _Shape(
             only=None if among else put(seats),
@@ -375,7 +375,7 @@ class Block:
             back=put(np.repeat(place, count) * longest + offset_T),
             seats=put(np.repeat(seats, count)),
             positions=put(position_T),
-            hide=self._model.hide(position_T[take], seen, used),
+            hide=self._model.hide(position_T[take], lowest, used),
             size=size,
             longest=longest,
             used=used,

@@ -76,10 +76,10 @@ class Vllm:
         outputs = self._llm.generate(prompts, settings, lora_request=self._lora, use_tqdm=False)
         responses = []
         for request, output in zip(requests, outputs, strict=True):
-            made = output.outputs[0]
-            ids = list(made.token_ids)
+            completion = output.outputs[0]
+            ids = list(completion.token_ids)
             self._contexts[request.slot] = self._contexts[request.slot] + ids
-            chosen = [step[token].logprob for token, step in zip(ids, made.logprobs, strict=True)]
+            chosen = [step[token].logprob for token, step in zip(ids, completion.logprobs, strict=True)]
             responses.append(Response(ids, chosen))
         return responses
 
