@@ -92,5 +92,5 @@ def test_turns_that_do_not_come_out_again_are_refused_in_one_line(world, tmp_pat
     tampered = turns.set_column(place, turns.schema.field(place), [["elsewhere", *seen[1:]]])
     path = tmp_path / "turns.parquet"
     tables.write(tampered, path, "turns", provenance.record("test"))
-    with pytest.raises(UserError, match=r"turn 0: what was recorded does not come out again .* deterministic"):
+    with pytest.raises(UserError, match=r"turn 0: what was recorded is not reproduced .* deterministic"):
         world.run("continuations", keys(world, "few", **FEW), tmp_path, FEW, turns=path)

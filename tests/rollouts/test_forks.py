@@ -136,5 +136,5 @@ def test_forks_of_turns_that_do_not_come_out_again_are_refused_in_one_line(world
     tampered = turns.set_column(place, turns.schema.field(place), [["elsewhere"] * turns.num_rows])
     path = tmp_path / "turns.parquet"
     tables.write(tampered, path, "turns", provenance.record("test"))
-    with pytest.raises(UserError, match=r"what was recorded does not come out again .* deterministic"):
+    with pytest.raises(UserError, match=r"what was recorded is not reproduced .* deterministic"):
         world.run("forks", forked[0], tmp_path, CHANGES, turns=path)

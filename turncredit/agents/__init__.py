@@ -196,7 +196,7 @@ def agent_factory(spec: AgentSpec, encoder: Encoder, settings: Mapping[str, Any]
     if not special:
         return make
     pattern = re.compile("|".join(map(re.escape, special)))
-    return lambda: _Shielded(make(), lambda text: pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text))
+    return lambda: _Shielded(make(), lambda text: pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text))
 
 
 class _Shielded:

@@ -34,8 +34,8 @@ class Code(Transcript):
     def parse(self, text: str) -> Parsed:
         """The code of the first block after the thought; empty where there is none."""
         closed = "<think>" not in text or "</think>" in text
-        found = _BLOCK.search(text.rpartition("</think>")[2])
-        return Parsed(found[1] if found else "", well_formed=bool(found) and closed)
+        match = _BLOCK.search(text.rpartition("</think>")[2])
+        return Parsed(match[1] if match else "", well_formed=bool(match) and closed)
 
     def target(self, turn: Mapping[str, Any]) -> str:
         """The action as a block."""

@@ -57,11 +57,11 @@ def read_lesson(text: str) -> Lesson:
     Tags are taken out because the lesson becomes part of prompts, where they would be read as the prompt's own; what is
     thought before it, inside `<think>` tags, is not part of it. It is malformed if it is empty, too long, or had tags.
     """
-    said = _THOUGHT.sub(" ", text)
-    plain = _TAG.sub(" ", said)
+    answer = _THOUGHT.sub(" ", text)
+    plain = _TAG.sub(" ", answer)
     line = " ".join("".join(c if c.isprintable() else " " for c in plain).split())
     cut = len(line) > LONGEST
-    return Lesson(line[:LONGEST].rstrip(), cut, bool(line) and not cut and plain == said)
+    return Lesson(line[:LONGEST].rstrip(), cut, bool(line) and not cut and plain == answer)
 
 
 class Reflexion:
@@ -103,11 +103,11 @@ class Reflexion:
             self._lessons = (*self._lessons, *([lesson] if lesson else []))[-self._settings.memory :]
             self._trial, self._asked = self._trial + 1, False
             return self._begin(observation, admissible)
-        self._happened += tuple(self._said(response_ids))
+        self._happened += tuple(self._reply_ids(response_ids))
         if observation.endswith(FAILED):
             self._asked = True
             return self._question(observation)
-        self._happened += tuple(self._seen(observation))
+        self._happened += tuple(self._observation_ids(observation))
         return self._actor.follow(response_ids, parsed, observation, admissible)
 
     def target(self, turn: Mapping[str, Any]) -> str:
@@ -122,11 +122,11 @@ class Reflexion:
 
     def _begin(self, observation: str, admissible: Sequence[str]) -> Prompt:
         self._actor = self._new_actor()
-        opening = "" if self._encoder.has_chat_template else f"{TASK} {self._known()}"
+        opening = "" if self._encoder.has_chat_template else f"{TASK} {self._task()}"
         self._happened = tuple(self._encoder.encode(f"{opening}{self._showing(observation)}"))
-        return self._spec.opened(self._actor, self._known(), observation, admissible)
+        return self._spec.opened(self._actor, self._task(), observation, admissible)
 
-    def _known(self) -> str:
+    def _task(self) -> str:
         """The goal and the lessons, as the actor is given them."""
         if not self._lessons:
             return self._goal
@@ -140,13 +140,13 @@ class Reflexion:
         chat = self._encoder.has_chat_template
         return f"Observation: {observation}\nYou: " if chat else f"{OBSERVATION} {observation}{ACTION}"
 
-    def _seen(self, observation: str) -> list[int]:
+    def _observation_ids(self, observation: str) -> list[int]:
         return self._encoder.encode(self._showing(observation))
 
-    def _said(self, response_ids: Sequence[int]) -> list[int]:
+    def _reply_ids(self, response_ids: Sequence[int]) -> list[int]:
         """A response as the question shows it: in a chat message without its end-of-turn token."""
-        said = [token for token in response_ids if token != self._encoder.eos_id]
-        return [*said, *(self._encoder.encode("\n") if self._encoder.has_chat_template else [self._encoder.eos_id])]
+        ids = [token for token in response_ids if token != self._encoder.eos_id]
+        return [*ids, *(self._encoder.encode("\n") if self._encoder.has_chat_template else [self._encoder.eos_id])]
 
     def _question(self, observation: str) -> Prompt:
         """The failed trial from its start, and the request for a lesson."""
@@ -155,7 +155,7 @@ class Reflexion:
             # The context of an append-only actor, of which an engine then reads only the end.
             return Prompt([*self._happened, *encode(f"{OBSERVATION} {observation}{LESSON}")], reset=True)
         message = (
-            f"{self._words.setting} This was your attempt at the task below, and it failed.\nTask: {self._known()}\n\n"
+            f"{self._words.setting} This was your attempt at the task below, and it failed.\nTask: {self._task()}\n\n"
             f"{_PLACE}Observation: {observation}\n\nWhy did it fail, and what will you do differently? Reply with one "
             "lesson for your next attempt, in one or two sentences and nothing else."
         )

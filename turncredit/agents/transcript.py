@@ -57,12 +57,12 @@ def make(encoder: Encoder, _settings: AgentSettings, words: Words) -> Callable[[
     return lambda: Transcript(encoder, first, later)
 
 
-def markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
+def markup(encoder: Encoder, preamble: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
     """Functions that write the first prompt (of goal and observation) and the later ones (of the observation).
 
-    A chat model is `told` something first; a tokenizer built from scratch gets the markers alone.
+    A chat model is given the `preamble` first; a tokenizer built from scratch gets the markers alone.
     """
-    return _chat_markup(encoder, told) if encoder.has_chat_template else (_marker_first, _marker_later)
+    return _chat_markup(encoder, preamble) if encoder.has_chat_template else (_marker_first, _marker_later)
 
 
 def _marker_first(goal: str, observation: str) -> str:
@@ -73,7 +73,7 @@ def _marker_later(observation: str) -> str:
     return f"{OBSERVATION} {observation}{ACTION}"
 
 
-def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
+def _chat_markup(encoder: Encoder, preamble: str) -> tuple[Callable[[str, str], str], Callable[[str], str]]:
     """The chat template's text around the first message, and between a reply and the next message."""
     user, reply, then = "\x01user\x01", "\x01reply\x01", "\x01then\x01"
     opening = encoder.chat([{"role": "user", "content": user}])
@@ -85,7 +85,7 @@ def _chat_markup(encoder: Encoder, told: str) -> tuple[Callable[[str, str], str]
     between = between.split(eos, 1)[1] if eos in between else between
 
     def first(goal: str, observation: str) -> str:
-        return f"{before}{told}Task: {goal}\n{observation}{after}"
+        return f"{before}{preamble}Task: {goal}\n{observation}{after}"
 
     def later(observation: str) -> str:
         return f"{between}{observation}{end}"

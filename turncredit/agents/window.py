@@ -35,20 +35,20 @@ class Window:
     def __init__(self, encoder: Encoder, settings: Settings, words: Words):
         self._encoder, self._settings, self._words = encoder, settings, words
         self._tagged = re.compile(rf"<({'|'.join(words.tags)})>.*?</\1>", re.DOTALL) if words.tags else None
-        self._goal, self._seen = "", ""
+        self._goal, self._observation = "", ""
         self._turns: list[tuple[str, str]] = []
 
     def open(self, goal: str, observation: str, admissible: Sequence[str]) -> Prompt:
         """The first prompt of a rollout."""
-        self._goal, self._seen, self._turns = goal, observation, []
+        self._goal, self._observation, self._turns = goal, observation, []
         return self._prompt(admissible)
 
     def follow(
         self, _response_ids: Sequence[int], parsed: Parsed, observation: str, admissible: Sequence[str]
     ) -> Prompt:
         """The whole prompt again, one turn later."""
-        self._turns.append((self._seen, parsed.action))
-        self._seen = observation
+        self._turns.append((self._observation, parsed.action))
+        self._observation = observation
         return self._prompt(admissible)
 
     def parse(self, text: str) -> Parsed:
@@ -56,12 +56,12 @@ class Window:
 
         Without tags, the last line, marked as malformed.
         """
-        found = _ACTION.findall(text)
-        if not found and self._tagged is not None:
-            found = [match[0] for match in self._tagged.finditer(text)]
-        well_formed = len(found) == 1 and ("<think>" in text) == ("</think>" in text)
-        if found:
-            return Parsed(" ".join(found[-1].split()), well_formed)
+        actions = _ACTION.findall(text)
+        if not actions and self._tagged is not None:
+            actions = [match[0] for match in self._tagged.finditer(text)]
+        well_formed = len(actions) == 1 and ("<think>" in text) == ("</think>" in text)
+        if actions:
+            return Parsed(" ".join(actions[-1].split()), well_formed)
         lines = text.strip().splitlines()
         return Parsed(lines[-1].strip() if lines else "", well_formed=False)
 
@@ -73,7 +73,7 @@ class Window:
     def fork(self) -> Window:
         """An independent copy, with the same goal and the same turns so far."""
         other = Window(self._encoder, self._settings, self._words)
-        other._goal, other._seen, other._turns = self._goal, self._seen, list(self._turns)
+        other._goal, other._observation, other._turns = self._goal, self._observation, list(self._turns)
         return other
 
     def _form(self) -> str:
@@ -92,9 +92,9 @@ class Window:
         if shown:
             lines.append("Your last steps, oldest first:")
             first = len(self._turns) - len(shown)
-            for number, (seen, action) in enumerate(shown, start=first + 1):
-                lines.append(f"[Step {number}] observation: {seen} action: {action}")
-        lines.append(f"[Step {len(self._turns) + 1}] observation: {self._seen}")
+            for number, (observation, action) in enumerate(shown, start=first + 1):
+                lines.append(f"[Step {number}] observation: {observation} action: {action}")
+        lines.append(f"[Step {len(self._turns) + 1}] observation: {self._observation}")
         if self._turns:
             lines.append(f"You have taken {len(self._turns)} steps so far.")
         if self._settings.show_admissible:

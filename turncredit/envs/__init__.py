@@ -30,12 +30,13 @@ def load(name: str) -> Environment:
     if (own := plugins.own_file(name)) is not None:
         return _from_file(*own)
     if name in builtin() and find(name).open_task is None:  # type: ignore[union-attr]
-        known = ", ".join(playable())
-        raise UserError(f"environment '{name}': only tables made elsewhere can be judged, none played; take {known}")
-    if name not in names():
-        known_names = playable()
         raise UserError(
-            f"unknown environment '{name}'{nearest(name, known_names)}; there are: {', '.join(known_names)}, or a file "
+            f"environment '{name}': only tables made elsewhere can be judged, none played; take {', '.join(playable())}"
+        )
+    if name not in names():
+        choices = playable()
+        raise UserError(
+            f"unknown environment '{name}'{nearest(name, choices)}; there are: {', '.join(choices)}, or a file "
             "of your own such as my_env.py"
         )
     environment = find(name)
@@ -90,8 +91,8 @@ def entry_point_names() -> list[str]:
 
 @cache
 def _aliases() -> dict[str, str]:
-    found = {name: find(name) for name in builtin()}
-    return {alias: name for name, environment in found.items() if environment for alias in environment.aliases}
+    environments = {name: find(name) for name in builtin()}
+    return {alias: name for name, environment in environments.items() if environment for alias in environment.aliases}
 
 
 def _from_file(path: Path, attribute: str) -> Environment:
@@ -104,8 +105,8 @@ def _from_file(path: Path, attribute: str) -> Environment:
     return environment
 
 
-def _checked(found: Any, where: str, attribute: str = "ENVIRONMENT") -> Environment:
-    if not isinstance(found, Environment):
-        what = f"has no {attribute}" if found is None else f"{attribute} is a {type(found).__name__}"
+def _checked(value: Any, where: str, attribute: str = "ENVIRONMENT") -> Environment:
+    if not isinstance(value, Environment):
+        what = f"has no {attribute}" if value is None else f"{attribute} is a {type(value).__name__}"
         raise UserError(f"{where}: {what}; describe the environment by {attribute} = Environment(...)")
-    return found
+    return value

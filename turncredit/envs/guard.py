@@ -175,24 +175,24 @@ class _Loop:
     async def _all(self, calls: Sequence[_Call]) -> list[Any]:
         return await asyncio.gather(*(self._one(one) for one in calls))
 
-    async def _one(self, made: _Call) -> Any:
-        self.running[id(made)] = made, time.monotonic()
-        deadline = asyncio.timeout(made.guarded.timeout)
+    async def _one(self, call: _Call) -> Any:
+        self.running[id(call)] = call, time.monotonic()
+        deadline = asyncio.timeout(call.guarded.timeout)
         try:
             async with deadline:
-                result = getattr(made.owner, made.method)(*made.arguments)
+                result = getattr(call.owner, call.method)(*call.arguments)
                 if inspect.isawaitable(result):
                     result = await result
-            return _checked(made, result)
+            return _checked(call, result)
         except UserError:
             raise
         except (Exception, SystemExit) as error:  # third-party code may raise anything
             if isinstance(error, TimeoutError) and deadline.expired():
-                raise _took_too_long(made) from None
-            said = f": {' '.join(str(error).split())}" if str(error).strip() else ""
-            raise UserError(f"{made.where()} raised {type(error).__name__}{said} {made.when()}") from error
+                raise _took_too_long(call) from None
+            detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
+            raise UserError(f"{call.where()} raised {type(error).__name__}{detail} {call.when()}") from error
         finally:
-            del self.running[id(made)]
+            del self.running[id(call)]
 
 
 #: by process: a forked one has no thread
@@ -205,9 +205,9 @@ def _together(calls: Sequence[_Call]) -> list[Any]:
     return _loops[os.getpid()].run(calls)
 
 
-def _took_too_long(made: _Call) -> UserError:
+def _took_too_long(call: _Call) -> UserError:
     return UserError(
-        f"{made.where()} took longer than env.timeout, {made.guarded.timeout:g} s {made.when()}; fix it or raise "
+        f"{call.where()} took longer than env.timeout, {call.guarded.timeout:g} s {call.when()}; fix it or raise "
         "env.timeout"
     )
 
@@ -215,45 +215,45 @@ def _took_too_long(made: _Call) -> UserError:
 # ---------------------------------------------------------------- checks of results
 
 
-def _checked(made: _Call, result: Any) -> Any:
+def _checked(call: _Call, result: Any) -> Any:
     """`result` as the protocol's type. Raises UserError if it has another type."""
-    method = made.method
+    method = call.method
     if method == "step":
-        result = _step(made, result)
-        made.guarded.turn += 1
+        result = _step(call, result)
+        call.guarded.turn += 1
     elif method == "reset":
         if not isinstance(result, str):
-            raise _wrong(made, "a text", result)
-        made.guarded.turn = 0
+            raise _wrong(call, "a text", result)
+        call.guarded.turn = 0
     elif method in ("act", "random_command", "slip_command"):
         if not isinstance(result, str):
-            raise _wrong(made, "a text", result)
+            raise _wrong(call, "a text", result)
     elif method == "progress":
         if not _is_number(result):
-            raise _wrong(made, "a finite number", result)
+            raise _wrong(call, "a finite number", result)
         result = float(result)
     elif method == "distance":
         if not _is_number(result) or result != int(result):
-            raise _wrong(made, "a whole number", result)
+            raise _wrong(call, "a whole number", result)
         result = int(result)
     elif method in ("admissible", "oracle"):
         if isinstance(result, str) or not isinstance(result, Sequence) or not all(isinstance(x, str) for x in result):
-            raise _wrong(made, "a list of texts", result)
+            raise _wrong(call, "a list of texts", result)
         result = list(result)
     return result
 
 
-def _step(made: _Call, result: Any) -> Step:
+def _step(call: _Call, result: Any) -> Step:
     if not isinstance(result, tuple) or len(result) not in (3, 4, 5):
-        raise _wrong(made, "a Step(observation, reward, done, success, valid)", result)
+        raise _wrong(call, "a Step(observation, reward, done, success, valid)", result)
     step = Step(*result)
     if not isinstance(step.observation, str):
-        raise _wrong(made, "a text as observation", step.observation)
+        raise _wrong(call, "a text as observation", step.observation)
     if not _is_number(step.reward):
-        raise _wrong(made, "a finite number as reward", step.reward)
+        raise _wrong(call, "a finite number as reward", step.reward)
     for name in ("done", "success", "valid"):
         if type(getattr(step, name)).__name__ not in ("bool", "bool_"):  # Python's, or NumPy's
-            raise _wrong(made, f"true or false as {name}", getattr(step, name))
+            raise _wrong(call, f"true or false as {name}", getattr(step, name))
     return Step(step.observation, float(step.reward), bool(step.done), bool(step.success), bool(step.valid))
 
 
@@ -264,7 +264,7 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _wrong(made: _Call, wanted: str, got: Any) -> UserError:
-    shown = repr(got)
+def _wrong(call: _Call, expected: str, value: Any) -> UserError:
+    shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return UserError(f"{made.where()} must return {wanted}, not {shown} of type {type(got).__name__} {made.when()}")
+    return UserError(f"{call.where()} must return {expected}, not {shown} of type {type(value).__name__} {call.when()}")

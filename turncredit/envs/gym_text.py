@@ -139,14 +139,14 @@ class GymText:
         with self._own_random(seeded=True):
             seeded = "seed" in inspect.signature(self._env.reset).parameters
             observation, info = self._env.reset(seed=self._seed) if seeded else self._env.reset()
-        return _seen(observation, info)
+        return _with_suffix(observation, info)
 
     def step(self, action: str) -> Step:
         """Carry out one action."""
         with self._own_random():
             observation, reward, terminated, truncated, info = self._env.step(action)
         self._actions = (*self._actions, action)
-        result = Result(_seen(observation, info), float(reward), info)
+        result = Result(_with_suffix(observation, info), float(reward), info)
         won = bool(terminated) and not truncated and bool(self._success(result))
         done = bool(terminated or truncated) or len(self._actions) >= self._horizon
         return Step(result.observation, result.reward, done, won, bool(self._valid(result)))
@@ -214,7 +214,7 @@ class Arena:
         return observation, float((rewards or {}).get(0, 0.0)), ended, False, {**info, **players.get(0, {})}
 
 
-def _seen(observation: str, info: Mapping[str, Any]) -> str:
+def _with_suffix(observation: str, info: Mapping[str, Any]) -> str:
     """An observation, with the `suffix` (such as the board) that gem returns separately."""
     suffix = info.get("suffix")
     return f"{observation.rstrip()}\n{suffix}" if suffix else observation

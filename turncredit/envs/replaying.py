@@ -40,7 +40,7 @@ class Replaying:
     def __init__(self, env: Any, where: str):
         self.env, self._where = env, where
         self._actions: list[str] = []
-        self._seen: Any = None
+        self._observation: Any = None
 
     def reset(self) -> Any:
         """Start again."""
@@ -48,43 +48,44 @@ class Replaying:
 
     def step(self, action: str) -> Any:
         """Carry out an action, and remember it."""
-        return _then(self.env.step(action), lambda made: self._after(action, made))
+        return _then(self.env.step(action), lambda result: self._after(action, result))
 
     def snapshot(self) -> State:
         """The actions so far, and the last observation."""
-        return tuple(self._actions), self._seen
+        return tuple(self._actions), self._observation
 
     def restore(self, state: State) -> Any:
         """Play a snapshot's actions from the start. Raises UserError where they lead elsewhere."""
-        actions, seen = state
-        made = self.reset()
-        if inspect.isawaitable(made):
-            return self._restore_awaiting(made, actions, seen)
+        actions, observation = state
+        reset = self.reset()
+        if inspect.isawaitable(reset):
+            return self._restore_awaiting(reset, actions, observation)
         for action in actions:
             self.step(action)
-        return self._compare(seen)
+        return self._compare(observation)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the environment's own."""
         return getattr(self.env, name)
 
-    async def _restore_awaiting(self, reset: Any, actions: tuple[str, ...], seen: Any) -> None:
+    async def _restore_awaiting(self, reset: Any, actions: tuple[str, ...], observation: Any) -> None:
         await reset
         for action in actions:
             await self.step(action)
-        self._compare(seen)
+        self._compare(observation)
 
     def _first(self, observation: Any) -> Any:
-        self._actions, self._seen = [], observation
+        self._actions, self._observation = [], observation
         return observation
 
-    def _after(self, action: str, made: Any) -> Any:
+    def _after(self, action: str, result: Any) -> Any:
         self._actions.append(action)
-        self._seen = made[0] if isinstance(made, tuple) and made else None  # the guard says what is wrong with it
-        return made
+        # Where the result is no step, the guard says what is wrong with it.
+        self._observation = result[0] if isinstance(result, tuple) and result else None
+        return result
 
-    def _compare(self, seen: Any) -> None:
-        if self._seen != seen:
+    def _compare(self, observation: Any) -> None:
+        if self._observation != observation:
             raise UserError(
                 f"{self._where}: the same {len(self._actions)} actions led to another observation when they were "
                 "played again, so its steps are not deterministic; declare deterministic=False, and do without "
@@ -92,12 +93,12 @@ class Replaying:
             )
 
 
-def _then(made: Any, finish: Callable[[Any], Any]) -> Any:
-    """`finish(made)`; of a coroutine, once it has ended."""
-    if not inspect.isawaitable(made):
-        return finish(made)
+def _then(result: Any, finish: Callable[[Any], Any]) -> Any:
+    """`finish(result)`; of a coroutine, once it has ended."""
+    if not inspect.isawaitable(result):
+        return finish(result)
 
     async def awaited() -> Any:
-        return finish(await made)
+        return finish(await result)
 
     return awaited()

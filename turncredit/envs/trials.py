@@ -98,8 +98,8 @@ class Trials:
         step = Step(*result)
         if step.done and not step.success and self._trial < self.trials:
             self._failed = True
-            seen = f"{_plain(step.observation)}{FAILED}"
-            return step._replace(observation=seen, reward=0.0 - self._score, done=False)
+            observation = f"{_plain(step.observation)}{FAILED}"
+            return step._replace(observation=observation, reward=0.0 - self._score, done=False)
         self._score += step.reward
         return step._replace(observation=_plain(step.observation))
 
@@ -108,9 +108,9 @@ class Trials:
         return Step(_plain(observation), 0.0, False)
 
     def _cannot_reset(self, error: Exception) -> UserError:
-        said = f": {' '.join(str(error).split())}" if str(error).strip() else ""
+        detail = f": {' '.join(str(error).split())}" if str(error).strip() else ""
         return UserError(
-            f"{self._where} raised {type(error).__name__}{said} after a failed trial {self._when}; an agent with "
+            f"{self._where} raised {type(error).__name__}{detail} after a failed trial {self._when}; an agent with "
             "several trials needs an environment that can start again: fix it, or choose another agent (agent.name)"
         )
 
@@ -133,18 +133,18 @@ def _unmarked(rule: TextRule) -> TextRule:
     return lambda reply: rule(reply.removesuffix(FAILED))
 
 
-def _then(made: Any, finish: Callable[[Any], Any], otherwise: Callable[[Exception], Exception] | None = None) -> Any:
-    """`finish(made)`; of a coroutine, once it has ended. What one raises becomes `otherwise` of it."""
-    if not inspect.isawaitable(made):
-        return finish(made)
+def _then(result: Any, finish: Callable[[Any], Any], otherwise: Callable[[Exception], Exception] | None = None) -> Any:
+    """`finish(result)`; of a coroutine, once it has ended. What one raises becomes `otherwise` of it."""
+    if not inspect.isawaitable(result):
+        return finish(result)
 
     async def awaited() -> Any:
         try:
-            found = await made
+            value = await result
         except Exception as error:
             if otherwise is None:
                 raise
             raise otherwise(error) from error
-        return finish(found)
+        return finish(value)
 
     return awaited()

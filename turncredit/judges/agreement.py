@@ -125,7 +125,7 @@ def _disagreements(keys: list, left: dict, right: dict, outcomes: list[str]) -> 
     for key, outcome in zip(keys, outcomes, strict=True):
         a, b = left[key], right[key]
         if a.get("role") != b.get("role"):
-            said = a.get("evidence") if a.get("role") else a.get("reason")
+            judged_evidence = a.get("evidence") if a.get("role") else a.get("reason")
             group, rollout, turn = key
             shown = {name: b.get(name) or a.get(name) for name in ("goal", "action", "next_observation")}
             rows.append(
@@ -134,7 +134,7 @@ def _disagreements(keys: list, left: dict, right: dict, outcomes: list[str]) -> 
                     "gold": b["role"],
                     "gold_evidence": b.get("evidence"),
                     "judged": a.get("role"),
-                    "judged_evidence": said,
+                    "judged_evidence": judged_evidence,
                 }
             )
     text = ("outcome", "goal", "action", "next_observation", "gold", "gold_evidence", "judged", "judged_evidence")
@@ -147,8 +147,8 @@ def _by_key(table: pa.Table, where: str) -> dict[tuple[str, str, int], dict[str,
         if name not in table.column_names:
             hint = nearest(name, table.column_names)
             raise UserError(f"{where}: the column '{name}' is missing{hint}")
-    wanted = ("role", "evidence", "reason", "goal", "action", "next_observation")
-    table = table.select([*tables.KEYS, *(name for name in wanted if name in table.column_names)])
+    columns = ("role", "evidence", "reason", "goal", "action", "next_observation")
+    table = table.select([*tables.KEYS, *(name for name in columns if name in table.column_names)])
     rows: dict[tuple[str, str, int], dict[str, Any]] = {}
     for row in table.to_pylist():
         key = (str(row["group_id"]), str(row["rollout_id"]), int(row["turn"]))

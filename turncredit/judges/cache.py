@@ -90,9 +90,9 @@ class Cache:
         """Read the answers to `keys` from the tables, and the whole journal."""
         wanted = pa.array(list(keys), pa.string())
         for path in self._parts():
-            found = pc.is_in(tables.read(path, "judge_cache", columns=["key"]).column("key"), value_set=wanted)
-            if pc.any(found).as_py():
-                part = tables.read(path, "judge_cache", columns=["key", *Answer._fields]).filter(found)
+            is_wanted = pc.is_in(tables.read(path, "judge_cache", columns=["key"]).column("key"), value_set=wanted)
+            if pc.any(is_wanted).as_py():
+                part = tables.read(path, "judge_cache", columns=["key", *Answer._fields]).filter(is_wanted)
                 rows = zip(*(column.to_pylist() for column in part.columns), strict=True)
                 self._answers.update((key, Answer(*rest)) for key, *rest in rows)
         self.refresh()

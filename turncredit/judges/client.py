@@ -50,14 +50,14 @@ def ask_all(
     progress(len(replies))
     missing = {key: question for key, question in questions.items() if key not in replies}
     if missing:
-        known = len(replies)
+        cached = len(replies)
         processes = min(os.cpu_count() or 1, -(-config.concurrency // _PER_PROCESS))
         if len(missing) < _WORTH_HELP:
             processes = 1
-        told = _ask_together(missing, config, ask, cache, allowed, lambda done: progress(known + done), processes)
+        coroutine = _ask_together(missing, config, ask, cache, allowed, lambda done: progress(cached + done), processes)
         gc.freeze()  # the questions stay alive: scanning them in every garbage collection costs a tenth of the time
         try:
-            replies.update(asyncio.run(told))
+            replies.update(asyncio.run(coroutine))
         finally:
             gc.unfreeze()
     return replies
@@ -127,7 +127,7 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
                 at_work.add(part[0])
                 process.stdin.write(b"go\n")
                 await process.stdin.drain()
-        said = await process.stdout.read()
+        output = await process.stdout.read()
         await process.wait()
     finally:
         if process.returncode is None:
@@ -140,10 +140,10 @@ async def _helper(crew: Crew, workers: int, folder: Path, part: tuple[int, int],
             file=sys.stderr,
         )
         return []
-    told = json.loads(said)
-    if told["error"] is not None:
-        raise UserError(told["error"])
-    return told["paid"]
+    report = json.loads(output)
+    if report["error"] is not None:
+        raise UserError(report["error"])
+    return report["paid"]
 
 
 def main() -> None:

@@ -143,9 +143,9 @@ class Crew:
 
     async def _reply(self, key: str) -> Reply:
         self.cache.refresh()
-        known = self.cache.get(key)
-        if known is not None:
-            return Reply(known, cached=True)
+        cached_answer = self.cache.get(key)
+        if cached_answer is not None:
+            return Reply(cached_answer, cached=True)
         question = self.questions[key]
         try:
             answer = await self._ask_until_answered(question)
@@ -223,10 +223,10 @@ class Crew:
 
     def _status_error(self, error: openai.APIStatusError) -> Exception:
         body = error.body
-        said = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
-        code, said = error.status_code, self._clean(" ".join(str(said).split())[:300])
+        message = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
+        code, message = error.status_code, self._clean(" ".join(str(message).split())[:300])
         if code in (408, 409, 425, 429) or code >= 500:
-            return _AskAgain(f"HTTP {code}: {said}", _retry_after(error))
+            return _AskAgain(f"HTTP {code}: {message}", _retry_after(error))
         if code in (401, 403):
             have = "contains a key that it does not accept" if self.secret else "is not set"
             return UserError(
@@ -235,10 +235,10 @@ class Crew:
             )
         if code == 404:
             return UserError(
-                f"the judge's server {self.config.base_url} has no chat model '{self.config.model}' (404: {said}); "
+                f"the judge's server {self.config.base_url} has no chat model '{self.config.model}' (404: {message}); "
                 "check base_url (it usually ends in /v1) and model"
             )
-        return _NoAnswer(f"HTTP {code}: {said}")
+        return _NoAnswer(f"HTTP {code}: {message}")
 
     def _count_failure(self, reply: Reply) -> None:
         reason = verdict(reply, self.ask).reason

@@ -72,8 +72,8 @@ def prompt_hashes(turns: Any, config: JudgeConfig, ask: Ask, where: str = "turns
     else:
         hash_N = [key[:16] for key in _questions(windows(rollouts, config.window), config, ask)[0]]
     out = [""] * len(hash_N)
-    for row, found in zip(rollouts.order_N.tolist(), hash_N, strict=True):
-        out[row] = found
+    for row, prompt_hash in zip(rollouts.order_N.tolist(), hash_N, strict=True):
+        out[row] = prompt_hash
     return out
 
 

@@ -142,30 +142,30 @@ def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Verdic
     if not closed and "<think>" in text:
         return Verdict(reason="the answer ends inside its reasoning; raise max_tokens")
     body = after.strip() if closed else text.strip()
-    found = _last_object(body)
-    if found is None:
+    fields = _last_object(body)
+    if fields is None:
         bare = _FENCE.sub("", body).strip().strip("\"'.")
         if not bare:
             cut = "; raise max_tokens" if finish_reason == "length" else ""
             return Verdict(reason=f"the answer is empty{cut}")
-        found = {"role": bare, "score": bare}
-        if _value(found, ask) is None:
+        fields = {"role": bare, "score": bare}
+        if _value(fields, ask) is None:
             cut = "it was cut off; raise max_tokens" if finish_reason == "length" else _short(body)
             return Verdict(reason=f"no JSON object in the answer: {cut}")
-    evidence = _first(found.get("evidence", found.get("reason")))
-    value = _value(found, ask)
+    evidence = _first(fields.get("evidence", fields.get("reason")))
+    value = _value(fields, ask)
     if value is None:
         key = "role" if ask == "role" else "score"
-        return Verdict(reason=f"no valid {key} in the answer: {_short(json.dumps(found, ensure_ascii=False))}")
+        return Verdict(reason=f"no valid {key} in the answer: {_short(json.dumps(fields, ensure_ascii=False))}")
     evidence = " ".join(str(evidence).split()) if evidence is not None else None
     return Verdict(role=value, evidence=evidence) if ask == "role" else Verdict(score=value, evidence=evidence)
 
 
-def _value(found: dict[str, Any], ask: Ask) -> Any:
+def _value(fields: dict[str, Any], ask: Ask) -> Any:
     if ask == "role":
-        value = _first(found.get("role", found.get("labels", found.get("label"))))
+        value = _first(fields.get("role", fields.get("labels", fields.get("label"))))
         return _WORDS.get(" ".join(value.lower().split())) if isinstance(value, str) else None
-    value = _first(found.get("score", found.get("progress")))
+    value = _first(fields.get("score", fields.get("progress")))
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -183,16 +183,16 @@ def _first(value: Any) -> Any:
 
 def _last_object(text: str) -> dict[str, Any] | None:
     """The last complete JSON object in `text` that is not part of another one."""
-    found, at = None, text.find("{")
+    last, at = None, text.find("{")
     while at >= 0:
         try:
             value, end = _DECODER.raw_decode(text, at)
         except ValueError:
             at = text.find("{", at + 1)
             continue
-        found = value if isinstance(value, dict) else found
+        last = value if isinstance(value, dict) else last
         at = text.find("{", end)
-    return found
+    return last
 
 
 def _short(text: str) -> str:

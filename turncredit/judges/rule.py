@@ -28,9 +28,9 @@ def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str],
         env = rollouts.env_N[first]
         grammar = _grammar(env)
         goal = grammar.read_goal(rollouts.goal_N[first])
-        seen = rollouts.turn_N[first : first + length]
-        turns = [grammar.read_turn(turn) for turn in seen]
-        digests = [_digest("\x1f".join(turn)) for turn in seen]
+        raw_turns = rollouts.turn_N[first : first + length]
+        turns = [grammar.read_turn(turn) for turn in raw_turns]
+        digests = [_digest("\x1f".join(turn)) for turn in raw_turns]
         start = _digest(f"{VERSION}\x1f{env}\x1f{rollouts.goal_N[first]}")
         for at in range(length):
             low, high = max(0, at - size), at + 1 + size
@@ -60,10 +60,10 @@ def _grammar(env: str) -> Grammar:
     environment = envs.find(env)
     grammar = environment.grammar() if environment is not None else None
     if grammar is None:
-        known = [name for name in envs.names() if knows(name)]
+        supported = [name for name in envs.names() if knows(name)]
         raise UserError(
-            f"the rule judge does not know the actions of '{env}'{nearest(env, known)}; it knows "
-            f"{', '.join(known)}; an LLM judge works for any environment"
+            f"the rule judge does not know the actions of '{env}'{nearest(env, supported)}; it knows "
+            f"{', '.join(supported)}; an LLM judge works for any environment"
         )
     return grammar
 

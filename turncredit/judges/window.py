@@ -76,9 +76,9 @@ def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
     (group, rollout, 0, 1, 2, ...).
     """
     table = as_table(table, where)
-    there = table.column_names
-    task = "goal" if "goal" in there or "observation" not in there else "observation"
-    if "env" not in there:
+    names = table.column_names
+    task = "goal" if "goal" in names or "observation" not in names else "observation"
+    if "env" not in names:
         table = table.append_column("env", pa.array([UNKNOWN] * table.num_rows, pa.string()))
     for name in (*KEYS, "env", task, "action", "next_observation"):
         if name not in table.column_names:
@@ -125,8 +125,8 @@ def redact(env: str, action: str, observation: str) -> str:
 @cache
 def _redactions(env: str) -> tuple[Callable[[str, str], str], ...]:
     """The environment's own rule; for an unknown environment, all rules of the known ones."""
-    found = envs.find(env)
-    described = [found] if found is not None else [envs.find(name) for name in envs.builtin()]
+    environment = envs.find(env)
+    described = [environment] if environment is not None else [envs.find(name) for name in envs.builtin()]
     return tuple(one.redact for one in described if one is not None and one.redact is not None)
 
 

@@ -30,53 +30,53 @@ def gathered(work: Callable[[int], Iterable[T]], processes: int) -> Iterator[T]:
     running: dict[Connection, multiprocessing.process.BaseProcess] = {}
     try:
         for number in range(processes):
-            here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_run, args=(work, number, there), daemon=True)
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_run, args=(work, number, sender), daemon=True)
             process.start()
-            there.close()  # the pipe then closes when the process ends
-            running[here] = process
+            sender.close()  # the pipe then closes when the process ends
+            running[receiver] = process
         while running:
-            for here in cast(list[Connection], wait(list(running))):
-                kind, value = _next(here, running)
+            for receiver in cast(list[Connection], wait(list(running))):
+                kind, value = _next(receiver, running)
                 if kind == "found":
                     yield value
                 elif kind == "done":
-                    running.pop(here).join()
-                    here.close()
+                    running.pop(receiver).join()
+                    receiver.close()
                 elif kind == "mistake":
                     raise UserError(value)
                 else:
                     raise RuntimeError(f"a forked process failed: {value}")
     finally:
-        for here, process in running.items():
+        for receiver, process in running.items():
             process.kill()
             process.join()
-            here.close()
+            receiver.close()
 
 
-def _next(here: Connection, running: dict) -> tuple[str, Any]:
+def _next(receiver: Connection, running: dict) -> tuple[str, Any]:
     try:
-        return here.recv()
+        return receiver.recv()
     except EOFError:
-        running[here].join()
-        return "failed", f"it ended early, with status {running[here].exitcode}"
+        running[receiver].join()
+        return "failed", f"it ended early, with status {running[receiver].exitcode}"
 
 
-def _run(work: Callable[[int], Iterable[T]], number: int, there: Connection) -> None:
+def _run(work: Callable[[int], Iterable[T]], number: int, sender: Connection) -> None:
     """In the forked process: send results, then how it ended."""
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, signal.SIG_DFL)
     end_with_parent()
     _settle(number)
     try:
-        for found in work(number):
-            there.send(("found", found))
-        there.send(("done", None))
+        for value in work(number):
+            sender.send(("found", value))
+        sender.send(("done", None))
     except UserError as error:
-        there.send(("mistake", str(error)))
+        sender.send(("mistake", str(error)))
     except Exception as error:
         traceback.print_exc()
-        there.send(("failed", f"{type(error).__name__}: {error}"))
+        sender.send(("failed", f"{type(error).__name__}: {error}"))
 
 
 def _settle(number: int) -> None:

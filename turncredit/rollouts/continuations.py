@@ -122,7 +122,7 @@ def _check_replayed(view: Turns, rollouts: Sequence[RestoredRollout]) -> None:
         if not all(rollout.replayed):
             raise UserError(
                 f"{view.where}: {view.rollout_name(number)}, turn {rollout.replayed.index(False)}: what was recorded "
-                "does not come out again when its actions are replayed; continuations need an environment whose steps "
+                "is not reproduced when its actions are replayed; continuations need an environment whose steps "
                 "are deterministic, with the settings that the turns were recorded with"
             )
 

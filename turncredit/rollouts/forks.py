@@ -121,8 +121,8 @@ def forks(
             )
             for tree, state in zip(trees, chosen, strict=True)
         ]
-        found = player.play(starts, temperature=temperature)
-        for tree, state, fork, own in zip(trees, chosen, found, played, strict=True):
+        new_forks = player.play(starts, temperature=temperature)
+        for tree, state, fork, own in zip(trees, chosen, new_forks, played, strict=True):
             tree.add_fork(TreeRollout(fork.start.rollout_id, _rows(fork), state))
             own.append((fork, state))
         progress(number + 1, per_task)
@@ -165,7 +165,7 @@ def _checkpoint(player: Player, tree: Tree, state: State, where: str) -> Checkpo
     if checkpoint is None:
         raise UserError(
             f"{where}: group '{tree.group_id}', rollout '{state.rollout.rollout_id}', turn {state.turn}: what was "
-            "recorded does not come out again when its actions are replayed; forks need an environment whose steps are "
+            "recorded is not reproduced when its actions are replayed; forks need an environment whose steps are "
             "deterministic, with the settings that the turns were recorded with"
         )
     return checkpoint

@@ -41,8 +41,8 @@ def measure(games: Games, turns: pa.Table, *, slots: int, where: str = "turns") 
     columns = {name: view.restore(x_N) for name, x_N in replay.measured.items()}
     schema = tables.schema("measures")
     keys = [turns.column(key) for key in tables.KEYS]
-    made = [pa.array(columns[name] if name in columns else [None] * view.n) for name in tables.MEASURED]
-    return pa.table([*keys, *made], names=schema.names).cast(schema)
+    measured = [pa.array(columns[name] if name in columns else [None] * view.n) for name in tables.MEASURED]
+    return pa.table([*keys, *measured], names=schema.names).cast(schema)
 
 
 class _Replay:
@@ -52,7 +52,7 @@ class _Replay:
         self.games, self.view = games, view
         self.names = [name for name in tables.MEASURES if games.can(name)]
         read = {name: view.column(name, "a replay") for name in COLUMNS[3:]}
-        self.task_N, self.seen_N, self.action_N, self.next_N, self.reward_N, self.done_N = read.values()
+        self.task_N, self.observation_N, self.action_N, self.next_N, self.reward_N, self.done_N = read.values()
         if view.has(CONTEXT_FULL):
             self.done_N = self.done_N & ~view.truths(CONTEXT_FULL, "a replay")
         kinds = {"progress": np.float64, "distance": np.int32}
@@ -68,8 +68,8 @@ class _Replay:
             for rollout in rollouts:
                 running.append(games.open(self._task(rollout)))
             row_M = view.first_R[list(rollouts)]
-            for row, seen in zip(row_M, games.reset_each(running), strict=True):
-                if seen != self.seen_N[row]:
+            for row, observation in zip(row_M, games.reset_each(running), strict=True):
+                if observation != self.observation_N[row]:
                     self._differs(row, "the first observation")
             self._look(running, row_M, 0)
             while running:
@@ -100,12 +100,12 @@ class _Replay:
 
     def _compare(self, row: int, step: Step) -> None:
         """Raise UserError for a step that is not the recorded one."""
-        for what, found, recorded in (
+        for what, replayed, recorded in (
             ("observation", step.observation, self.next_N[row]),
             ("reward", step.reward, self.reward_N[row]),
             ("end", step.done, self.done_N[row]),
         ):
-            if found != recorded:
+            if replayed != recorded:
                 self._differs(row, f"the {what}")
 
     def _differs(self, row: int, what: str) -> None:

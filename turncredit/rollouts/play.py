@@ -172,12 +172,12 @@ class ActiveRollout:
         """
         parsed, admissible = self.parsed, self.admissible
         failed, error_reply = self.environment.failed(step)
-        seen, prompt, self.observation = self.observation, self.prompt, step.observation
+        observation, prompt, self.observation = self.observation, self.prompt, step.observation
         if not step.done:
             self._look()
         self.played.turns.append(
             Turn(
-                seen,
+                observation,
                 list(admissible) if self.spec.shows_admissible else None,
                 prompt,
                 response,

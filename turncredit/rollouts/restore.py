@@ -60,7 +60,7 @@ def restored(
     games = player.games
     marks = [CONTEXT_FULL] if view.has(CONTEXT_FULL) else []
     names = list(dict.fromkeys([*_OF_ROLLOUT, "turn", *COLUMNS, *marks, *columns]))
-    made = []
+    restored_rollouts = []
     for rollout in map(int, rollouts):
         first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
         rows_T = view.order_N[first : first + length]
@@ -74,8 +74,8 @@ def restored(
         checkpoints, replayed = restore(
             open_game, player.new_agent(), turns, where, goal=task["goal"], admissible=games.admissible
         )
-        made.append(RestoredRollout(task, turns, checkpoints, replayed))
-    return made
+        restored_rollouts.append(RestoredRollout(task, turns, checkpoints, replayed))
+    return restored_rollouts
 
 
 class Restored(NamedTuple):
@@ -154,19 +154,21 @@ def _replayed(
     admissible: Callable[[Any], Sequence[str]],
 ) -> Iterator[tuple[Checkpoint, Prompt, Parsed, Step]]:
     """Each turn played again: checkpoint and prompt before it, the action in its response, what the action led to."""
-    seen = env.reset()
-    prompt = agent.open(goal, seen, admissible(env))
+    observation = env.reset()
+    prompt = agent.open(goal, observation, admissible(env))
     context: list[int] = []
     for number, turn in enumerate(turns):
         context = [*([] if turn["context_reset"] else context), *turn["prompt_ids"]]
-        checkpoint = Checkpoint(number, seen, env.snapshot(), agent.fork(), context)
+        checkpoint = Checkpoint(number, observation, env.snapshot(), agent.fork(), context)
         parsed = agent.parse(turn["response_text"])
         step = env.step(turn["action"])
         yield checkpoint, prompt, parsed, step
-        seen = step.observation
+        observation = step.observation
         context = [*context, *turn["response_ids"]]
         if not step.done:
-            prompt = agent.follow(turn["response_ids"], replace(parsed, action=turn["action"]), seen, admissible(env))
+            prompt = agent.follow(
+                turn["response_ids"], replace(parsed, action=turn["action"]), observation, admissible(env)
+            )
 
 
 def _plays_on(env: Any, state: State, turns: Sequence[Mapping[str, Any]]) -> bool:

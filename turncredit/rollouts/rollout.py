@@ -60,7 +60,7 @@ def turn_table(
     """
     pairs = [(rollout, number, turn) for rollout in played for number, turn in enumerate(rollout.turns)]
     schema = tables.schema("turns")
-    made: dict[str, list] = {
+    columns: dict[str, list] = {
         "group_id": [rollout.start.group_id for rollout, _, _ in pairs],
         "rollout_id": [rollout.start.rollout_id for rollout, _, _ in pairs],
         "turn": [number for _, number, _ in pairs],
@@ -81,10 +81,10 @@ def turn_table(
         "observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done", "failed",
         "error_reply",
     ):  # fmt: skip
-        made[name] = [getattr(turn, name) for _, _, turn in pairs]
+        columns[name] = [getattr(turn, name) for _, _, turn in pairs]
     for name, value in common.items():
-        made[name] = [value] * len(pairs)
-    table = pa.table({field.name: pa.array(made[field.name], field.type) for field in schema}, schema=schema)
+        columns[name] = [value] * len(pairs)
+    table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema=schema)
     for name, kind in (own_columns or {}).items():
         try:
             values = pa.array([turn.columns[name] for _, _, turn in pairs], kind)

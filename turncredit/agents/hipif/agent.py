@@ -48,36 +48,36 @@ class Hipif:
         self._room = settings.max_prompt_tokens - len(self._before) - len(self._after)
         self._history = History()
         self._subgoal, self._index = "", -1  # -1: before the first response
-        self._seen = ""
+        self._observation = ""
         self._counts: dict[str, int] = {}
 
     def open(self, goal: str, observation: str, _admissible: Sequence[str]) -> Prompt:
         """The first prompt: the task and the first observation. There is no subgoal yet."""
-        self._subgoal, self._index, self._seen = "", -1, plain(observation)
+        self._subgoal, self._index, self._observation = "", -1, plain(observation)
         self._history = History(
             task=self._part(self._words.task(plain(goal)), self._room // 4),
-            first=self._part(self._words.first(self._seen)),
+            first=self._part(self._words.first(self._observation)),
             subgoal=self._part(self._words.current("")),
         )
         return self._prompt()
 
     def parse(self, text: str) -> Parsed:
         """The response's action, and the columns of its turn."""
-        said = read(
+        response = read(
             text,
             reflection=self._settings.reflection,
             subgoals=self._settings.subgoals,
             has_subgoal=bool(self._subgoal),
         )
         columns = {
-            "subgoal": said.subgoal or self._subgoal,
-            "subgoal_index": self._index + 1 if said.subgoal else max(self._index, 0),
-            "completed": bool(said.subgoal and self._subgoal),
-            "reflection": said.reflection,
-            "fault": said.fault,
+            "subgoal": response.subgoal or self._subgoal,
+            "subgoal_index": self._index + 1 if response.subgoal else max(self._index, 0),
+            "completed": bool(response.subgoal and self._subgoal),
+            "reflection": response.reflection,
+            "fault": response.fault,
             **self._counts,
         }
-        return Parsed(said.action, not said.fault, columns)
+        return Parsed(response.action, not response.fault, columns)
 
     def follow(
         self, _response_ids: Sequence[int], parsed: Parsed, observation: str, _admissible: Sequence[str]
@@ -85,11 +85,11 @@ class Hipif:
         """The whole context again, one turn later; what came before a new subgoal is folded."""
         if parsed.columns["subgoal_index"] != self._index:
             self._start(parsed.columns["subgoal"], parsed.columns["subgoal_index"])
-        self._seen = plain(observation)
+        self._observation = plain(observation)
         action = self._part(self._words.action(plain(parsed.action)), self._room // 8)
         # The first observation is the current one in the first turn only; then it leaves room for others.
         kept = replace(self._history, first=self._history.first.shortened(self._room // 4, self._end))
-        self._history = kept.then(action + self._part(self._words.observation(self._seen)))
+        self._history = kept.then(action + self._part(self._words.observation(self._observation)))
         return self._prompt()
 
     def target(self, turn: Mapping[str, Any]) -> str:
@@ -99,9 +99,9 @@ class Hipif:
         parts = []
         if self._settings.reflection:
             judged = COMPLETED if turn["completed"] else GIVEN_UP if starts else NOT_COMPLETED
-            said = [judged] if self._subgoal else []
-            said += [plain(turn["reflection"])] if turn["reflection"] else []
-            parts.append(block("reflection", ". ".join(said) or NOT_COMPLETED))
+            sentences = [judged] if self._subgoal else []
+            sentences += [plain(turn["reflection"])] if turn["reflection"] else []
+            parts.append(block("reflection", ". ".join(sentences) or NOT_COMPLETED))
         if starts:
             parts.append(block("subgoal", subgoal))
         return "".join([*parts, block("action", turn["action"])])
@@ -117,7 +117,7 @@ class Hipif:
             self._history = replace(self._history, subgoal=current)
         else:
             finished = self._part(self._words.finished(plain(self._subgoal)), self._room // 8)
-            ended_with = self._part(self._words.observation(self._seen), self._room // 4)
+            ended_with = self._part(self._words.observation(self._observation), self._room // 4)
             self._history = self._history.fold(finished + ended_with, current)
         self._subgoal, self._index = subgoal, index
 

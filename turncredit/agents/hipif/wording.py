@@ -55,11 +55,11 @@ def wording(encoder: Encoder, words: Words, *, reflection: bool, subgoals: bool)
     """The wording for a tokenizer: compact where each tag has a token (built from scratch), else a full instruction."""
     if not encoder.has_chat_template and len(encoder.encode("<subgoal></subgoal>")) == 2:
         return COMPACT
-    told = instruction(words, reflection=reflection, subgoals=subgoals)
-    before, after = told, ""
+    preamble = instruction(words, reflection=reflection, subgoals=subgoals)
+    before, after = preamble, ""
     if encoder.has_chat_template:
         here = "\x01here\x01"
-        before, after = encoder.chat([{"role": "user", "content": f"{told}{here}"}]).split(here)
+        before, after = encoder.chat([{"role": "user", "content": f"{preamble}{here}"}]).split(here)
     return Wording(
         before=before,
         after=after,

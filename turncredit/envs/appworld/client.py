@@ -49,9 +49,9 @@ class Server:
             with _DIRECTLY.open(request, timeout=seconds) as answer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
-            said = " ".join(error.read(2000).decode(errors="replace").split())[:300]
+            message = " ".join(error.read(2000).decode(errors="replace").split())[:300]
             kind = Unsuitable if error.code < 500 else ServerLost
-            raise kind(f"{what} answered {error.code}: {said}") from None
+            raise kind(f"{what} answered {error.code}: {message}") from None
         except TimeoutError:
             raise ServerLost(f"{what} did not answer within {seconds:g} s") from None
         except (OSError, ValueError) as error:  # refused, cut off, or no JSON

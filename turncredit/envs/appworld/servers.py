@@ -138,9 +138,9 @@ class Servers:
                     why = "ended" if process.poll() is not None else f"did not answer within {START_SECONDS:g} s"
                     _end(process)
                     log.seek(0)
-                    said = " ".join(log.read().split())[-300:]
+                    output = " ".join(log.read().split())[-300:]
                     raise UserError(
-                        f"environment 'appworld': `{' '.join(command)}` {why}: {said or 'it said nothing'}; see "
+                        f"environment 'appworld': `{' '.join(command)}` {why}: {output or 'it said nothing'}; see "
                         "docs/environments/appworld.md for env.appworld.command and env.appworld.root"
                     )
                 time.sleep(0.1)

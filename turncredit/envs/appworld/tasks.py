@@ -61,16 +61,16 @@ def list_tasks(split: str, settings: Settings) -> list[tuple[str, int | None]]:
     try:
         lines = path.read_text().splitlines()
     except OSError as error:
-        known = ", ".join(sorted(other.stem for other in lists.glob("*.txt"))) or "none"
-        raise UserError(f"{path}: {error.strerror}; splits with a list there: {known}, and mgr_train") from None
+        splits = ", ".join(sorted(other.stem for other in lists.glob("*.txt"))) or "none"
+        raise UserError(f"{path}: {error.strerror}; splits with a list there: {splits}, and mgr_train") from None
     out = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        found = _LINE.fullmatch(line.strip())
-        if found is None:
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
             raise UserError(f"{path}:{number}: '{line.strip()[:60]}' is not a task's id, such as 82e2fac_1")
-        out.append((found[1], int(found[2]) if found[2] else None))
+        out.append((match[1], int(match[2]) if match[2] else None))
     return out
 
 
@@ -80,10 +80,10 @@ def _difficulty(task: str, settings: Settings) -> int | None:
     if root is None:
         return None
     try:
-        found = json.loads((root / "data" / "tasks" / task / "ground_truth" / "metadata.json").read_text())
+        metadata = json.loads((root / "data" / "tasks" / task / "ground_truth" / "metadata.json").read_text())
     except (OSError, ValueError):
         return None
-    return found.get("difficulty") if found.get("difficulty") in (1, 2, 3) else None
+    return metadata.get("difficulty") if metadata.get("difficulty") in (1, 2, 3) else None
 
 
 def _described(tasks: list[str], settings: Settings) -> dict[str, str]:

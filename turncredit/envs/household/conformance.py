@@ -46,16 +46,16 @@ class Report:
 
 def games_below(folder: Path) -> list[Path]:
     """All `game.tw-pddl` files below a folder, sorted. Raises UserError where there are none."""
-    found = sorted(folder.rglob("game.tw-pddl"))
-    if not found:
+    paths = sorted(folder.rglob("game.tw-pddl"))
+    if not paths:
         raise UserError(f"no game.tw-pddl below {folder}; fetch games with `alfworld-download`")
-    return found
+    return paths
 
 
 def real_games(folder: Path, sample: int | None, seed: int) -> list[Path]:
     """The games below a folder, or a random sample of them."""
-    found = games_below(folder)
-    return found if sample is None else sorted(random.Random(seed).sample(found, min(sample, len(found))))
+    paths = games_below(folder)
+    return paths if sample is None else sorted(random.Random(seed).sample(paths, min(sample, len(paths))))
 
 
 def generated_games(count: int, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -75,9 +75,9 @@ def kind_of(name: str) -> str:
 def read_goal(goal: str) -> tuple[str, str, str]:
     """Family, object kind and target (or lamp) kind of a task sentence. Raises ValueError."""
     for family, pattern in _GOALS:
-        found = re.match(pattern, goal)
-        if found:
-            return family, found["o"] or found["o2"], found["r"] or found["r2"]
+        match = re.match(pattern, goal)
+        if match:
+            return family, match["o"] or match["o2"], match["r"] or match["r2"]
     raise ValueError(f"not a household task: {goal!r}")
 
 
@@ -90,7 +90,7 @@ class Expert:
     """
 
     def __init__(self, env: Task, rng: Rng, skip: bool = False) -> None:
-        self.family, self._wanted, self._target_kind = read_goal(env.goal)
+        self.family, self._object_kind, self._target_kind = read_goal(env.goal)
         self._put_command = env.put_command
         self._rng = rng
         self._skip = skip
@@ -122,26 +122,26 @@ class Expert:
             if action in (None, self._last):
                 self._learn_from_mistake(self._last)
             return
-        for found in _CONTENTS.finditer(observation):
-            receptacle = found["on"] or found["into"]
+        for match in _CONTENTS.finditer(observation):
+            receptacle = match["on"] or match["into"]
             self._at = receptacle
-            self._contents[receptacle] = _NAME.findall(found["list"])
+            self._contents[receptacle] = _NAME.findall(match["list"])
             self._closed.discard(receptacle)
-        if found := _CLOSED.search(observation):
-            self._at = found[1] or found[2]
+        if match := _CLOSED.search(observation):
+            self._at = match[1] or match[2]
             self._closed.add(self._at)
-        elif found := _TAKEN.search(observation):
-            self._held, self._origin = found[1], found[2]
-            self._forget(found[1], found[2])
-        elif found := _PUT.search(observation):
+        elif match := _TAKEN.search(observation):
+            self._held, self._origin = match[1], match[2]
+            self._forget(match[1], match[2])
+        elif match := _PUT.search(observation):
             self._held = None
-            self._contents.setdefault(found[2], []).append(found[1])
-        elif found := _TREATED.search(observation):
-            states = self._treated.setdefault(found[2], set())
-            states.add(found[1])
-            states.discard(_UNDOES.get(found[1], ""))
-        elif found := _FACING.search(observation):
-            self._at = self._at or found[1]
+            self._contents.setdefault(match[2], []).append(match[1])
+        elif match := _TREATED.search(observation):
+            states = self._treated.setdefault(match[2], set())
+            states.add(match[1])
+            states.discard(_UNDOES.get(match[1], ""))
+        elif match := _FACING.search(observation):
+            self._at = self._at or match[1]
 
     def act(self) -> str:
         """The next command."""
@@ -194,13 +194,13 @@ class Expert:
         return max(fitting, key=lambda r: len(self._wanted_in(r)), default=None)
 
     def _wanted_in(self, receptacle: str) -> list[str]:
-        return [o for o in self._contents.get(receptacle, ()) if kind_of(o) == self._wanted]
+        return [o for o in self._contents.get(receptacle, ()) if kind_of(o) == self._object_kind]
 
     def _delivered(self) -> list[str]:
         target = self._target()
         return self._wanted_in(target) if target else []
 
-    def _known(self, kind: str) -> tuple[str, str] | None:
+    def _locate(self, kind: str) -> tuple[str, str] | None:
         """The first remembered thing of a kind that is still to be fetched, and its receptacle."""
         done = set() if self.family == "look" else {o for o in self._delivered() if not self._needs_treatment(o)}
         for receptacle in self._receptacles:
@@ -215,14 +215,14 @@ class Expert:
         if self.finished:
             return Plan("look around", "look", "the task is done", lambda: False)
         if self._held is None:
-            found = self._known(self._wanted)
-            if found is None:
-                return self._search(self._wanted)
-            thing, receptacle = found
+            location = self._locate(self._object_kind)
+            if location is None:
+                return self._search(self._object_kind)
+            thing, receptacle = location
             command = self._reach(receptacle) or f"take {thing} from {receptacle}"
             return Plan(f"take {thing}", command, f"{thing} is in {receptacle}", lambda: self._held == thing)
         held = self._held
-        if kind_of(held) != self._wanted:
+        if kind_of(held) != self._object_kind:
             command = self._reach(self._origin) or self._put_command.format(o=held, r=self._origin)
             return Plan(f"put {held} back", command, f"{held} is not wanted", lambda: self._held is None)
         if self.family == "look":
@@ -238,10 +238,10 @@ class Expert:
         )
 
     def _light(self) -> Plan:
-        found = self._known(self._target_kind)
-        if found is None:
+        location = self._locate(self._target_kind)
+        if location is None:
             return self._search(self._target_kind)
-        lamp, receptacle = found
+        lamp, receptacle = location
         command = self._reach(receptacle, opened=False) or f"use {lamp}"
         return Plan(f"use {lamp}", command, f"{lamp} is in {receptacle}", lambda: False)
 
@@ -275,7 +275,7 @@ class Expert:
             unseen.sort(key=lambda r: (r != self._at, kind_of(r) == self._target_kind))
             command = self._reach(unseen[0]) or f"examine {unseen[0]}"
         why = f"{self._at} is closed" if command.startswith("open ") else f"no {kind} yet"
-        return Plan(f"find a {kind}", command, why, lambda: self._known(kind) is not None)
+        return Plan(f"find a {kind}", command, why, lambda: self._locate(kind) is not None)
 
 
 _VERBS = ("take", "open", "close", "use", "clean", "heat", "cool", "slice", "examine", "go to")

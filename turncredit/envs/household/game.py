@@ -245,12 +245,12 @@ class Game:
             contents[here[0]] if len(here) == 1 else tuple([contents[r] for r in here]),
             knife_at,
         )
-        found = self._locals.get(key)
-        if found is None:
+        local = self._locals.get(key)
+        if local is None:
             if len(self._locals) >= _CACHE_LIMIT:
                 self._locals.clear()
-            found = self._locals[key] = self._build_local(world, knife_at)
-        return found
+            local = self._locals[key] = self._build_local(world, knife_at)
+        return local
 
     def _build_local(self, world: World, knife_at: int) -> Local:
         held = world.held

@@ -45,8 +45,8 @@ def _pattern(template: str) -> re.Pattern[str]:
     """A pattern for a template; a type that the goal names twice must be the same both times."""
     seen: set[str] = set()
 
-    def slot(found: re.Match[str]) -> str:
-        name = found.group(1)
+    def slot(match: re.Match[str]) -> str:
+        name = match.group(1)
         if name in seen:
             return f"(?P={name})"
         seen.add(name)
@@ -62,9 +62,9 @@ _PATTERNS = {family: _pattern(template) for family, template in _PDDL.items()}
 def match_goal(goal: str) -> tuple[str, str, str]:
     """Family, object type and target (or lamp) type of a goal's text. Raises UnsupportedGame."""
     for family, pattern in _PATTERNS.items():
-        found = pattern.search(goal)
-        if found:
-            return family, found["o"], found["r"]
+        match = pattern.search(goal)
+        if match:
+            return family, match["o"], match["r"]
     raise UnsupportedGame(f"the game's goal is none of {', '.join(FAMILIES)}: {goal[:200]}")
 
 
@@ -101,7 +101,7 @@ class Goal:
         if not wanted:
             return False
         if self.family == "pick2":
-            return any((found := contents[r] & wanted) & (found - 1) for r in self.targets)
+            return any((placed := contents[r] & wanted) & (placed - 1) for r in self.targets)
         return any(contents[r] & wanted for r in self.targets)
 
     def progress(self, world: World) -> float:

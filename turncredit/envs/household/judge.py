@@ -125,8 +125,8 @@ def read_goal(text: str) -> Goal:
     """The goal of a task sentence; kind `unknown` where it has another form."""
     sentence = text.lower()
     for kind, pattern in _GOALS:
-        if found := pattern.search(sentence):
-            return Goal(kind, *found.groups())
+        if match := pattern.search(sentence):
+            return Goal(kind, *match.groups())
     return Goal("unknown", "", "")
 
 
@@ -137,8 +137,8 @@ def read_turn(turn: Turn) -> Act:
     reply = turn.observation.strip()
     verb, thing, place = "", "", ""
     for name, pattern in _COMMANDS:
-        if found := pattern.match(text):
-            parts = found.groupdict()
+        if match := pattern.match(text):
+            parts = match.groupdict()
             verb, thing, place = name, parts.get("thing", ""), parts.get("place", "")
             break
     shown = tuple(name for listed in _LISTED.findall(reply) for name in _NAME.findall(listed))
@@ -356,8 +356,8 @@ def _held_at_start(turns: Sequence[Act]) -> str | None:
             return None
         if act.verb in ("put", *_APPLIANCE):
             return act.thing
-        if found := _CARRIED.search(act.reply):
-            return found.group(1)
+        if match := _CARRIED.search(act.reply):
+            return match.group(1)
     return None
 
 

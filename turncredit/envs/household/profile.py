@@ -109,10 +109,10 @@ def _sha256(text: str) -> str:
 
 def split_grammar(grammar: str) -> tuple[str, str]:
     """The grammar without its task sentence, and the task sentence (`Your task is to: ...`)."""
-    found = _TASK.search(grammar)
-    if found is None:
+    match = _TASK.search(grammar)
+    if match is None:
         raise UnsupportedGame("the game's grammar has no task sentence; is it an ALFWorld game?")
-    return grammar[: found.start(1)] + grammar[found.end(1) :], json.loads(found.group(1))
+    return grammar[: match.start(1)] + grammar[match.end(1) :], json.loads(match.group(1))
 
 
 def identify(domain: str, grammar: str) -> tuple[Profile, str]:

@@ -43,17 +43,17 @@ def find_games(split: str, settings: Settings) -> list[str]:
             f"unknown split '{split}' of real household games{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
         )
     folder = root / RELEASE / split
-    found = sorted(
+    paths = sorted(
         path.relative_to(root).as_posix()
         for path in folder.glob("*/*/game.tw-pddl")
         if not any(word in path.parent.parent.name for word in _LEFT_OUT)
     )
-    if not found:
+    if not paths:
         raise UserError(
             f"the split '{split}' is empty: no {folder}/<task>/<trial>/game.tw-pddl; fetch the games with "
             "`alfworld-download` (its default fetches the game files, too)"
         )
-    return found
+    return paths
 
 
 def shuffled_games(split: str, seed: int, settings: Settings) -> list[str]:

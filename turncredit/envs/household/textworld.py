@@ -48,9 +48,9 @@ def package_texts() -> tuple[str, str]:
     except ImportError as error:
         raise UserError(_MISSING) from error
     domain, grammar = Path(ALFRED_PDDL_PATH).read_text(), Path(ALFRED_TWL2_PATH).read_text()
-    found = identify(domain, grammar)[0].name
-    if found != PACKAGE_PROFILE:
-        raise UserError(f"the installed alfworld is of the edition {found}, not {PACKAGE_PROFILE}; install 0.4.2")
+    edition = identify(domain, grammar)[0].name
+    if edition != PACKAGE_PROFILE:
+        raise UserError(f"the installed alfworld is of the edition {edition}, not {PACKAGE_PROFILE}; install 0.4.2")
     return domain, grammar
 
 
@@ -105,11 +105,11 @@ class Reference:
 
     def step(self, command: str) -> Shown:
         """Carry out a command; like the package, it goes on after the goal was reached."""
-        known = self._base._pddl_state._operators
+        operators = self._base._pddl_state._operators
         state, _, _ = self._env.step(command)
         action = self._base._last_action
         if action is not None:
-            self._operators.append((action.id, known[action.id].nb_effect_atoms))
+            self._operators.append((action.id, operators[action.id].nb_effect_atoms))
         return self._shown(state)
 
     def snapshot(self) -> tuple[tuple[int, int], ...]:
@@ -133,10 +133,10 @@ class Reference:
 
     def facts(self) -> dict[str, set[tuple[str, ...]]]:
         """The facts that hold now: predicate to argument ids, lower case."""
-        found: dict[str, set[tuple[str, ...]]] = {}
+        facts: dict[str, set[tuple[str, ...]]] = {}
         for fact in self._base._pddl_state.facts:
-            found.setdefault(fact.name, set()).add(tuple(argument.name for argument in fact.arguments))
-        return found
+            facts.setdefault(fact.name, set()).add(tuple(argument.name for argument in fact.arguments))
+        return facts
 
     @staticmethod
     def _shown(state: Any) -> Shown:
@@ -280,13 +280,13 @@ def _copying_cache(parse: Callable[..., Any]) -> Callable[..., Any]:
     """Cache the grammar parser; callers modify its results, so each gets a copy."""
     from copy import deepcopy
 
-    known: dict[tuple, Any] = {}
+    results: dict[tuple, Any] = {}
 
     def cached(text: str, **options: Any) -> Any:
         key = (text, *options.items())  # whether `trace` is given changes how leading white space is read
-        if key not in known:
-            known[key] = parse(text, **options)
-        return deepcopy(known[key])
+        if key not in results:
+            results[key] = parse(text, **options)
+        return deepcopy(results[key])
 
     return cached
 

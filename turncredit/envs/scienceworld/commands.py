@@ -30,7 +30,7 @@ def play(
     from turncredit.envs import by_hand
     from turncredit.envs.scienceworld import Expert, make_tasks, open_task
 
-    settings = Settings(tasks=_known(task))
+    settings = Settings(tasks=_checked(task))
     env = open_task(make_tasks(split, 1, seed, settings)[0], settings)
     by_hand.play(
         env,
@@ -49,8 +49,8 @@ def bench(
     """Print times of resets, steps and restoring, and Java's memory, as JSON (CPU time of both processes)."""
     from turncredit.envs.scienceworld import bench as timing
 
-    found = list(timing.measure(rollouts, steps, seed))
-    print(json.dumps({"python": platform.python_version(), "measured": found}, indent=1))
+    timings = list(timing.measure(rollouts, steps, seed))
+    print(json.dumps({"python": platform.python_version(), "measured": timings}, indent=1))
 
 
 @app.command()
@@ -62,14 +62,14 @@ def gold(
     from turncredit.envs.scienceworld import bench as timing
 
     failed = False
-    for found in timing.gold(_known(task), each, Settings(horizon=1000)):
-        print(json.dumps(found), flush=True)
-        failed |= found["completed"] < found["variations"]
+    for result in timing.gold(_checked(task), each, Settings(horizon=1000)):
+        print(json.dumps(result), flush=True)
+        failed |= result["completed"] < result["variations"]
     if failed:
         raise typer.Exit(1)
 
 
-def _known(names: list[str]) -> tuple[str, ...]:
+def _checked(names: list[str]) -> tuple[str, ...]:
     for name in names:
         if name not in TASKS:
             raise UserError(f"unknown task '{name}' of ScienceWorld{nearest(name, list(TASKS))}")

@@ -59,8 +59,8 @@ class Expert:
         self._room = ""
         self._left: str | None = None
         """The room that it has been led away from."""
-        self._said = ""
-        self._seen = ""
+        self._reflection = ""
+        self._observation = ""
         self._subgoal, self._completed = "", False
 
     def observe(self, observation: str, action: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Expert:
 
         Whoever takes the path's next action, the path goes on.
         """
-        before, self._room, self._seen = self._room, room(observation) or self._room, observation
+        before, self._room, self._observation = self._room, room(observation) or self._room, observation
         if not before:
             return
         done = self._last if action is None else action
@@ -88,23 +88,23 @@ class Expert:
         else:
             step = Planned("look around", "look around")
         self._completed = bool(self._subgoal) and step.subgoal != self._subgoal and self._left is None
-        self._said = self._why()
+        self._reflection = self._why()
         self._subgoal, self._last = step.subgoal, step.action
         return step.action
 
     def columns(self) -> dict[str, Any]:
         """The plan behind the last action (`COLUMNS`)."""
-        return {"subgoal": self._subgoal, "completed": self._completed, "reflection": self._said}
+        return {"subgoal": self._subgoal, "completed": self._completed, "reflection": self._reflection}
 
     def _why(self) -> str:
         """What led to the action, in a few words: what the last one came to."""
         if self._left is not None:
             return f"I am in the {self._room}"
-        if self._seen and refused(self._seen):
+        if self._observation and refused(self._observation):
             return "nothing happened"
-        if (here := room(self._seen)) is not None:
+        if (here := room(self._observation)) is not None:
             return f"I am in the {here}"
-        return " ".join(self._seen.split())[:80].rstrip(".").lower()
+        return " ".join(self._observation.split())[:80].rstrip(".").lower()
 
 
 def planned(gold: Sequence[str]) -> list[Planned]:

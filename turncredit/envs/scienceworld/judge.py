@@ -60,8 +60,8 @@ def read_goal(text: str) -> frozenset[str]:
 def read_turn(turn: Turn) -> Act:
     """A turn, read."""
     action = " ".join(turn.action.lower().split())
-    found = _VERB.match(action)
-    verb, text = (found[1], action[found.end() :]) if found else ("", action)
+    match = _VERB.match(action)
+    verb, text = (match[1], action[match.end() :]) if match else ("", action)
     return Act(verb, text, turn.observation.strip(), refused(turn.observation), room(turn.observation))
 
 

@@ -52,6 +52,6 @@ def refused(reply: str) -> bool:
 
 def room(reply: str) -> str | None:
     """The room in which the agent is after this reply; None where it does not say."""
-    found = _ROOM.search(reply)
-    name = (found[1] or found[2]) if found else ""
+    match = _ROOM.search(reply)
+    name = (match[1] or match[2]) if match else ""
     return name if name in NEIGHBOURS else None

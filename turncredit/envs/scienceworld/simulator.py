@@ -90,7 +90,7 @@ class Simulator:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
         from scienceworld.constants import BASEPATH, JAR_PATH
 
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as stderr:
             try:
                 port, token, self.process = launch_gateway(
                     classpath=JAR_PATH,
@@ -99,12 +99,12 @@ class Simulator:
                     die_on_exit=True,
                     enable_auth=True,
                     return_proc=True,
-                    redirect_stderr=said,
+                    redirect_stderr=stderr,
                     cwd=BASEPATH,
                 )
             except (ValueError, OSError) as error:  # it ended before it named its port
-                said.seek(0)
-                reason = next((line for line in reversed(said.read().splitlines()) if line.strip()), str(error))
+                stderr.seek(0)
+                reason = next((line for line in reversed(stderr.read().splitlines()) if line.strip()), str(error))
                 raise UserError(f"environment 'scienceworld': Java does not start: {reason.strip()}") from error
         # Without the client's memory management, which would talk to this process's Java from a forked process, too.
         self._gateway = JavaGateway(
@@ -126,9 +126,9 @@ class Simulator:
             return getattr(getattr(package, f"{name}$"), "MODULE$")
 
         def private_field(class_name: str, field: str) -> Any:
-            found = jvm.java.lang.Class.forName(class_name).getDeclaredField(field)
-            found.setAccessible(True)
-            return found
+            java_field = jvm.java.lang.Class.forName(class_name).getDeclaredField(field)
+            java_field.setAccessible(True)
+            return java_field
 
         self._random = singleton(jvm.scala.util, "Random").self()
         self._random_state = private_field("java.util.Random", "seed")
@@ -187,9 +187,9 @@ class Simulator:
             self._simplify("")  # loading does it, for all worlds; their own are set again when they are entered
             interface.load(task, 0, "", False)
             lists = {"train": "Train", "dev": "Dev", "test": "Test"}
-            found = {split: list(getattr(interface, f"getVariations{name}")()) for split, name in lists.items()}
+            variations = {split: list(getattr(interface, f"getVariations{name}")()) for split, name in lists.items()}
             self.forget(interface)
-            return found
+            return variations
 
         return self.call(ask)
 

@@ -116,7 +116,7 @@ class ScienceWorld:
         for turn, (action, recorded) in enumerate(self._played):
             if world.step(action).text != recorded:
                 raise UserError(
-                    f"environment 'scienceworld': the Java process died, and turn {turn} does not come out again when "
+                    f"environment 'scienceworld': the Java process died, and turn {turn} is not reproduced when "
                     f"the rollout is redone (task {self.task.name}, variation {self.task.variation}); run again"
                 )
         self.redone += self._opened

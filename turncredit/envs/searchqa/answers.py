@@ -21,8 +21,8 @@ def normalise(text: str) -> str:
 
 def exact_match(answer: str, gold: Sequence[str]) -> bool:
     """Whether an answer equals any of the gold answers, both normalised; one with nothing left of it equals none."""
-    said = normalise(answer)
-    return bool(said) and any(said == normalise(one) for one in gold)
+    normalised = normalise(answer)
+    return bool(normalised) and any(normalised == normalise(one) for one in gold)
 
 
 def f1(answer: str, gold: Sequence[str]) -> float:
@@ -30,9 +30,9 @@ def f1(answer: str, gold: Sequence[str]) -> float:
     return max((_f1(normalise(answer).split(), normalise(one).split()) for one in gold), default=0.0)
 
 
-def _f1(said: list[str], gold: list[str]) -> float:
-    common = sum((Counter(said) & Counter(gold)).values())
-    return 2 * common / (len(said) + len(gold)) if common else 0.0
+def _f1(answer: list[str], gold: list[str]) -> float:
+    common = sum((Counter(answer) & Counter(gold)).values())
+    return 2 * common / (len(answer) + len(gold)) if common else 0.0
 
 
 def contains(text: str, gold: Sequence[str]) -> bool:

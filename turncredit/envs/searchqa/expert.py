@@ -45,13 +45,13 @@ class Expert:
 
     def __init__(self, env: Task, _rng: Rng) -> None:
         self._question, self._form = env.question, env.settings.actions
-        self._found: set[str] = set()
+        self._titles: set[str] = set()
         self._tried: dict[str, int] = {}
         self._last = ""
 
     def observe(self, observation: str, action: str | None = None) -> None:
         """See what was printed; `action` is given if another action than `act`'s was carried out."""
-        self._found.update(_TITLE.findall(observation))
+        self._titles.update(_TITLE.findall(observation))
         kind, text = parse(self._last if action is None else action)
         if kind == "search":
             self._tried[text] = self._tried.get(text, 0) + 1
@@ -63,7 +63,7 @@ class Expert:
 
     def _decide(self) -> str:
         queries = [
-            (title, (title, self._question.text)) for title in self._question.supports if title not in self._found
+            (title, (title, self._question.text)) for title in self._question.supports if title not in self._titles
         ]
         if not self._question.supports:
             queries = [("", (self._question.text,))]

@@ -105,9 +105,9 @@ def _all(base_of: tuple[int, int, int], hops: int, split: str) -> tuple[Question
             for relation in base[name].facts
             if base[name].facts[relation] not in passed
         ]
-    made = (_question(relations, passed) for _, relations, passed in paths)
+    all_questions = (_question(relations, passed) for _, relations, passed in paths)
     at = SPLITS.index(split)
-    return tuple(one for one in made if int(one.id[:8], 16) % len(SPLITS) == at)
+    return tuple(one for one in all_questions if int(one.id[:8], 16) % len(SPLITS) == at)
 
 
 def _question(relations: tuple[str, ...], passed: tuple[str, ...]) -> Question:

@@ -19,12 +19,12 @@ _YES_NO = {frozenset({"yes"}), frozenset({"no"})}
 
 
 class Act(NamedTuple):
-    """`kind` is search, answer or nothing; `words` of what is searched or answered; `found` of the reply."""
+    """`kind` is search, answer or nothing; `words` of what is searched or answered; `reply_words` of the reply."""
 
     kind: str
     text: str
     words: frozenset[str]
-    found: frozenset[str]
+    reply_words: frozenset[str]
 
 
 @lru_cache(maxsize=4096)
@@ -59,8 +59,8 @@ def _search(goal: frozenset[str], before: Sequence[Act], now: Act) -> tuple[str,
     searches = [act for act in before if act.kind == "search"]
     if any(act.text == now.text or (now.words and act.words == now.words) for act in searches):
         return "R", "repeats a query that was made before"
-    known = goal.union(*(act.found for act in searches))
-    if not now.words & known:
+    vocabulary = goal.union(*(act.reply_words for act in searches))
+    if not now.words & vocabulary:
         return "R", "the query has no word of the question or of what was found"
     return "E", "first query" if not searches else "a new query"
 
@@ -73,6 +73,6 @@ def _answer(before: Sequence[Act], now: Act) -> tuple[str, str]:
         return "R", "an answer without any search"
     if now.words in _YES_NO:
         return "D", "answers yes or no after a search"
-    if now.words and any(now.words <= act.found for act in searches):
+    if now.words and any(now.words <= act.reply_words for act in searches):
         return "D", "a passage that was found contains the answer"
     return "R", "no passage that was found contains the answer"

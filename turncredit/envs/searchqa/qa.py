@@ -34,7 +34,7 @@ class State(NamedTuple):
     """A rollout's state: how much was played, which supports were found, what the last search showed, the answer."""
 
     turns: int
-    found: frozenset[str]
+    found_supports: frozenset[str]
     shown: tuple[Document, ...]
     answer: str | None
 
@@ -68,7 +68,7 @@ class SearchQA:
             won = self.won
             return Step(RIGHT if won else WRONG, self._reward(text), True, won, True)
         shown = self.retriever.search(text)
-        self._state = State(turns, self._state.found | self._supporting(shown), shown, None)
+        self._state = State(turns, self._state.found_supports | self._supporting(shown), shown, None)
         return Step(show(shown), 0.0, self._ended, False, True)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class SearchQA:
 
     def progress(self) -> float:
         """The share of the supporting documents that were found, the right answer as one more; 1 exactly if won."""
-        return 1.0 if self.won else len(self._state.found) / (self._needed + 1)
+        return 1.0 if self.won else len(self._state.found_supports) / (self._needed + 1)
 
     def distance(self) -> int:
         """Documents that are still to be found, and the answer: the hops left. -1 after a wrong answer or too late.
@@ -96,15 +96,15 @@ class SearchQA:
         """
         if self._state.answer is not None:
             return 0 if self.won else -1
-        left = self._needed - len(self._state.found) + 1
+        left = self._needed - len(self._state.found_supports) + 1
         return left if left <= self.settings.horizon - self._state.turns else -1
 
     def oracle(self) -> list[str]:
         """Searches for the titles of the documents that are still to be found, then a gold answer."""
         if self.distance() <= 0:
             return []
-        missing: Sequence[str] = [title for title in self.question.supports if title not in self._state.found]
-        if not self.question.supports and not self._state.found:
+        missing: Sequence[str] = [title for title in self.question.supports if title not in self._state.found_supports]
+        if not self.question.supports and not self._state.found_supports:
             missing = [self.question.text]
         form = self.settings.actions
         return [*(write("search", title, form) for title in missing), write("answer", self.question.answers[0], form)]
@@ -129,8 +129,8 @@ class SearchQA:
         """The supports among documents; of a question without any, the question itself once its answer is there."""
         if self.question.supports:
             return frozenset(self.question.supports).intersection(document.title for document in shown)
-        there = any(answers.contains(f"{one.title} {one.text}", self.question.answers) for one in shown)
-        return frozenset({self.question.id} if there else ())
+        has_answer = any(answers.contains(f"{one.title} {one.text}", self.question.answers) for one in shown)
+        return frozenset({self.question.id} if has_answer else ())
 
     def _reward(self, answer: str) -> float:
         exact = float(answers.exact_match(answer, self.question.answers))

@@ -68,18 +68,18 @@ def _load(path: Path, what: str) -> Any:
 
 def _checked(path: Path, read: Callable[[Any], Contents], data: Any) -> Contents:
     try:
-        found = read(data)
+        contents = read(data)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{path}: not questions in the form of HotpotQA, 2Wiki, SQuAD (.json) or NQ (.jsonl): "
             f"{type(error).__name__} {error}"
         ) from None
-    if not found.questions:
+    if not contents.questions:
         raise UserError(f"{path}: no questions in this file (env.searchqa.questions)")
-    ids = {question.id for question in found.questions}
-    if len(ids) < len(found.questions):
-        raise UserError(f"{path}: {len(found.questions) - len(ids)} questions have the id of another one")
-    return found
+    ids = {question.id for question in contents.questions}
+    if len(ids) < len(contents.questions):
+        raise UserError(f"{path}: {len(contents.questions) - len(ids)} questions have the id of another one")
+    return contents
 
 
 def _multi_hop(data: Sequence[Mapping[str, Any]]) -> Contents:

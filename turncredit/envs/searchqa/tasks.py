@@ -27,15 +27,15 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
     Raises UserError for an unknown or too small split.
     """
     if settings.source == "generated":
-        found = generate.questions(split, seed, settings.base, settings.hops)
+        questions = generate.questions(split, seed, settings.base, settings.hops)
     else:
-        found = _of_file(split, seed, settings)
-    if len(found) < count:
+        questions = _of_file(split, seed, settings)
+    if len(questions) < count:
         more = "allow more documents or hops (env.searchqa), or " if settings.source == "generated" else ""
         raise UserError(
-            f"the split '{split}' of Search-QA has {len(found)} questions, not {count}; {more}ask for fewer"
+            f"the split '{split}' of Search-QA has {len(questions)} questions, not {count}; {more}ask for fewer"
         )
-    return [_row(question, split, seed, settings.source) for question in found[:count]]
+    return [_row(question, split, seed, settings.source) for question in questions[:count]]
 
 
 def _of_file(split: str, seed: int, settings: Settings) -> list[Question]:
@@ -44,9 +44,9 @@ def _of_file(split: str, seed: int, settings: Settings) -> list[Question]:
             f"unknown split '{split}'{nearest(split, settings.questions)}; env.searchqa.questions has "
             f"{', '.join(settings.questions)}"
         )
-    found = list(read_questions(Path(settings.questions[split])).questions)
-    random.Random(derive_seed(seed, NAME, split)).shuffle(found)
-    return found
+    questions = list(read_questions(Path(settings.questions[split])).questions)
+    random.Random(derive_seed(seed, NAME, split)).shuffle(questions)
+    return questions
 
 
 def _row(question: Question, split: str, seed: int, source: str) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _generated(base: tuple[int, int, int], topk: int) -> Bm25:
 def _files(corpus: Path | None, questions: tuple[Path, ...], topk: int) -> Bm25:
     if corpus is not None:
         return Bm25(read_corpus(corpus), topk)
-    found = dict.fromkeys((one.title, one.text) for path in questions for one in read_questions(path).documents)
-    if not found:
+    documents = dict.fromkeys((one.title, one.text) for path in questions for one in read_questions(path).documents)
+    if not documents:
         names = ", ".join(map(str, questions))
         raise UserError(f"{names}: these questions come without documents; name a corpus (env.searchqa.corpus)")
-    return Bm25([Document(str(n), title, text) for n, (title, text) in enumerate(found)], topk)
+    return Bm25([Document(str(n), title, text) for n, (title, text) in enumerate(documents)], topk)
 
 
 @lru_cache(maxsize=4)

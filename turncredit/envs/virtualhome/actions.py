@@ -78,19 +78,19 @@ def parse(action: str) -> tuple[str, tuple[Mention, ...]] | None:
     """Verb and objects of an action, in upper or lower case; None where it has no known form."""
     if len(action) > LONGEST:
         return None
-    if found := _OWN.fullmatch(action.strip()):
-        return found[1].upper(), tuple(_mention(one[1], one[2], one[0]) for one in _OBJECT.finditer(found[2]))
+    if match := _OWN.fullmatch(action.strip()):
+        return match[1].upper(), tuple(_mention(one[1], one[2], one[0]) for one in _OBJECT.finditer(match[2]))
     text = " ".join(action.lower().split())
     for verb, pattern in _PATTERNS:
-        if found := pattern.fullmatch(text):
-            return verb, tuple(mention(name) for name in found.groups())
+        if match := pattern.fullmatch(text):
+            return verb, tuple(mention(name) for name in match.groups())
     return None
 
 
 def mention(text: str) -> Mention:
     """An object by its name in plain text: `fridge`, `light 2`, `living room`. Without a number it is number 1."""
-    found = _NUMBERED.fullmatch(text)
-    name, number = (found[1], int(found[2])) if found else (text, 1)
+    match = _NUMBERED.fullmatch(text)
+    name, number = (match[1], int(match[2])) if match else (text, 1)
     return Mention(name.replace(" ", "_"), number)
 
 

@@ -103,16 +103,16 @@ def programs(settings: Settings, sample: int = 1) -> dict[str, Any]:
     Returns how many there are, how many finish, how many of these with the recorded states of all nodes, the verbs that
     the package refuses in the others; and for each kind of goals how many programs have one, and how many reach it.
     """
-    found = recorded(data_root(settings))
+    source = recorded(data_root(settings))
     refused: Counter[str] = Counter()
-    chosen = sorted(found.programs)[::sample]
+    chosen = sorted(source.programs)[::sample]
     goals, reached = Counter(), Counter()
     finished = same = 0
     for number in chosen:
-        before, after = found.graphs(number)
-        wanted = {kind: found.goal(number, kind) for kind in ("annotated", "recorded")}
-        state, verb, won = _run(engine.start(before), found.programs[number], wanted)
-        for kind, goal in wanted.items():
+        before, after = source.graphs(number)
+        goal_of = {kind: source.goal(number, kind) for kind in ("annotated", "recorded")}
+        state, verb, won = _run(engine.start(before), source.programs[number], goal_of)
+        for kind, goal in goal_of.items():
             goals[kind] += goal is not None
             reached[kind] += kind in won
         if verb:

@@ -37,14 +37,14 @@ State = Any
 @cache
 def package() -> SimpleNamespace:
     """The executor and its types. Raises UserError where the package is missing or has another version."""
-    found = find_spec("virtualhome")
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec("virtualhome")
+    if spec is None or not spec.submodule_search_locations:
         raise UserError(f"the environment 'virtualhome' needs the package virtualhome {VERSION}: {INSTALL}")
     if version("virtualhome") != VERSION:
-        there = version("virtualhome")
-        raise UserError(f"the environment 'virtualhome' needs virtualhome {VERSION}, not {there}: {INSTALL}")
+        installed = version("virtualhome")
+        raise UserError(f"the environment 'virtualhome' needs virtualhome {VERSION}, not {installed}: {INSTALL}")
     parent = ModuleType(_NAME)
-    parent.__path__ = [str(Path(found.submodule_search_locations[0]) / "simulation" / "evolving_graph")]
+    parent.__path__ = [str(Path(spec.submodule_search_locations[0]) / "simulation" / "evolving_graph")]
     sys.modules[_NAME] = parent
     common, scripts, graph, execution = (
         importlib.import_module(f"{_NAME}.{name}") for name in ("common", "scripts", "environment", "execution")
@@ -141,8 +141,8 @@ def _executors(graph: Any, execution: Any, action: Any) -> Mapping[Any, Any]:
 
 def start(graph: Mapping[str, Any]) -> State:
     """The state of a graph: a mapping with `nodes` and `edges`, as in the package's files."""
-    found = package()
-    return found.State(found.Graph(graph), {}, instance_selection=True)
+    api = package()
+    return api.State(api.Graph(graph), {}, instance_selection=True)
 
 
 def character(state: State) -> Any:
@@ -156,19 +156,19 @@ def execute(state: State, verb: str, ids: Sequence[int]) -> tuple[State | None, 
     `verb` is the name of one of the package's actions, `ids` the nodes that it is about. Raises KeyError for an unknown
     node.
     """
-    found = package()
-    action = found.Action.__members__.get(verb)
-    executor = found.executors.get(action)
+    api = package()
+    action = api.Action.__members__.get(verb)
+    executor = api.executors.get(action)
     if executor is None:
         return None, f"there is no action {verb.lower()}"
     if len(ids) != action.value[1]:
         return None, f"{verb.lower()} needs {action.value[1]} objects"
     nodes = [_node(state, number) for number in ids]
-    if any(found.room_of(state, node) is None for node in nodes):
+    if any(api.room_of(state, node) is None for node in nodes):
         return None, "it is in no room"
-    info = found.Info()
-    objects = [found.Object(node.class_name, node.id) for node in nodes]
-    after = next(iter(executor.execute(found.Script([found.Line(action, objects, 0)]), state, info, 0) or ()), None)
+    info = api.Info()
+    objects = [api.Object(node.class_name, node.id) for node in nodes]
+    after = next(iter(executor.execute(api.Script([api.Line(action, objects, 0)]), state, info, 0) or ()), None)
     if after is None or after is state:  # PUTOBJBACK hands out the state as it was where it refuses
         return None, _REASON.sub("", info.messages[-1]) if info.messages else "it is not possible"
     if verb in _WALKS:

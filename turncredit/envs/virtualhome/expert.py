@@ -55,8 +55,8 @@ _SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], Wish]], ...] 
 def read_wish(sentence: str) -> Wish | None:
     """The wish of a generated task's sentence; None where it has another form."""
     for pattern, make in _SENTENCES:
-        if found := pattern.fullmatch(sentence):
-            return make(found)
+        if match := pattern.fullmatch(sentence):
+            return make(match)
     return None
 
 
@@ -120,19 +120,19 @@ class Searcher:
         if self._failed:
             self._learn(observation, self._last if action is None else action)
             return
-        if found := _START.match(observation):
-            self._visited.add(found[1])
-        for found in _SEEN.finditer(observation):
-            self._seen.update(_names(found[1]))
+        if match := _START.match(observation):
+            self._visited.add(match[1])
+        for match in _SEEN.finditer(observation):
+            self._seen.update(_names(match[1]))
         held = _HELD.search(observation)
         self._held = tuple(_names(held[1])) if held else ()
         text = observation.partition(".")[0] + "."
-        if found := _WALKED.match(text):
-            self._arrived(found[1], observation)
+        if match := _WALKED.match(text):
+            self._arrived(match[1], observation)
         elif text == "You stand up.":
             self._seated = False
-        elif found := _DID.match(text):
-            self._did(found[1], found[2], found[3] or "", observation)
+        elif match := _DID.match(text):
+            self._did(match[1], match[2], match[3] or "", observation)
 
     def act(self) -> str:
         """The next action."""
@@ -157,8 +157,8 @@ class Searcher:
         self._note(self._closed, name, "closed" in state)
         self._note(self._on, name, "on" in state)
         self._note(self._unplugged, name, "unplugged" in state)
-        if found := re.search(rf"(?:In|On) it: {_LIST}\.", observation):
-            self._inside.update(dict.fromkeys(_names(found[1]), name))
+        if match := re.search(rf"(?:In|On) it: {_LIST}\.", observation):
+            self._inside.update(dict.fromkeys(_names(match[1]), name))
         if "closed" not in state:
             self._opened.add(name)
 
@@ -166,8 +166,8 @@ class Searcher:
         if verb == "open":
             self._closed.discard(name)
             self._opened.add(name)
-            if found := _INSIDE.search(observation):
-                self._inside.update(dict.fromkeys(_names(found[1]), name))
+            if match := _INSIDE.search(observation):
+                self._inside.update(dict.fromkeys(_names(match[1]), name))
         elif verb == "close":
             self._closed.add(name)
         elif verb == "grab":
@@ -228,10 +228,10 @@ class Searcher:
     def _placed(self, thing: str) -> bool:
         return any(
             self._inside.get(name) == self._wish.place and (not self._wish.washed or name in self._washed)
-            for name in self._known(thing)
+            for name in self._instances(thing)
         )
 
-    def _known(self, thing: str) -> list[str]:
+    def _instances(self, thing: str) -> list[str]:
         return sorted(name for name in {*self._seen, *self._held} if class_of(name) == thing)
 
     def _deliver(self, thing: str) -> Plan:
@@ -251,10 +251,10 @@ class Searcher:
         extra = [name for name in self._held if class_of(name) not in self._wish.things]
         if len(self._held) == 2 and extra:
             return Plan(f"drop {extra[0]}", write("DROP", extra[0]), f"{extra[0]} is not needed", lambda: True)
-        known = self._known(thing)
-        if not known:
+        names = self._instances(thing)
+        if not names:
             return self._search(thing)
-        name = known[0]
+        name = names[0]
         box = self._inside.get(name, "")
         if box in self._closed:
             action = self._reach(box) or self._opening(box)
@@ -268,7 +268,7 @@ class Searcher:
         subgoal = f"find {thing}"
 
         def reached() -> bool:
-            return bool(self._known(thing))
+            return bool(self._instances(thing))
 
         rooms = [FURNITURE[place].room for place in THINGS[thing].places]
         for place in THINGS[thing].places:

@@ -104,8 +104,8 @@ def graph_of(nodes: Sequence[tuple[str, Sequence[str]]], edges: Sequence[tuple[i
 def read(text: str) -> Mapping[str, Any]:
     """The household and goal of a row's `game`. Raises UserError."""
     try:
-        found = json.loads(text)
-        return {"graph": graph_of(found["nodes"], found["edges"]), "goal": found["goal"]}
+        data = json.loads(text)
+        return {"graph": graph_of(data["nodes"], data["edges"]), "goal": data["goal"]}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"a household in the tasks table is damaged ({type(error).__name__}: {error}); delete the table and run "
@@ -136,13 +136,13 @@ def _household(rng: random.Random, settings: Settings) -> Draft:
     rooms: dict[str, int] = {name: draft.add(name) for name in sorted(settings.rooms)}
     me = draft.add("character")
     draft.edges.append((me, "INSIDE", rooms[rng.choice(sorted(rooms))]))
-    for name, made in FURNITURE.items():
-        if made.room not in rooms or not (made.always or rng.random() < 0.5):
+    for name, piece in FURNITURE.items():
+        if piece.room not in rooms or not (piece.always or rng.random() < 0.5):
             continue
         plugged = "PLUGGED_OUT" if rng.random() < _UNPLUGGED else "PLUGGED_IN"
-        states = [plugged if state == "PLUGGED_IN" else state for state in made.states]
-        draft.edges.append((draft.add(name, states), "INSIDE", rooms[made.room]))
-    possible = [name for name, made in THINGS.items() if any(draft.has(place) for place in made.places)]
+        states = [plugged if state == "PLUGGED_IN" else state for state in piece.states]
+        draft.edges.append((draft.add(name, states), "INSIDE", rooms[piece.room]))
+    possible = [name for name, thing in THINGS.items() if any(draft.has(place) for place in thing.places)]
     names = rng.sample(possible, min(rng.randint(*settings.things), len(possible)))
     for name in names:
         places = [place for place in THINGS[name].places if draft.has(place)]
@@ -169,7 +169,7 @@ def _free_places(draft: Draft, *names: str) -> list[str]:
     return [p for p in places if p not in taken and all(p in THINGS[name].places for name in names)]
 
 
-def _there(place: str, thing: int, at: int) -> Condition:
+def _placement(place: str, thing: int, at: int) -> Condition:
     return Condition(relation(place), thing, at)
 
 
@@ -187,7 +187,7 @@ def _place(rng: random.Random, draft: Draft) -> Goal | None:
         return None
     name, place = rng.choice(options)
     text = f"put {name} {preposition(place)} {place}"
-    return Goal(text, (draft.all(name), draft.all(place)), (_there(place, 0, 1),))
+    return Goal(text, (draft.all(name), draft.all(place)), (_placement(place, 0, 1),))
 
 
 def _wash(rng: random.Random, draft: Draft) -> Goal | None:
@@ -202,7 +202,7 @@ def _wash(rng: random.Random, draft: Draft) -> Goal | None:
         return None
     name, place = rng.choice(options)
     text = f"wash {name} and put it {preposition(place)} {place}"
-    return Goal(text, (draft.all(name), draft.all(place)), (Condition("CLEAN", 0), _there(place, 0, 1)))
+    return Goal(text, (draft.all(name), draft.all(place)), (Condition("CLEAN", 0), _placement(place, 0, 1)))
 
 
 def _two(rng: random.Random, draft: Draft) -> Goal | None:
@@ -220,7 +220,7 @@ def _two(rng: random.Random, draft: Draft) -> Goal | None:
     one, other, place = rng.choice(options)
     text = f"put {one} and {other} {preposition(place)} {place}"
     slots = (draft.all(one), draft.all(other), draft.all(place))
-    return Goal(text, slots, (_there(place, 0, 2), _there(place, 1, 2)))
+    return Goal(text, slots, (_placement(place, 0, 2), _placement(place, 1, 2)))
 
 
 def _watch(rng: random.Random, draft: Draft) -> Goal | None:
@@ -245,7 +245,7 @@ def _machine(rng: random.Random, draft: Draft) -> Goal | None:
         return None
     name, place = rng.choice(options)
     slots = (draft.all(name), draft.all(place))
-    return Goal(f"put {name} in {place} and switch on {place}", slots, (_there(place, 0, 1), Condition("ON", 1)))
+    return Goal(f"put {name} in {place} and switch on {place}", slots, (_placement(place, 0, 1), Condition("ON", 1)))
 
 
 _GOALS = {"device": _device, "place": _place, "wash": _wash, "two": _two, "watch": _watch, "machine": _machine}

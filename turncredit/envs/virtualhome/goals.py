@@ -46,14 +46,14 @@ class Goal(NamedTuple):
 
 def holds(state: engine.State, condition: Condition, chosen: tuple[int, ...]) -> bool:
     """Whether a condition holds for the chosen nodes."""
-    found = engine.package()
+    api = engine.package()
     node = state.get_node(chosen[condition.slot])
     if node is None:
         return False
     if condition.other is None:
-        return found.NodeState[condition.name] in node.states
+        return api.NodeState[condition.name] in node.states
     other = state.get_node(chosen[condition.other])
-    return other is not None and state.has_edge(node, found.Relation[condition.name], other)
+    return other is not None and state.has_edge(node, api.Relation[condition.name], other)
 
 
 def to_json(goal: Goal) -> dict[str, Any]:
@@ -61,14 +61,14 @@ def to_json(goal: Goal) -> dict[str, Any]:
     return goal._asdict()
 
 
-def from_json(found: Any) -> Goal:
+def from_json(data: Any) -> Goal:
     """The goal of a row. Raises UserError."""
     try:
         return Goal(
-            str(found["text"]),
-            tuple(tuple(int(number) for number in slot) for slot in found["slots"]),
-            tuple(Condition(*condition) for condition in found["conditions"]),
-            tuple(found["actions"]),
+            str(data["text"]),
+            tuple(tuple(int(number) for number in slot) for slot in data["slots"]),
+            tuple(Condition(*condition) for condition in data["conditions"]),
+            tuple(data["actions"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(

@@ -70,7 +70,7 @@ class VirtualHome:
         if after is None:
             self._moment = before._replace(turns=turns)
             return Step(f"{REFUSED}{self._named(reason)}.", 0.0, self._ended, False, False)
-        text, shown = self._told(after, verb, ids)
+        text, shown = self._report(after, verb, ids)
         done = before.done | {verb}
         won = self.task.progress(after, done) == 1.0
         self._moment = Moment(after, before.seen | shown, done, won, turns)
@@ -98,8 +98,8 @@ class VirtualHome:
         """What can be done with what is near or in hand, and where to walk; other verbs may be allowed as well."""
         if self._ended:
             return ()
-        found = (self._checked(verb, ids) for verb, ids in self._candidates())
-        return tuple(action for action in found if action)
+        actions = (self._checked(verb, ids) for verb, ids in self._candidates())
+        return tuple(action for action in actions if action)
 
     def snapshot(self) -> Moment:
         """The state. No action changes it, so it can be handed out."""
@@ -131,7 +131,7 @@ class VirtualHome:
 
     def _named(self, reason: str) -> str:
         """The package's reason with our names."""
-        text = _NODE.sub(lambda found: self._name_of(int(found[2]), found[1]), reason)
+        text = _NODE.sub(lambda match: self._name_of(int(match[2]), match[1]), reason)
         return text.replace("you is ", "you are ").replace("you does ", "you do ")
 
     def _name_of(self, number: int, name: str) -> str:
@@ -139,7 +139,7 @@ class VirtualHome:
 
     # -- what is seen --
 
-    def _told(self, graph: engine.State, verb: str, ids: list[int]) -> tuple[str, frozenset[int]]:
+    def _report(self, graph: engine.State, verb: str, ids: list[int]) -> tuple[str, frozenset[int]]:
         """The text after an action, and the nodes that it shows."""
         names = self.household.names
         parts = [f"You {write(verb, *(names[number] for number in ids))}."]
@@ -181,14 +181,14 @@ class VirtualHome:
 
     def _visible(self, graph: engine.State, room: int) -> frozenset[int]:
         """The objects in a room that are neither held nor in something closed."""
-        found = engine.package()
-        held, closed, rooms = engine.held(graph), found.NodeState.CLOSED, set(self.household.rooms)
+        api = engine.package()
+        held, closed, rooms = engine.held(graph), api.NodeState.CLOSED, set(self.household.rooms)
         out = set()
         for number in self.household.names:
             node = graph.get_node(number)
             if node.category in _SCENERY or number in held:
                 continue
-            around = graph.get_node_ids_from(number, found.Relation.INSIDE)
+            around = graph.get_node_ids_from(number, api.Relation.INSIDE)
             here = room in around or (not around & rooms and _room(graph, node) == room)
             if here and not any(closed in graph.get_node(n).states for n in around):
                 out.add(number)
@@ -203,15 +203,15 @@ class VirtualHome:
 
     def _candidates(self) -> list[tuple[str, tuple[int, ...]]]:
         """Actions that may be admissible, in an order that depends on the state alone."""
-        found, graph = engine.package(), self._moment.graph
+        api, graph = engine.package(), self._moment.graph
         me = engine.character(graph)
         if any(state.name in _SEATED for state in me.states):
             return [("STANDUP", ()), *(("SWITCHON", (n,)) for n in self._near(graph))]
         held = engine.held(graph)
-        here = self._visible(graph, found.room_of(graph, me).id)
-        known = (self._moment.seen if self.household.hides else here) - {me.id, *held, *self.household.rooms}
-        out: list[tuple[str, tuple[int, ...]]] = [("WALK", (n,)) for n in [*self.household.rooms, *self._sorted(known)]]
-        near = [n for n in self._near(graph) if n in known]
+        here = self._visible(graph, api.room_of(graph, me).id)
+        nodes = (self._moment.seen if self.household.hides else here) - {me.id, *held, *self.household.rooms}
+        out: list[tuple[str, tuple[int, ...]]] = [("WALK", (n,)) for n in [*self.household.rooms, *self._sorted(nodes)]]
+        near = [n for n in self._near(graph) if n in nodes]
         out += [(verb, (n,)) for verb, needed in _NEEDS.items() for n in near if self._can(n, needed)]
         out += [("WASH", (n,)) for n in self._sorted({*near, *held}) if self._can(n, "GRABBABLE")]
         for thing in self._sorted(held):
@@ -222,9 +222,9 @@ class VirtualHome:
 
     def _near(self, graph: engine.State) -> list[int]:
         """What the agent is close to: by an edge, or on something to which it is."""
-        found = engine.package()
-        close = set(graph.get_node_ids_from(engine.character(graph).id, found.Relation.CLOSE))
-        on = {n for n in self.household.names if graph.get_node_ids_from(n, found.Relation.ON) & close}
+        api = engine.package()
+        close = set(graph.get_node_ids_from(engine.character(graph).id, api.Relation.CLOSE))
+        on = {n for n in self.household.names if graph.get_node_ids_from(n, api.Relation.ON) & close}
         return self._sorted((close | on) - {engine.character(graph).id})
 
     def _sorted(self, numbers: Collection[int]) -> list[int]:

@@ -89,8 +89,8 @@ class Rules:
 
     def light(self, moment: Moment) -> Light:
         """The light copy of a state."""
-        found, graph = engine.package(), moment.graph
-        relation, grabbed, agent = found.Relation, found.Action.GRAB, 1 << self.me
+        api, graph = engine.package(), moment.graph
+        relation, grabbed, agent = api.Relation, api.Action.GRAB, 1 << self.me
         of_state = dict.fromkeys(("CLOSED", "ON", "PLUGGED_OUT", "CLEAN"), 0)
         for number in self._names:
             for state in graph.get_node(number).states:
@@ -112,7 +112,7 @@ class Rules:
             powered=of_state["ON"],
             unplugged=of_state["PLUGGED_OUT"],
             clean=of_state["CLEAN"],
-            sitting=found.NodeState.SITTING in graph.get_node(self.me).states,
+            sitting=api.NodeState.SITTING in graph.get_node(self.me).states,
             seats=mask_of(graph.get_node_ids_from(self.me, relation.ON)),
             seen=mask_of(moment.seen),
         )

@@ -59,8 +59,8 @@ class Recorded:
         self.programs: dict[str, Program] = {}
         goals: dict[str, Any] = {}
         for path, content in _texts(root):
-            if found := _PROGRAM.search(path):
-                self.programs[found[1]] = _program(found[1], content.decode())
+            if match := _PROGRAM.search(path):
+                self.programs[match[1]] = _program(match[1], content.decode())
             elif path.endswith(GOALS):
                 goals = json.loads(content)
         self.annotated = {n: one["vh_goal"] for tasks in goals.get("scene_1", {}).values() for n, one in tasks.items()}
@@ -76,15 +76,15 @@ class Recorded:
 
     def graphs(self, number: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The graphs before and after a program, as they were recorded."""
-        found = json.loads(zlib.decompress(self._graphs[number]))
-        return _applied(self._scene, found["init_graph"]), _applied(self._scene, found["final_graph"])
+        graphs = json.loads(zlib.decompress(self._graphs[number]))
+        return _applied(self._scene, graphs["init_graph"]), _applied(self._scene, graphs["final_graph"])
 
     def goal(self, number: str, kind: str) -> Goal | None:
         """The goal of a program: annotated, or what it changed; None where there is none, or it holds at the start."""
         if number not in self._graphs:
             return None
-        found = self._annotated(number) if kind == "annotated" else self._changed(number)
-        return None if found is None or self._holds_at_start(number, found) else found
+        goal = self._annotated(number) if kind == "annotated" else self._changed(number)
+        return None if goal is None or self._holds_at_start(number, goal) else goal
 
     def _holds_at_start(self, number: str, goal: Goal) -> bool:
         graph = json.loads(zlib.decompress(self._graphs[number]))["init_graph"]
@@ -103,10 +103,10 @@ class Recorded:
     def _annotated(self, number: str) -> Goal | None:
         if number not in self.annotated:
             return None
-        wanted = self.annotated[number]
-        states = [(one["state"], one["id"]) for one in wanted["goal"] if "state" in one]
-        edges = [(one["relation_type"], one["from_id"], one["to_id"]) for one in wanted["goal"] if "from_id" in one]
-        return _goal(self.programs[number].text, states, edges, tuple(wanted["actions"]))
+        annotation = self.annotated[number]
+        states = [(one["state"], one["id"]) for one in annotation["goal"] if "state" in one]
+        edges = [(one["relation_type"], one["from_id"], one["to_id"]) for one in annotation["goal"] if "from_id" in one]
+        return _goal(self.programs[number].text, states, edges, tuple(annotation["actions"]))
 
     def _changed(self, number: str) -> Goal:
         """States that a program changed, and edges that it made between objects: on, in, or in a hand."""
@@ -118,8 +118,8 @@ class Recorded:
             for node in after["nodes"]
             for state in sorted(set(node["states"]) - old.get(node["id"], set()))
         ]
-        made = _edges(after) - _edges(before)
-        edges = [(kind, a, b) for a, kind, b in sorted(made) if kind in _PLACED and b not in rooms]
+        new_edges = _edges(after) - _edges(before)
+        edges = [(kind, a, b) for a, kind, b in sorted(new_edges) if kind in _PLACED and b not in rooms]
         return _goal(self.programs[number].text, states, edges, ())
 
 
@@ -161,13 +161,13 @@ def _wanted(path: str) -> bool:
 def _program(number: str, text: str) -> Program:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     steps = tuple(line for line in lines if line.startswith("["))
-    said = [line for line in lines if not line.startswith("[")]
-    return Program(number, said[0] if said else "", " ".join(said[1:]), steps)
+    prose = [line for line in lines if not line.startswith("[")]
+    return Program(number, prose[0] if prose else "", " ".join(prose[1:]), steps)
 
 
 def _graphs(root: Path) -> dict[str, bytes]:
     """For every program its two graphs as compressed JSON, in the form of the files that were found."""
-    files = {found[1]: path for path in sorted(root.rglob("*.json")) if (found := _GRAPHS.search(path.as_posix()))}
+    files = {match[1]: path for path in sorted(root.rglob("*.json")) if (match := _GRAPHS.search(path.as_posix()))}
     if files:
         return {number: zlib.compress(path.read_bytes()) for number, path in files.items()}
     return {

@@ -33,8 +33,8 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
     engine.package()
     if settings.source == "generated":
         seen: set[str] = set()
-        made = (generate.generate(split, index, seed, settings, seen) for index in range(count))
-        return [_row(f"{split}-{name[:16]}", split, seed, family, goal, game) for name, family, goal, game in made]
+        new_tasks = (generate.generate(split, index, seed, settings, seen) for index in range(count))
+        return [_row(f"{split}-{name[:16]}", split, seed, family, goal, game) for name, family, goal, game in new_tasks]
     tasks = real_split(split, settings)
     random.Random(derive_seed(seed, NAME, split)).shuffle(tasks)
     if len(tasks) < count:
@@ -58,18 +58,18 @@ def real_split(split: str, settings: Settings) -> list[tuple[Program, Goal]]:
             f"unknown split '{split}' of VirtualHome's programs{nearest(split, REAL_SPLITS)}; there are: "
             f"{', '.join(REAL_SPLITS)}"
         )
-    found = recorded(data_root(settings))
+    source = recorded(data_root(settings))
     out = []
-    for number, program in sorted(found.programs.items()):
-        goal = found.goal(number, settings.goals)
+    for number, program in sorted(source.programs.items()):
+        goal = source.goal(number, settings.goals)
         if goal is not None and _held_out(goal) == (split == "eval"):
             out.append((program, goal))
     return out
 
 
 def _held_out(goal: Goal) -> bool:
-    wanted = [(one.name, *(goal.slots[at] for at in one[1:] if at is not None)) for one in goal.conditions]
-    text = json.dumps([sorted(wanted), sorted(goal.actions)])
+    conditions = [(one.name, *(goal.slots[at] for at in one[1:] if at is not None)) for one in goal.conditions]
+    text = json.dumps([sorted(conditions), sorted(goal.actions)])
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) % _EVAL == 0
 
 
@@ -103,16 +103,16 @@ def open_task(row: Mapping[str, Any], settings: Settings) -> VirtualHome:
 
 @lru_cache(maxsize=512)
 def _generated(game: str) -> tuple[Household, Goal]:
-    found = generate.read(game)
+    data = generate.read(game)
     seed = derive_seed(NAME, game)
-    return Household(found["graph"], seed, hides=True), goals.from_json(found["goal"])
+    return Household(data["graph"], seed, hides=True), goals.from_json(data["goal"])
 
 
 @lru_cache(maxsize=64)
 def _real(game: str, root: Path) -> tuple[Household, Goal, Program]:
     try:
-        found = json.loads(game)
-        number = found["program"]
+        data = json.loads(game)
+        number = data["program"]
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"a VirtualHome task is damaged ({error}); delete the table of tasks and run again") from error
     source = recorded(root)
@@ -123,7 +123,7 @@ def _real(game: str, root: Path) -> tuple[Household, Goal, Program]:
         )
     program = source.programs[number]
     household = Household(source.graphs(number)[0], derive_seed(NAME, number), numbered=program.nodes, hides=False)
-    return household, goals.from_json(found["goal"]), program
+    return household, goals.from_json(data["goal"]), program
 
 
 def forget() -> None:

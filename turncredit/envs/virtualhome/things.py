@@ -79,10 +79,10 @@ THINGS = {
     "magazine": Thing(_PAPER, False, ("READABLE", "HAS_PAPER")),
 }
 
-SEATS = tuple(name for name, made in FURNITURE.items() if "SITTABLE" in made.properties)
+SEATS = tuple(name for name, piece in FURNITURE.items() if "SITTABLE" in piece.properties)
 #: what is switched on for its own sake, and what has to be filled first
-MACHINES = tuple(name for name, made in FURNITURE.items() if {"CAN_OPEN", "HAS_SWITCH"} <= set(made.properties))
-DEVICES = tuple(name for name, made in FURNITURE.items() if "HAS_SWITCH" in made.properties and name not in MACHINES)
+MACHINES = tuple(name for name, piece in FURNITURE.items() if {"CAN_OPEN", "HAS_SWITCH"} <= set(piece.properties))
+DEVICES = tuple(name for name, piece in FURNITURE.items() if "HAS_SWITCH" in piece.properties and name not in MACHINES)
 
 
 def opens(name: str) -> bool:

@@ -101,7 +101,7 @@ def _first(root: Path, names: Sequence[str], what: str) -> Path:
 
 def read_products(products: Path, attributes: Path, human: Path | None) -> list[Product]:
     """The products of the original's files, each once, in their order. Raises UserError for damaged files."""
-    said = _json(attributes)
+    annotations = _json(attributes)
     people = _json(human) if human is not None else {}
     items = _items(products)
     out: dict[str, Product] = {}
@@ -109,7 +109,7 @@ def read_products(products: Path, attributes: Path, human: Path | None) -> list[
         try:
             asin = item["asin"]
             if asin != "nan" and len(asin) <= 10 and asin not in out:
-                out[asin] = _product(item, said.get(asin, {}), people.get(asin, ()))
+                out[asin] = _product(item, annotations.get(asin, {}), people.get(asin, ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(
                 f"{products}: product {number} is not as WebShop writes it ({type(error).__name__}: {error})"
@@ -140,7 +140,7 @@ def _items(path: Path) -> Iterable[dict[str, Any]]:
         raise UserError(f"{path}: not the documents of WebShop's index ({error}); download it again") from error
 
 
-def _product(item: Mapping[str, Any], said: Mapping[str, Any], people: Iterable[Mapping[str, Any]]) -> Product:
+def _product(item: Mapping[str, Any], annotation: Mapping[str, Any], people: Iterable[Mapping[str, Any]]) -> Product:
     bullets = item["small_description"]
     bullets = tuple(bullets) if isinstance(bullets, list) else (bullets,)
     options = _options(item)
@@ -152,7 +152,7 @@ def _product(item: Mapping[str, Any], said: Mapping[str, Any], people: Iterable[
         bullets=bullets,
         prices=_prices(item.get("pricing")),
         options=options,
-        attributes=tuple(said.get("attributes", (_NO_ATTRIBUTE,))),
+        attributes=tuple(annotation.get("attributes", (_NO_ATTRIBUTE,))),
         query=item["query"].lower().strip(),
         path=item["product_category"],
         contents=item.get("contents") or contents_of(title, description, bullets[:1], options),
@@ -161,8 +161,8 @@ def _product(item: Mapping[str, Any], said: Mapping[str, Any], people: Iterable[
             (str(r.get("title", "")), str(r.get("score", r.get("stars", ""))), str(r.get("body", r.get("review", ""))))
             for r in item.get("Reviews", ())
         ),
-        instruction=said.get("instruction"),
-        instruction_attributes=tuple(said.get("instruction_attributes") or ()),
+        instruction=annotation.get("instruction"),
+        instruction_attributes=tuple(annotation.get("instruction_attributes") or ()),
         human=tuple(
             (one["instruction"], tuple(one["instruction_attributes"]), tuple(one["instruction_options"]))
             for one in people
@@ -192,5 +192,5 @@ def _options(item: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 def contents_of(title: str, description: str, bullets: Sequence[str], options: Mapping[str, Sequence[str]]) -> str:
     """The text that is indexed; of a raw item the original takes the first bullet point."""
-    said = ", and ".join(f"{name}: {', '.join(values)}" for name, values in options.items())
-    return " ".join((title, description, *bullets, said)).lower()
+    option_text = ", and ".join(f"{name}: {', '.join(values)}" for name, values in options.items())
+    return " ".join((title, description, *bullets, option_text)).lower()

@@ -68,7 +68,7 @@ class Expert:
         """See a page; `action` is given if another action than `act`'s was carried out."""
         before, self._parts = self._parts, observation.split(SEP)
         action = self._last if action is None else plain(action, self._form)
-        clicked = found[1].lower() if (found := _CLICK.fullmatch(action)) else ""
+        clicked = match[1].lower() if (match := _CLICK.fullmatch(action)) else ""
         if self._is_results or self._parts[-1] == SEARCH:
             self._selected, self._asin = {}, ""
             if action.startswith("search["):
@@ -169,8 +169,8 @@ class Expert:
 
 
 def _lowest(price: str) -> float:
-    found = _PRICE.search(price)
-    return float(found[1]) if found else 0.0
+    match = _PRICE.search(price)
+    return float(match[1]) if match else 0.0
 
 
 def slip_command(env: Browser, rng: Rng) -> str:

@@ -89,8 +89,8 @@ def generate(
         raise UserError(
             f"unknown split '{split}' of generated WebShop goals{nearest(split, SPLITS)}; known: {', '.join(SPLITS)}"
         )
-    known = families(settings)
-    attributes, options = known[index % len(known)]
+    sizes = families(settings)
+    attributes, options = sizes[index % len(sizes)]
     rng = random.Random(derive_seed(seed, "webshop", split, index))
     for _ in range(_ATTEMPTS):
         product = rng.choice(products)

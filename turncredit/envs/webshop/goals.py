@@ -37,10 +37,10 @@ def human_goals(products: Sequence[Product]) -> list[Goal]:
     """People's instructions that name attributes, in the catalogue's order."""
     goals = []
     for product in products:
-        for number, (said, attributes, options) in enumerate(product.human):
+        for number, (instruction, attributes, options) in enumerate(product.human):
             if attributes:
                 limit = price_limit(product, number)
-                text = said.strip(".") + price_clause(limit)
+                text = instruction.strip(".") + price_clause(limit)
                 goals.append(Goal(product.asin, text, attributes, tuple(("", value) for value in options), limit))
     return goals
 
@@ -81,10 +81,10 @@ def to_text(goal: Goal) -> str:
 def from_text(text: str) -> Goal:
     """The goal of a row of the tasks table. Raises UserError."""
     try:
-        found: dict[str, Any] = json.loads(text)
-        options = tuple((str(name), str(value)) for name, value in found["options"])
+        data: dict[str, Any] = json.loads(text)
+        options = tuple((str(name), str(value)) for name, value in data["options"])
         return Goal(
-            str(found["asin"]), str(found["instruction"]), tuple(found["attributes"]), options, float(found["limit"])
+            str(data["asin"]), str(data["instruction"]), tuple(data["attributes"]), options, float(data["limit"])
         )
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(

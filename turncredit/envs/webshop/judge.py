@@ -74,7 +74,7 @@ def read_goal(text: str) -> Goal:
     price = _PRICE_CLAUSE.search(text)
     rest = _PRICE_CLAUSE.sub("", text)
     start = re.sub(r"^.*?\b(?:find me|looking for|look for|need|want|buy|get me)\b", "", rest)
-    kind = next((found for part in _KIND_ENDS.split(start) if (found := words(part))), frozenset())
+    kind = next(filter(None, map(words, _KIND_ENDS.split(start))), frozenset())
     return Goal(words(rest), kind, _number(price.group(1)) if price else None)
 
 
@@ -182,10 +182,10 @@ def _scene(goal: Goal, before: Sequence[Act], now: Act) -> Scene:
 
 def _mismatch(goal: Goal, name: str, acts: Sequence[Act]) -> str:
     """Why the product does not match, as far as a list of results in the window tells; empty where it does."""
-    known = next((act.listed[name] for act in acts if name in act.listed), None)
-    if known is None:
+    listing = next((act.listed[name] for act in acts if name in act.listed), None)
+    if listing is None:
         return ""
-    title, price = known
+    title, price = listing
     if goal.limit is not None and price is not None and price > goal.limit:
         return f"it costs ${price:g}, the limit is ${goal.limit:g}"
     have = words(title)

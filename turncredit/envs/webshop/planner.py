@@ -25,7 +25,7 @@ _BUTTONS = frozenset(name.lower() for name in (BACK, PREV, BUY, *SUB_PAGES))
 def plan(shop: Shop, goal: Goal, state: State, *, original_colors: bool) -> list[str] | None:
     """The shortest way from a state to a perfect purchase; None if there is none."""
     plans = (_plan(shop, goal, state, product, original_colors) for product in _perfect(shop, goal, original_colors))
-    return min((found for found in plans if found is not None), key=len, default=None)
+    return min((steps for steps in plans if steps is not None), key=len, default=None)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -51,10 +51,10 @@ def _plan(shop: Shop, goal: Goal, state: State, product: Product, original_color
         way = [product.asin]
         if not here:
             query = " ".join(_WORD.findall(product.title.lower()))
-            found = shop.search(query)
-            if shop.position[product.asin] not in found:
+            positions = shop.search(query)
+            if shop.position[product.asin] not in positions:
                 return None
-            pages = found.index(shop.position[product.asin]) // shop.page_size
+            pages = positions.index(shop.position[product.asin]) // shop.page_size
             way = [f"search[{query}]", *[NEXT] * pages, product.asin]
     values = _selection(shop, product, goal, selected, original_colors)
     assert values is not None

@@ -81,11 +81,11 @@ class Shop:
 
     def values(self, asin: str) -> dict[str, str]:
         """A product's option values and their names. Where two options share a value, a click selects the last."""
-        known = self._values.get(asin)
-        if known is None:
+        name_of = self._values.get(asin)
+        if name_of is None:
             options = self.by_asin[asin].options.items()
-            known = self._values[asin] = {value: name for name, values in options for value in values}
-        return known
+            name_of = self._values[asin] = {value: name for name, values in options for value in values}
+        return name_of
 
     def clickable(self, state: State) -> list[str]:
         """The admissible clicks of a state, in the page's order."""

@@ -34,8 +34,8 @@ def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[di
     if settings.source == "generated":
         products = list(open_shop(settings).products)
         seen: set[str] = set()
-        made = (generate.generate(products, split, index, seed, settings, seen) for index in range(count))
-        return [_row(f"{split}-{content[:16]}", split, seed, "generated", goal) for content, goal in made]
+        new_goals = (generate.generate(products, split, index, seed, settings, seen) for index in range(count))
+        return [_row(f"{split}-{content[:16]}", split, seed, "generated", goal) for content, goal in new_goals]
     numbered = real_split(split, settings)
     random.Random(derive_seed(seed, NAME, split)).shuffle(numbered)
     if len(numbered) < count:

@@ -61,9 +61,9 @@ class WebShop:
         if state.page == "search":
             return START_PAGE
         if state.page == "done":
-            said = f"{self.score().total:.4f}".rstrip("0")
+            total = f"{self.score().total:.4f}".rstrip("0")
             return SEP.join(
-                ("Thank you for shopping with us!", "Your score (min 0.0, max 1.0)", said + "0" * said.endswith("."))
+                ("Thank you for shopping with us!", "Your score (min 0.0, max 1.0)", total + "0" * total.endswith("."))
             )
         return self.shop.product_page(state.asin, state.page)
 
