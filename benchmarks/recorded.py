@@ -45,12 +45,12 @@ def pack(results: str | Path, folder: str | Path) -> dict[str, int]:
     shutil.copyfile(layout.path("config"), folder / "config.json")
     rows = {}
     for name in KEPT:
-        found = sorted(layout.find(name), key=lambda one: [str(value) for value in one.keys.values()])
+        artifacts = sorted(layout.find(name), key=lambda one: [str(value) for value in one.keys.values()])
         (folder / f"{name}.parquet").unlink(missing_ok=True)
-        if not found:
+        if not artifacts:
             continue
-        whole = pa.concat_tables([_with_keys(name, one) for one in found], promote_options="default")
-        origin = {b"made_from": json.dumps(provenance.made_from(found[0].path), sort_keys=True).encode()}
+        whole = pa.concat_tables([_with_keys(name, one) for one in artifacts], promote_options="default")
+        origin = {b"made_from": json.dumps(provenance.made_from(artifacts[0].path), sort_keys=True).encode()}
         whole = whole.replace_schema_metadata(origin)
         pq.write_table(whole, folder / f"{name}.parquet", compression="zstd", compression_level=19)
         rows[name] = len(whole)
@@ -74,10 +74,10 @@ def unpack(folder: str | Path, results: str | Path) -> None:
                 tables.write(part, layout.path(name, keys), name, made_by)
 
 
-def _with_keys(name: str, found: Located) -> pa.Table:
+def _with_keys(name: str, located: Located) -> pa.Table:
     """One table with its artifact's keys as columns, without the metadata of its file."""
-    table = tables.read(found.path, name).replace_schema_metadata()
-    for key, value in found.keys.items():
+    table = tables.read(located.path, name).replace_schema_metadata()
+    for key, value in located.keys.items():
         table = table.append_column(KEY.format(key), pa.repeat(pa.scalar(value), len(table)))
     return table
 
@@ -89,8 +89,8 @@ def _parts(name: str, whole: pa.Table) -> Iterator[tuple[dict[str, Any], pa.Tabl
     for row in whole.select(columns).group_by(columns).aggregate([]).to_pylist():
         inside = reduce(and_, (pc.field(column) == value for column, value in row.items()))
         part = whole.filter(inside).drop_columns(columns)
-        known = set(tables.schema(name).names)
-        absent = [one for one in part.column_names if one not in known and part.column(one).null_count == len(part)]
+        fields = set(tables.schema(name).names)
+        absent = [one for one in part.column_names if one not in fields and part.column(one).null_count == len(part)]
         yield {key: row[column] for key, column in zip(keys, columns, strict=True)}, part.drop_columns(absent)
 
 

@@ -21,16 +21,16 @@ SIZES = {
 
 def settings(size: str, **sections: dict) -> Experiment:
     """The default experiment with that policy and little training. `sections` are merged over the configuration's."""
-    made = yaml.safe_load((ROOT / "config.yaml").read_text())
-    made["policy"]["scratch"] |= SIZES[size]
-    made["tasks"] |= {"train": 600, "eval": 8}
-    made["demos"] |= {"count": 600}
-    made["sft"] |= {"epochs": 1.0}
-    made["eval"] |= {"games": 1}
-    made["audit"] = {"rounds": []}
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["policy"]["scratch"] |= SIZES[size]
+    config["tasks"] |= {"train": 600, "eval": 8}
+    config["demos"] |= {"count": 600}
+    config["sft"] |= {"epochs": 1.0}
+    config["eval"] |= {"games": 1}
+    config["audit"] = {"rounds": []}
     for name, section in sections.items():
-        made[name] |= section
-    return from_mapping(made)
+        config[name] |= section
+    return from_mapping(config)
 
 
 def make(experiment: Experiment, folder: Path) -> Plan:

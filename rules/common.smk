@@ -60,7 +60,7 @@ wildcard_constraints:
 def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
-    @known
+    @cached_parameters
     def files(wildcards):
         return PLAN.inputs(stage, At.of(wildcards))
 
@@ -95,7 +95,7 @@ def makes(stage, start="{start}", **flags):
 def part(stage):
     """Params function: the stage's slice of the configuration. The job runs again if it changes."""
 
-    @known
+    @cached_parameters
     def slice(wildcards):
         config = PLAN.slice(stage, At.of(wildcards))
         if id(config) not in PARTS:
@@ -117,7 +117,7 @@ def ask(stage):
 def ask_for(wanted, named):
     """Resources of the rule `named` as Snakemake takes them. What ran out of memory is tried again with twice as much."""
 
-    @known
+    @cached_parameters
     def memory(wildcards, attempt):
         return wanted.mem_mb * retries.memory_factor(
             named,
@@ -135,13 +135,13 @@ def threads(stage):
     return EXPERIMENT.resource(stage).threads
 
 
-@known
+@cached_parameters
 def earlier_first(wildcards):
     """Priority: all runs advance together, so that no core idles while a last run finishes."""
     return 1000 - int(getattr(wildcards, "round", 1))
 
 
-@known
+@cached_parameters
 def evaluation_later(wildcards):
     """Priority: no job waits for an evaluation, so evaluations may lag behind training."""
     return earlier_first(wildcards) - 2

@@ -23,24 +23,24 @@ def stop_planning():
     gc.enable()
 
 
-def known(function):
+def cached_parameters(function):
     """`function`, with its parameters cached: Snakemake otherwise inspects it several times for each job."""
     overwrite_function_params(function, inspect.signature(function).parameters)
     return function
 
 
-known(Resource.evaluate)
+cached_parameters(Resource.evaluate)
 
 # Snakemake opens each job's script to check that it exists. Many jobs share one script, so the first check is enough.
 look_for_script = ScriptProcessor.process_job
-SCRIPTS_THERE = set()
+EXISTING_SCRIPTS = set()
 
 
 def look_once(processor, job):
     """`ScriptProcessor.process_job` for the first job of each script, and for jobs without a script."""
-    if not job.is_script or job.rule.script not in SCRIPTS_THERE:
+    if not job.is_script or job.rule.script not in EXISTING_SCRIPTS:
         look_for_script(processor, job)
-        SCRIPTS_THERE.add(job.rule.script)
+        EXISTING_SCRIPTS.add(job.rule.script)
 
 
 ScriptProcessor.process_job = look_once

@@ -44,7 +44,7 @@ def ask_of_block(method, block):
 
 
 def reads_of_block(block):
-    @known
+    @cached_parameters
     def files(wildcards):
         which = wildcards.method, block[0]
         if which not in BLOCK_INPUTS:
@@ -57,7 +57,7 @@ def reads_of_block(block):
 def parts_of_block(block):
     """Params: each stage's part of the configuration, for each of its rounds."""
 
-    @known
+    @cached_parameters
     def slices(wildcards):
         if (wildcards.method, block[0]) not in BLOCK_PARTS:
             steps = fused.steps_of_block(

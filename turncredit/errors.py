@@ -40,14 +40,14 @@ def unusable(error: BaseException) -> tuple[int, str] | None:
 
 def in_one_line(error: OSError) -> str | None:
     """A line on a full disk or a path that may not be used: where, what, what to do. None for another error."""
-    found = unusable(error)
-    if found is None:
+    cause = unusable(error)
+    if cause is None:
         return None
     where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{found[1]}; {UNUSABLE[found[0]]}"
+    return f"{where}{cause[1]}; {UNUSABLE[cause[0]]}"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the choice closest to `word`, or an empty string if none is close."""
-    found = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    return f" (did you mean '{found[0]}'?)" if found else ""
+    matches = get_close_matches(word, list(choices), n=1, cutoff=0.6)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""

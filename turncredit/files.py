@@ -42,10 +42,10 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = unusable(error)
-        if found is None:
+        cause = unusable(error)
+        if cause is None:
             raise
-        raise OSError(*found, str(path)) from error
+        raise OSError(*cause, str(path)) from error
 
 
 @contextmanager

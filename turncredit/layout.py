@@ -290,8 +290,8 @@ class Layout:
         kind = artifact(name)
         for relative, path in self._files(shell_pattern(kind.pattern, **{key: [wanted[key]] for key in wanted})):
             keys = keys_in(kind.pattern, relative)
-            known = keys is not None and all(keys.get(key) == value for key, value in wanted.items())
-            if keys is not None and known and (self.only is None or relative in self.only):
+            matches = keys is not None and all(keys.get(key) == value for key, value in wanted.items())
+            if keys is not None and matches and (self.only is None or relative in self.only):
                 yield Located(name, keys, path)
 
     def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
@@ -306,8 +306,8 @@ class Layout:
         """The artifacts on disk that are not among `only`, sorted by path."""
         if self.only is None:
             return []
-        found = [located for name in ARTIFACTS for located in Layout(self.root).find(name)]
-        foreign = [one for one in found if one.path.relative_to(self.root).as_posix() not in self.only]
+        artifacts = [located for name in ARTIFACTS for located in Layout(self.root).find(name)]
+        foreign = [one for one in artifacts if one.path.relative_to(self.root).as_posix() not in self.only]
         return sorted(foreign, key=lambda one: str(one.path))
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:

@@ -45,10 +45,10 @@ def code_version() -> str:
 def _installed_commit() -> str:
     """`+` and the commit that pip installed from a repository (PEP 610); empty for a wheel, which records none."""
     try:
-        said = importlib.metadata.distribution("turncredit").read_text("direct_url.json")
+        direct_url = importlib.metadata.distribution("turncredit").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
         return ""
-    commit = json.loads(said or "{}").get("vcs_info", {}).get("commit_id", "")
+    commit = json.loads(direct_url or "{}").get("vcs_info", {}).get("commit_id", "")
     return f"+{commit[:12]}" if commit else ""
 
 
@@ -137,13 +137,13 @@ def record(
     `config` is the part of the configuration that the stage reads (its hash and text are kept), `inputs` the
     files and folders it read (their content hashes are kept), `hashes` the same where they are known.
     """
-    known = {**{name: file_hash(path) for name, path in (inputs or {}).items()}, **(hashes or {})}
+    input_hashes = {**{name: file_hash(path) for name, path in (inputs or {}).items()}, **(hashes or {})}
     return {
         "stage": stage,
         "code": code_version(),
         "config": json.loads(json.dumps(config or {}, sort_keys=True, default=str)),
         "config_hash": config_hash(config or {}),
-        "inputs": dict(sorted(known.items())),
+        "inputs": dict(sorted(input_hashes.items())),
         "seed": seed,
     }
 

@@ -312,8 +312,8 @@ def stamp(name: str, made_by: Mapping[str, Any], rows: int | None = None) -> dic
 
     `rows` is the number of its rows, where it is known before they are written: a damaged footer can hide some of them.
     """
-    known = {} if rows is None else {"rows": rows}
-    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by, **known}
+    row_count = {} if rows is None else {"rows": rows}
+    meta = {"schema": name, "schema_version": SCHEMAS[name][0], **made_by, **row_count}
     return {META: json.dumps(meta, sort_keys=True).encode()}
 
 

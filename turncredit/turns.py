@@ -129,7 +129,7 @@ class Turns:
     def __init__(self, table: Any, side: Mapping[str, Any] | None = None, where: str = "turns") -> None:
         self.where = where
         self.table = as_table(table, where)
-        self._known: dict[str, tuple[np.ndarray, pa.Array]] = {}
+        self._codes: dict[str, tuple[np.ndarray, pa.Array]] = {}
         if self.table.num_rows == 0:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
@@ -327,10 +327,10 @@ class Turns:
 
     def _factorised(self, name: str) -> tuple[np.ndarray, pa.Array]:
         """Codes in sorted order and distinct values of a column; several parts of a method may ask for the same."""
-        if name not in self._known:
+        if name not in self._codes:
             codes, values = factorise(self._single(name))
-            self._known[name] = codes[self.order_N], values
-        return self._known[name]
+            self._codes[name] = codes[self.order_N], values
+        return self._codes[name]
 
     def _ids(self, name: str) -> pa.ChunkedArray:
         """A column of ids. Not floating-point numbers: a NaN is not even equal to itself."""
@@ -508,10 +508,10 @@ class SideTable:
             key = ", ".join(f"{name} {mine.column(name)[row].as_py()!r}" for name in KEYS)
             raise UserError(f"{self.name}: duplicate key: {key} occurs more than once")
         place_N = np.searchsorted(have, wanted_N)
-        found_N = place_N < len(have)
-        found_N[found_N] = have[place_N[found_N]] == wanted_N[found_N]
-        if not found_N.all():
-            missing = np.flatnonzero(~found_N)
+        match_N = place_N < len(have)
+        match_N[match_N] = have[place_N[match_N]] == wanted_N[match_N]
+        if not match_N.all():
+            missing = np.flatnonzero(~match_N)
             where = self.turns.row_name(int(missing[0]))
             raise UserError(
                 f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
@@ -525,16 +525,16 @@ def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
     `what` needs it, for the error message: `branching`, `an update`. Raises UserError if there are several values, or
     none.
     """
-    found = pc.unique(table.column(name)).to_pylist()
-    if not found:
+    values = pc.unique(table.column(name)).to_pylist()
+    if not values:
         raise UserError(f"{where}: the table has no rows")
-    if len(found) > 1:
-        few = ", ".join(str(value) for value in found[:3]) + (", ..." if len(found) > 3 else "")
+    if len(values) > 1:
+        few = ", ".join(str(value) for value in values[:3]) + (", ..." if len(values) > 3 else "")
         raise UserError(
-            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(found)} values "
+            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(values)} values "
             f"({few}); take the rows of one"
         )
-    return found[0]
+    return values[0]
 
 
 def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:

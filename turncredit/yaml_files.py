@@ -80,12 +80,12 @@ def _from_yaml(text: str) -> Any:
 
 
 def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for key, value in pairs:
-        if key in made:
+        if key in mapping:
             raise _DuplicateKey(f" the key '{key}' is given twice")
-        made[key] = value
-    return made
+        mapping[key] = value
+    return mapping
 
 
 def _kind(path: Path) -> str:

@@ -132,16 +132,16 @@ def numbers(experiment: Experiment, rollouts: list[RestoredRollout], player: Pla
     """The error of an advantage for about the same number of continuation turns."""
     settings = experiment.audit.branch
 
-    def found(least: int, most: int) -> Values:
+    def values_with(least: int, most: int) -> Values:
         changed = settings.model_copy(update={"min_continuations": least, "max_continuations": most})
         play = lambda starts: player.stream(starts, temperature=1.0)  # noqa: E731
         return true_values(rollouts, play, changed, seed=2, low=0.0, high=1.0)
 
-    adaptive = found(settings.min_continuations, settings.max_continuations)
+    adaptive = values_with(settings.min_continuations, settings.max_continuations)
     alike = round(float(adaptive.turns_S.sum() / (adaptive.turns_S / adaptive.count_S).sum()))
     print("| rule | continuations per state | turns | error of an advantage, root mean square | 90th percentile |")
     print("|---|---:|---:|---:|---:|")
-    for name, values in (("adaptive", adaptive), ("the same everywhere", found(alike, alike))):
+    for name, values in (("adaptive", adaptive), ("the same everywhere", values_with(alike, alike))):
         low, middle, high = np.percentile(values.count_S, [10, 50, 90])
         error_S = values.step_error_S
         print(

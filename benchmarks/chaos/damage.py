@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.chaos import children, world
-from benchmarks.chaos.faults import Fault, Made, Verdict, line_naming, outputs_of, problems
+from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of, problems
 from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.layout import ARTIFACTS
@@ -35,15 +35,15 @@ def flip(path: Path, at: int, bit: int) -> None:
     path.write_bytes(data)
 
 
-def of_artifacts(made: Made, rng: np.random.Generator, *, flips: int, truncations: int) -> Iterator[Fault]:
+def of_artifacts(baseline: Baseline, rng: np.random.Generator, *, flips: int, truncations: int) -> Iterator[Fault]:
     """A flipped bit at random places, and a random length, of a random artifact of every kind (a random file of a
     folder); of a table also flips in its last tenth, where the footer is, which has no checksum."""
     for name, kind in ARTIFACTS.items():
-        found = [one.path for one in made.plan.layout.find(name)]
-        if not found:
+        paths = [one.path for one in baseline.plan.layout.find(name)]
+        if not paths:
             continue
         for number in range(flips + truncations):
-            path = found[rng.integers(len(found))]
+            path = paths[rng.integers(len(paths))]
             if kind.folder:
                 files = sorted(file for file in path.rglob("*") if file.is_file())
                 path = files[rng.integers(len(files))]
@@ -51,10 +51,10 @@ def of_artifacts(made: Made, rng: np.random.Generator, *, flips: int, truncation
             if number < flips:
                 footer = kind.schema is not None and number % 2 == 1
                 at = int(rng.integers(size * 9 // 10 if footer else 0, size))
-                yield flipped(made, name, path, at, int(rng.integers(8)))
+                yield flipped(baseline, name, path, at, int(rng.integers(8)))
             else:
                 cut = int(rng.integers(size))
-                yield damaged(made, name, path, f"cut to {cut} bytes", lambda file, cut=cut: truncate(file, cut))
+                yield damaged(baseline, name, path, f"cut to {cut} bytes", lambda file, cut=cut: truncate(file, cut))
 
 
 def truncate(path: Path, size: int) -> None:
@@ -62,46 +62,46 @@ def truncate(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
 
-def of_records(made: Made, rng: np.random.Generator, *, flips: int) -> Iterator[Fault]:
+def of_records(baseline: Baseline, rng: np.random.Generator, *, flips: int) -> Iterator[Fault]:
     """The same in the metrics of jobs, which the report reads."""
-    metrics = sorted(path for _, _, path in made.plan.layout.find_metrics())
+    metrics = sorted(path for _, _, path in baseline.plan.layout.find_metrics())
     for path in rng.choice(np.array(metrics), flips):
-        yield flipped(made, "metrics", path, int(rng.integers(path.stat().st_size)), int(rng.integers(8)))
+        yield flipped(baseline, "metrics", path, int(rng.integers(path.stat().st_size)), int(rng.integers(8)))
 
 
-def flipped(made: Made, kind: str, path: Path, at: int, bit: int) -> Fault:
+def flipped(baseline: Baseline, kind: str, path: Path, at: int, bit: int) -> Fault:
     """A flipped bit in the file at `path`, which belongs to an artifact of this kind."""
-    return damaged(made, kind, path, f"bit {bit} of byte {at}", lambda file: flip(file, at, bit))
+    return damaged(baseline, kind, path, f"bit {bit} of byte {at}", lambda file: flip(file, at, bit))
 
 
-def damaged(made: Made, kind: str, path: Path, when: str, damage: Callable[[Path], None]) -> Fault:
+def damaged(baseline: Baseline, kind: str, path: Path, when: str, damage: Callable[[Path], None]) -> Fault:
     """Damage to the file at `path`, which belongs to an artifact of this kind."""
-    relative = path.relative_to(made.folder)
+    relative = path.relative_to(baseline.folder)
 
     def inflict(folder: Path) -> Verdict:
-        owner = owner_of(made.plan, path)
-        readers = readers_of(made.plan, owner)[:READERS]
-        world.copy(made.folder, folder, outputs_of(made.plan, readers))
-        file, plan = folder / relative, made.there(folder)
+        owner = owner_of(baseline.plan, path)
+        readers = readers_of(baseline.plan, owner)[:READERS]
+        world.copy(baseline.folder, folder, outputs_of(baseline.plan, readers))
+        file, plan = folder / relative, baseline.plan_in(folder)
         damage(file)
         if file.read_bytes() == path.read_bytes():
             return Verdict("unreached", "the damage left the file as it was")
-        names = [str(file), str(folder / owner.relative_to(made.folder))]
-        said = []
+        names = [str(file), str(folder / owner.relative_to(baseline.folder))]
+        lines = []
         for reader in readers:
             ended = children.run(lambda reader=reader: world.perform(plan, [reader]))
-            verdict = judge_reader(made, folder, reader, ended, names)
+            verdict = judge_reader(baseline, folder, reader, ended, names)
             if verdict.outcome == "SILENT":
                 return verdict
-            said.append(verdict.printed)
-        if wrong := wrong_answer(made, plan, kind):
+            lines.append(verdict.printed)
+        if wrong := wrong_answer(baseline, plan, kind):
             return Verdict("SILENT", wrong)
-        found = children.run(lambda: print("\n".join(problems(folder))))
-        checked = line_naming(found.printed, names) if not found.status else ""
+        check = children.run(lambda: print("\n".join(problems(folder))))
+        checked = line_naming(check.printed, names) if not check.status else ""
         if not checked:
-            why = found.last_line if found.status else "turncredit check does not name it"
-            return Verdict("SILENT", f"{why}; jobs that read it: {', '.join(filter(None, said)) or 'none failed'}")
-        return Verdict("named", next(filter(None, said), f"turncredit check: {checked}").replace(f"{folder}/", ""))
+            why = check.last_line if check.status else "turncredit check does not name it"
+            return Verdict("SILENT", f"{why}; jobs that read it: {', '.join(filter(None, lines)) or 'none failed'}")
+        return Verdict("named", next(filter(None, lines), f"turncredit check: {checked}").replace(f"{folder}/", ""))
 
     return Fault(f"damaged {kind}", str(relative.relative_to("results")), when, inflict)
 
@@ -120,18 +120,18 @@ def readers_of(plan: Plan, artifact: Path) -> list[Step]:
     return sorted((step for step, paths in reads.items() if str(artifact) in paths), key=lambda step: len(reads[step]))
 
 
-def judge_reader(made: Made, folder: Path, step: Step, ended: children.Ended, names: list[str]) -> Verdict:
+def judge_reader(baseline: Baseline, folder: Path, step: Step, ended: children.Ended, names: list[str]) -> Verdict:
     """How a job ended that read a damaged file."""
     if ended.status:
         line = line_naming(ended.printed, names)
         return Verdict("named", line) if line else Verdict("SILENT", f"fails without naming it: {ended.last_line}")
-    for path in made.plan.outputs(*step).values():
-        there = folder / Path(path).relative_to(made.folder)
-        if there.name == "invariants.parquet" and (line := violation(there, names)):
+    for path in baseline.plan.outputs(*step).values():
+        copy = folder / Path(path).relative_to(baseline.folder)
+        if copy.name == "invariants.parquet" and (line := violation(copy, names)):
             return Verdict("named", line)
-        if there.suffix == ".parquet" and not world.same_rows(there, Path(path)):
-            return Verdict("SILENT", f"{step[0]} {step[1]} made another {there.name} of it")
-        if there.is_dir() and weights_in(there) != weights_in(Path(path)):
+        if copy.suffix == ".parquet" and not world.same_rows(copy, Path(path)):
+            return Verdict("SILENT", f"{step[0]} {step[1]} made another {copy.name} of it")
+        if copy.is_dir() and weights_in(copy) != weights_in(Path(path)):
             return Verdict("SILENT", f"{step[0]} {step[1]} made other weights of it")
     return Verdict("same")
 
@@ -148,7 +148,7 @@ def weights_in(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.glob("*.safetensors"))}
 
 
-def wrong_answer(made: Made, plan: Plan, kind: str) -> str:
+def wrong_answer(baseline: Baseline, plan: Plan, kind: str) -> str:
     """What a query over the view of a damaged table answers, if it is wrong and no refusal; empty otherwise."""
     schema = ARTIFACTS[kind].schema if kind in ARTIFACTS else None
     if schema is None:
@@ -160,10 +160,10 @@ def wrong_answer(made: Made, plan: Plan, kind: str) -> str:
     if str(tables.schema(schema).field(first).type) != "string":
         query = query.replace("' '", "-1000000")
     answers = []
-    for one in (made.plan, plan):
+    for one in (baseline.plan, plan):
         try:
             answers.append(sql.answer(query, one.layout.root, current).to_pylist())
         except UserError:
             answers.append(None)
-    wanted, found = answers
-    return f"turncredit sql answers {found}, not {wanted}" if found is not None and found != wanted else ""
+    expected, answer = answers
+    return f"turncredit sql answers {answer}, not {expected}" if answer is not None and answer != expected else ""

@@ -80,14 +80,14 @@ def inflict(fault: Fault, folder: Path) -> Record:
 
 
 @dataclass(frozen=True)
-class Made:
+class Baseline:
     """The experiment made without a fault: its folder, its plan, and the hash of every result."""
 
     folder: Path
     plan: Plan
     content: dict[str, str]
 
-    def there(self, folder: Path, **changes: Any) -> Plan:
+    def plan_in(self, folder: Path, **changes: Any) -> Plan:
         """The plan of a copy in `folder`, of the experiment with `changes` of top-level keys."""
         return Plan(self.plan.experiment.model_copy(update=changes), folder / "results")
 
@@ -97,25 +97,27 @@ class Made:
         return self.plan.results
 
 
-def opened(folder: Path, plan: Plan) -> Made:
+def opened(folder: Path, plan: Plan) -> Baseline:
     """The experiment whose results are in `folder`/results."""
-    return Made(folder, plan, world.content(folder / "results"))
+    return Baseline(folder, plan, world.content(folder / "results"))
 
 
-def judge_after_kill(made: Made, folder: Path, ended: children.Ended, again: Callable[[], children.Ended]) -> Verdict:
+def judge_after_kill(
+    baseline: Baseline, folder: Path, ended: children.Ended, again: Callable[[], children.Ended]
+) -> Verdict:
     """What became of `folder` after a process in it was killed and the same work was done again (`again`)."""
     if ended.status != -9:
         return Verdict("unreached", f"exit status {ended.status}: {ended.last_line}" if ended.status else "")
-    if wrong := world.differences(folder / "results", made.content, complete=False):
+    if wrong := world.differences(folder / "results", baseline.content, complete=False):
         return Verdict("SILENT", f"after the kill {wrong[0]} is there and differs")
-    return judge_again(made, folder, again())
+    return judge_again(baseline, folder, again())
 
 
-def judge_again(made: Made, folder: Path, again: children.Ended, *, named: str = "") -> Verdict:
+def judge_again(baseline: Baseline, folder: Path, again: children.Ended, *, named: str = "") -> Verdict:
     """What became of `folder` now that the same work was done again; `named`: the line that had named the fault."""
     if again.status:
         return Verdict("STUCK", again.last_line)
-    if wrong := world.differences(folder / "results", made.content, complete=True):
+    if wrong := world.differences(folder / "results", baseline.content, complete=True):
         return Verdict("SILENT", f"{wrong[0]} differs or is missing ({len(wrong)} do)")
     if left := world.leftovers(folder / "results"):
         return Verdict("STUCK", f"{left[0]} was left behind")
@@ -132,7 +134,9 @@ def problems(folder: Path) -> list[str]:
     """What `turncredit check` finds wrong with the artifacts in `folder`, a line for each."""
     (root,) = experiment_folders(folder / "results")
     try:
-        return [f"{found.kind} {found.path}: {found.why}" for found in integrity.compare(plan_of(root)).problems]
+        return [
+            f"{problem.kind} {problem.path}: {problem.why}" for problem in integrity.compare(plan_of(root)).problems
+        ]
     except UserError as error:
         return [str(error)]
 

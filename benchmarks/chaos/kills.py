@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.chaos import children, world
-from benchmarks.chaos.faults import Fault, Made, Verdict, judge_after_kill, outputs_of
+from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_after_kill, outputs_of
 from turncredit.layout import ARTIFACTS
 from turncredit.stages.job import At
 from turncredit.stages.jobs import Step, every_job
@@ -31,30 +31,32 @@ INSIDE = (
 )
 
 
-def of_stages(made: Made, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
+def of_stages(baseline: Baseline, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
     """Kills of one job of every stage: at random times, around random renames, and with its tables half written."""
-    for stage, at in one_of_each(made.plan, rng):
+    for stage, at in one_of_each(baseline.plan, rng):
         step = stage, at
-        seconds = json.loads(Path(made.plan.metrics(*step)).read_text())["wall_s"]
+        seconds = json.loads(Path(baseline.plan.metrics(*step)).read_text())["wall_s"]
         for share in rng.uniform(0.02, 0.98, times):
-            yield kill(made, step, f"after {share:.0%} of its time", kill_after=share * seconds)
+            yield kill(baseline, step, f"after {share:.0%} of its time", kill_after=share * seconds)
         # The job's description, its artifacts, its metrics.
         total = len(load(stage).OUTPUTS) + 2
         for number in sorted(rng.choice(total, min(renames, total), replace=False).tolist()):
             after = bool(rng.integers(2))
             when = f"{'after' if after else 'before'} rename {number + 1}"
-            yield kill(made, step, when, fault=children.dies_at_rename(number, after=after))
+            yield kill(baseline, step, when, fault=children.dies_at_rename(number, after=after))
         tables = sum(ARTIFACTS[kind].schema is not None for kind in load(stage).OUTPUTS.values())
         for number in range(tables):
-            yield kill(made, step, f"in the middle of writing table {number + 1}", fault=children.dies_in_write(number))
+            yield kill(
+                baseline, step, f"in the middle of writing table {number + 1}", fault=children.dies_in_write(number)
+            )
 
 
-def inside(made: Made, rng: np.random.Generator) -> Iterator[Fault]:
+def inside(baseline: Baseline, rng: np.random.Generator) -> Iterator[Fault]:
     """Kills at named points inside computations, those of the audit among them."""
-    jobs = {stage: (stage, at) for stage, at in one_of_each(made.plan, rng)}
+    jobs = {stage: (stage, at) for stage, at in one_of_each(baseline.plan, rng)}
     for stage, module, function, call in INSIDE:
         fault = children.dies_in(module, function, call)
-        yield kill(made, jobs[stage], f"in call {call + 1} of {function}", fault=fault)
+        yield kill(baseline, jobs[stage], f"in call {call + 1} of {function}", fault=fault)
 
 
 def one_of_each(plan: Plan, rng: np.random.Generator) -> list[Step]:
@@ -67,22 +69,27 @@ def one_of_each(plan: Plan, rng: np.random.Generator) -> list[Step]:
 
 
 def kill(
-    made: Made, step: Step, when: str, *, fault: Callable[[], Any] | None = None, kill_after: float | None = None
+    baseline: Baseline,
+    step: Step,
+    when: str,
+    *,
+    fault: Callable[[], Any] | None = None,
+    kill_after: float | None = None,
 ) -> Fault:
     """A kill of one job, which is then run again."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(made.folder, folder, outputs_of(made.plan, [step]))
-        plan = made.there(folder)
+        world.copy(baseline.folder, folder, outputs_of(baseline.plan, [step]))
+        plan = baseline.plan_in(folder)
         ended = children.run(lambda: world.perform(plan, [step]), fault, kill_after=kill_after)
-        return judge_after_kill(made, folder, ended, lambda: children.run(lambda: world.perform(plan, [step])))
+        return judge_after_kill(baseline, folder, ended, lambda: children.run(lambda: world.perform(plan, [step])))
 
     return Fault("kill -9 of a stage", f"{step[0]} {step[1]}".rstrip(), when, inflict)
 
 
-def of_rounds(made: Made, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
+def of_rounds(baseline: Baseline, rng: np.random.Generator, *, times: int, renames: int) -> Iterator[Fault]:
     """Kills of a job of `granularity: round` or `run`, at random times and around random renames."""
-    plan = made.plan
+    plan = baseline.plan
     for method, seed in plan.experiment.runs():
         for span in ([2], [1, 2]):
             steps = rounds.steps_of_block(plan, method, seed, span)
@@ -95,20 +102,22 @@ def of_rounds(made: Made, rng: np.random.Generator, *, times: int, renames: int)
             for number in sorted(rng.choice(written, renames, replace=False).tolist()):
                 kills.append((f"before rename {number + 1}", {"fault": children.dies_at_rename(number, after=False)}))
             for when, how in kills:
-                yield kill_of_round(made, method, seed, span, when, how)
+                yield kill_of_round(baseline, method, seed, span, when, how)
 
 
-def kill_of_round(made: Made, method: str, seed: int, span: list[int], when: str, how: dict[str, Any]) -> Fault:
+def kill_of_round(baseline: Baseline, method: str, seed: int, span: list[int], when: str, how: dict[str, Any]) -> Fault:
     """A kill of the job that runs some rounds of a run in one process, which is then run again."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(made.folder, folder, outputs_of(made.plan, rounds.steps_of_block(made.plan, method, seed, span)))
-        plan = made.there(folder, granularity="run")
+        world.copy(
+            baseline.folder, folder, outputs_of(baseline.plan, rounds.steps_of_block(baseline.plan, method, seed, span))
+        )
+        plan = baseline.plan_in(folder, granularity="run")
 
         def work() -> None:
             rounds.run_rounds(plan, method, seed, span)
 
-        return judge_after_kill(made, folder, children.run(work, **how), lambda: children.run(work))
+        return judge_after_kill(baseline, folder, children.run(work, **how), lambda: children.run(work))
 
     named = f"rounds {span[0]} to {span[-1]} of {method}" if len(span) > 1 else f"round {span[0]} of {method}"
     return Fault("kill -9 of a round's job", named, when, inflict)
@@ -117,7 +126,7 @@ def kill_of_round(made: Made, method: str, seed: int, span: list[int], when: str
 # MLflow ----------------------------------------------------------------------------------------------------------
 
 
-def of_tracking(made: Made, rng: np.random.Generator, *, times: int) -> Iterator[Fault]:
+def of_tracking(baseline: Baseline, rng: np.random.Generator, *, times: int) -> Iterator[Fault]:
     """Kills of MLflow's import: as its package is imported, in the middle of the copy, at random times."""
     client, store = "mlflow.tracking", "mlflow.store.tracking.sqlalchemy_store"
     points: list[tuple[str, dict[str, Any]]] = [
@@ -126,20 +135,20 @@ def of_tracking(made: Made, rng: np.random.Generator, *, times: int) -> Iterator
         ("in call 3 of log_batch", {"fault": children.dies_in(client, "MlflowClient.log_batch", 2)}),
         ("in call 2 of create_run", {"fault": children.dies_in(client, "MlflowClient.create_run", 1)}),
     ]
-    seconds = json.loads(Path(made.plan.metrics("track", At())).read_text())["wall_s"]
+    seconds = json.loads(Path(baseline.plan.metrics("track", At())).read_text())["wall_s"]
     points += [
         (f"after {share:.0%} of its time", {"kill_after": share * seconds}) for share in rng.uniform(0.1, 0.95, times)
     ]
     for when, how in points:
-        yield kill_of_tracking(made, when, how)
+        yield kill_of_tracking(baseline, when, how)
 
 
-def kill_of_tracking(made: Made, when: str, how: dict[str, Any]) -> Fault:
+def kill_of_tracking(baseline: Baseline, when: str, how: dict[str, Any]) -> Fault:
     """A kill of the stage that copies metrics to MLflow, which then runs again: the same runs and numbers are there."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(made.folder, folder, [made.plan.metrics("track", At())])
-        plan = made.there(folder)
+        world.copy(baseline.folder, folder, [baseline.plan.metrics("track", At())])
+        plan = baseline.plan_in(folder)
         for file in plan.layout.root.glob("mlflow.db*"):
             file.unlink()
 
@@ -147,11 +156,15 @@ def kill_of_tracking(made: Made, when: str, how: dict[str, Any]) -> Fault:
             world.perform(plan, [("track", At())])
 
         ended = children.run(work, **how)
-        verdict = judge_after_kill(made, folder, ended, lambda: children.run(work))
+        verdict = judge_after_kill(baseline, folder, ended, lambda: children.run(work))
         if verdict.outcome != "same":
             return verdict
-        wanted, found = tracked(made.plan.layout.root), tracked(plan.layout.root)
-        return verdict if wanted == found else Verdict("SILENT", f"MLflow has {len(found)} numbers of {len(wanted)}")
+        expected, numbers = tracked(baseline.plan.layout.root), tracked(plan.layout.root)
+        return (
+            verdict
+            if expected == numbers
+            else Verdict("SILENT", f"MLflow has {len(numbers)} numbers of {len(expected)}")
+        )
 
     return Fault("kill -9 of MLflow's import", "track", when, inflict)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.chaos import children, world
-from benchmarks.chaos.faults import Fault, Made, Verdict, judge_again, line_naming, outputs_of
+from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_again, line_naming, outputs_of
 from benchmarks.chaos.kills import one_of_each
 from turncredit.stages.jobs import Step
 
@@ -40,69 +40,71 @@ def mounted(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def of_disk(made: Made, rng: np.random.Generator) -> Iterator[Fault]:
+def of_disk(baseline: Baseline, rng: np.random.Generator) -> Iterator[Fault]:
     """For a job of every stage: a disk with less space than its outputs take, and one that cannot be written."""
     mounts = may_mount()
-    for step in one_of_each(made.plan, rng):
-        paths = [Path(path) for path in outputs_of(made.plan, [step])]
+    for step in one_of_each(baseline.plan, rng):
+        paths = [Path(path) for path in outputs_of(baseline.plan, [step])]
         files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
         share = float(rng.uniform(0, 0.9))
         left = int(share * sum(file.stat().st_size for file in files))
         if mounts:
-            yield on_small_disk(made, step, f"tmpfs with {left} bytes left", left)
-            yield read_only(made, step, "tmpfs mounted read-only")
+            yield on_small_disk(baseline, step, f"tmpfs with {left} bytes left", left)
+            yield read_only(baseline, step, "tmpfs mounted read-only")
         else:
             longest = int(share * max(file.stat().st_size for file in files))
-            yield limited(made, step, "full disk", f"no file above {longest} bytes", children.small_files(longest))
+            yield limited(baseline, step, "full disk", f"no file above {longest} bytes", children.small_files(longest))
 
 
-def on_small_disk(made: Made, step: Step, when: str, left: int) -> Fault:
+def on_small_disk(baseline: Baseline, step: Step, when: str, left: int) -> Fault:
     """A job on a disk that becomes full while it writes. Then the disk has space again, and the job runs again."""
 
     def inflict(folder: Path) -> Verdict:
         with mounted(folder, 2**30):
-            world.copy_into(made.folder, folder, outputs_of(made.plan, [step]))
+            world.copy_into(baseline.folder, folder, outputs_of(baseline.plan, [step]))
             filler = folder / "filler"
             space = os.statvfs(folder)
             with filler.open("wb") as file:
                 os.posix_fallocate(file.fileno(), 0, max(1, space.f_bavail * space.f_frsize - left))
-            return judge(made, folder, step, cure=filler.unlink)
+            return judge(baseline, folder, step, cure=filler.unlink)
 
     return Fault("full disk", f"{step[0]} {step[1]}".rstrip(), when, inflict)
 
 
-def read_only(made: Made, step: Step, when: str) -> Fault:
+def read_only(baseline: Baseline, step: Step, when: str) -> Fault:
     """A job whose folder of results cannot be written. Then it can, and the job runs again."""
 
     def inflict(folder: Path) -> Verdict:
         with mounted(folder, 2**30):
-            world.copy_into(made.folder, folder, outputs_of(made.plan, [step]))
+            world.copy_into(baseline.folder, folder, outputs_of(baseline.plan, [step]))
             subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
             writable = ["mount", "-o", "remount,rw", str(folder)]
-            return judge(made, folder, step, cure=lambda: subprocess.run(writable, check=True))
+            return judge(baseline, folder, step, cure=lambda: subprocess.run(writable, check=True))
 
     return Fault("read-only folder", f"{step[0]} {step[1]}".rstrip(), when, inflict)
 
 
-def of_memory(made: Made, rng: np.random.Generator) -> Iterator[Fault]:
+def of_memory(baseline: Baseline, rng: np.random.Generator) -> Iterator[Fault]:
     """A job of every stage with a little memory (RLIMIT_AS): it does without, or fails with a line."""
-    for step in one_of_each(made.plan, rng):
+    for step in one_of_each(baseline.plan, rng):
         more = MEMORY_MB[rng.integers(len(MEMORY_MB))]
-        yield limited(made, step, "out of memory", f"{more} MB more than at its start", children.little_memory(more))
+        yield limited(
+            baseline, step, "out of memory", f"{more} MB more than at its start", children.little_memory(more)
+        )
 
 
-def limited(made: Made, step: Step, kind: str, when: str, fault: Callable[[], None]) -> Fault:
+def limited(baseline: Baseline, step: Step, kind: str, when: str, fault: Callable[[], None]) -> Fault:
     """A job under a limit of its process. Then it runs again without one."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(made.folder, folder, outputs_of(made.plan, [step]))
-        return judge(made, folder, step, fault=fault)
+        world.copy(baseline.folder, folder, outputs_of(baseline.plan, [step]))
+        return judge(baseline, folder, step, fault=fault)
 
     return Fault(kind, f"{step[0]} {step[1]}".rstrip(), when, inflict)
 
 
 def judge(
-    made: Made,
+    baseline: Baseline,
     folder: Path,
     step: Step,
     *,
@@ -110,16 +112,18 @@ def judge(
     cure: Callable[[], object] = lambda: None,
 ) -> Verdict:
     """Run a job under a fault, remove the cause, and run it again. A failure must name a file or the job."""
-    plan = made.there(folder)
+    plan = baseline.plan_in(folder)
 
     def work() -> None:
         world.perform(plan, [step])
 
     ended = children.run(work, fault)
-    if wrong := world.differences(folder / "results", made.content, complete=False):
+    if wrong := world.differences(folder / "results", baseline.content, complete=False):
         return Verdict("SILENT", f"{wrong[0]} was left there and differs")
     named = line_naming(ended.printed, [str(plan.layout.root), f"{step[0]} {step[1]}".rstrip()])
     if ended.status and not named:
         return Verdict("SILENT", f"exit status {ended.status}, and no line names a file or the job: {ended.last_line}")
     cure()
-    return judge_again(made, folder, children.run(work), named=named.replace(f"{folder}/", "") if ended.status else "")
+    return judge_again(
+        baseline, folder, children.run(work), named=named.replace(f"{folder}/", "") if ended.status else ""
+    )

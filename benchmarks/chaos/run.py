@@ -28,36 +28,36 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.chaos import children, damage, kills, machine, record, runs, world
-from benchmarks.chaos.faults import Fault, Made, inflict, opened, outputs_of
+from benchmarks.chaos.faults import Baseline, Fault, inflict, opened, outputs_of
 from turncredit.files import write_json
 
 #: Set in the process that runs from the copy of the source.
 INSIDE = "TURNCREDIT_CHAOS_SOURCE"
 
 
-def every_fault(made: Made, seed: int) -> list[Fault]:
+def every_fault(baseline: Baseline, seed: int) -> list[Fault]:
     """All faults, in an order that the seed gives."""
 
     def rng(number: int) -> np.random.Generator:
         return np.random.default_rng([seed, number])
 
     def each() -> Iterator[Fault]:
-        yield from kills.of_stages(made, rng(1), times=2, renames=1)
-        yield from kills.inside(made, rng(2))
-        yield from kills.of_rounds(made, rng(3), times=3, renames=2)
-        yield from kills.of_tracking(made, rng(4), times=2)
-        yield from damage.of_artifacts(made, rng(5), flips=2, truncations=1)
-        yield from damage.of_records(made, rng(6), flips=4)
-        yield from machine.of_disk(made, rng(7))
-        yield from machine.of_memory(made, rng(8))
-        yield from runs.of_snakemake(made, rng(9))
+        yield from kills.of_stages(baseline, rng(1), times=2, renames=1)
+        yield from kills.inside(baseline, rng(2))
+        yield from kills.of_rounds(baseline, rng(3), times=3, renames=2)
+        yield from kills.of_tracking(baseline, rng(4), times=2)
+        yield from damage.of_artifacts(baseline, rng(5), flips=2, truncations=1)
+        yield from damage.of_records(baseline, rng(6), flips=4)
+        yield from machine.of_disk(baseline, rng(7))
+        yield from machine.of_memory(baseline, rng(8))
+        yield from runs.of_snakemake(baseline, rng(9))
 
     faults = {fault.name: fault for fault in each()}
     names = sorted(faults)
     return [faults[names[number]] for number in rng(0).permutation(len(names))]
 
 
-def import_what_jobs_import(made: Made, folder: Path) -> None:
+def import_what_jobs_import(baseline: Baseline, folder: Path) -> None:
     """Import here, once, what jobs import as they run, so that the children that run them do not.
 
     Found by running one job of every stage in a child. This process itself must not compute with torch: a process that
@@ -65,8 +65,8 @@ def import_what_jobs_import(made: Made, folder: Path) -> None:
     """
     names = folder / "modules.json"
     if not names.exists():
-        steps = kills.one_of_each(made.plan, np.random.default_rng(0))
-        plan = made.there(world.copy(made.folder, folder / "fault", outputs_of(made.plan, steps)))
+        steps = kills.one_of_each(baseline.plan, np.random.default_rng(0))
+        plan = baseline.plan_in(world.copy(baseline.folder, folder / "fault", outputs_of(baseline.plan, steps)))
 
         def work() -> None:
             world.perform(plan, steps)
@@ -97,13 +97,13 @@ def main(arguments: list[str]) -> int:
         return record.write(record.read(lines), asked.record)
     _from_source(folder, arguments)
 
-    made = opened(folder / "made", world.make(folder / "made"))
+    baseline = opened(folder / "made", world.make(folder / "made"))
     recorded = {row["name"] for row in record.read(lines)}
-    faults = [fault for fault in every_fault(made, asked.seed) if re.search(asked.only, fault.name)]
+    faults = [fault for fault in every_fault(baseline, asked.seed) if re.search(asked.only, fault.name)]
     print(f"{len(faults)} faults, {sum(fault.name in recorded for fault in faults)} of them recorded", flush=True)
     left = [fault for fault in faults if fault.name not in recorded][: asked.limit]
     if any(fault.forks for fault in left):
-        import_what_jobs_import(made, folder)
+        import_what_jobs_import(baseline, folder)
     for fault in left:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:

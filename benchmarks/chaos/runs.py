@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from benchmarks.chaos import world
-from benchmarks.chaos.faults import Fault, Made, Verdict, line_naming, outputs_of
+from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of
 from turncredit.workflow import rounds
 
 METHOD = "flat_grpo"
@@ -58,10 +58,10 @@ LATENCY, LATE, TOO_LATE = 5, 2, 40
 class Run:
     """A folder in which the run can be started, with everything made but the training of `METHOD`."""
 
-    def __init__(self, made: Made, folder: Path, granularity: str):
-        self.made, self.folder, self.granularity = made, folder, granularity
-        self.steps = rounds.steps_of_block(made.plan, METHOD, 0, [1, 2])
-        world.copy(made.folder, folder, outputs_of(made.plan, self.steps))
+    def __init__(self, baseline: Baseline, folder: Path, granularity: str):
+        self.baseline, self.folder, self.granularity = baseline, folder, granularity
+        self.steps = rounds.steps_of_block(baseline.plan, METHOD, 0, [1, 2])
+        world.copy(baseline.folder, folder, outputs_of(baseline.plan, self.steps))
         self.source = Path(world.__file__).resolve().parents[2]
         for name in world.PIPELINE:
             (folder / name).symlink_to(self.source / name)
@@ -69,11 +69,11 @@ class Run:
 
     def start(self, name: str = "out") -> subprocess.Popen[bytes]:
         """Start the run; what it prints goes to the file `name`."""
-        layout = self.made.plan.layout
+        layout = self.baseline.plan.layout
         wanted = [layout.path("invariants", method=METHOD, seed=0)]
         if self.granularity == "stage":
             wanted += [layout.path("evals", method=METHOD, seed=0, round=round) for round in (1, 2)]
-        targets = [str(Path(path).relative_to(self.made.folder)) for path in wanted]
+        targets = [str(Path(path).relative_to(self.baseline.folder)) for path in wanted]
         command = [sys.executable, "-m", "snakemake", *targets, "--cores", "1", "--latency-wait", str(LATENCY)]
         # The copy of the scripts is younger than the results, which no Snakemake of this folder has made.
         command += ["--rerun-triggers", "mtime", "params", "input"]
@@ -95,8 +95,8 @@ class Run:
 
     def ended_jobs(self) -> int:
         """How many of the stages of the training have ended."""
-        paths = [self.made.plan.metrics(*step) for step in self.steps]
-        return sum((self.folder / Path(path).relative_to(self.made.folder)).exists() for path in paths)
+        paths = [self.baseline.plan.metrics(*step) for step in self.steps]
+        return sum((self.folder / Path(path).relative_to(self.baseline.folder)).exists() for path in paths)
 
     def patch(self, name: str, *, late: float | None) -> None:
         """Let the first file whose path ends in `name` come late, or kill the process that would put it there."""
@@ -111,7 +111,7 @@ class Run:
 
     def wrong(self, *, complete: bool) -> str:
         """A result that differs from that of a run without faults; empty if there is none."""
-        names = world.differences(self.folder / "results", self.made.content, complete=complete)
+        names = world.differences(self.folder / "results", self.baseline.content, complete=complete)
         return next(iter(names), "")
 
     def verdict(self, named: str = "") -> Verdict:
@@ -125,28 +125,28 @@ class Run:
         return Verdict("named", named) if named else Verdict("same")
 
 
-def of_snakemake(made: Made, rng: np.random.Generator) -> Iterator[Fault]:
+def of_snakemake(baseline: Baseline, rng: np.random.Generator) -> Iterator[Fault]:
     """All faults of whole runs."""
     for granularity in GRANULARITIES:
         for number in range(3):
-            yield killed_again_and_again(made, granularity, number, rng.uniform(0, 1, (4, 2)))
+            yield killed_again_and_again(baseline, granularity, number, rng.uniform(0, 1, (4, 2)))
         files = ("updates.parquet", "policy", "credits/flat_grpo.parquet", "turns.parquet", "evals.parquet")
         struck = files[rng.integers(len(files))] if granularity == "stage" else "policy"
-        yield job_killed(made, granularity, struck)
+        yield job_killed(baseline, granularity, struck)
         read_by_others = "updates.parquet" if granularity == "stage" else "invariants.parquet"
         for late in (LATE, TOO_LATE):
-            yield late_file(made, granularity, read_by_others, late)
+            yield late_file(baseline, granularity, read_by_others, late)
         for apart in (0.0, float(np.round(rng.uniform(1, 6), 1))):
-            yield two_at_once(made, granularity, apart)
+            yield two_at_once(baseline, granularity, apart)
         for days in (-2, 2):
-            yield clock_jump(made, granularity, days, rng.uniform(0, 1, 2), int(rng.integers(2**31)))
+            yield clock_jump(baseline, granularity, days, rng.uniform(0, 1, 2), int(rng.integers(2**31)))
 
 
-def killed_again_and_again(made: Made, granularity: str, number: int, shares: np.ndarray) -> Fault:
+def killed_again_and_again(baseline: Baseline, granularity: str, number: int, shares: np.ndarray) -> Fault:
     """`kill -9` of Snakemake after some of its jobs and a random part of a second, four times; then to the end."""
 
     def inflict(folder: Path) -> Verdict:
-        run = Run(made, folder, granularity)
+        run = Run(baseline, folder, granularity)
         kills = 0
         for share, delay in sorted(map(tuple, shares)):
             process = run.start()
@@ -187,11 +187,11 @@ def wait_until_alone(folder: Path) -> None:
     raise RuntimeError(f"{folder}: processes {inside} are still running")
 
 
-def job_killed(made: Made, granularity: str, name: str) -> Fault:
+def job_killed(baseline: Baseline, granularity: str, name: str) -> Fault:
     """`kill -9` of a job under Snakemake (as the kernel does when memory runs out, status 137), once."""
 
     def inflict(folder: Path) -> Verdict:
-        run = Run(made, folder, granularity)
+        run = Run(baseline, folder, granularity)
         run.patch(name, late=None)
         status = run.to_its_end()
         if not run.struck:
@@ -208,11 +208,11 @@ def job_killed(made: Made, granularity: str, name: str) -> Fault:
     )
 
 
-def late_file(made: Made, granularity: str, name: str, late: float) -> Fault:
+def late_file(baseline: Baseline, granularity: str, name: str, late: float) -> Fault:
     """An output appears seconds after its job has ended, as on a network file system."""
 
     def inflict(folder: Path) -> Verdict:
-        run = Run(made, folder, granularity)
+        run = Run(baseline, folder, granularity)
         run.patch(name, late=late)
         status = run.to_its_end()
         if not run.struck:
@@ -227,11 +227,11 @@ def late_file(made: Made, granularity: str, name: str, late: float) -> Fault:
     return Fault("late file", f"granularity {granularity}", f"{name} {late:g} s late", inflict, forks=False)
 
 
-def two_at_once(made: Made, granularity: str, apart: float) -> Fault:
+def two_at_once(baseline: Baseline, granularity: str, apart: float) -> Fault:
     """Two runs in one folder, the second some seconds after the first."""
 
     def inflict(folder: Path) -> Verdict:
-        run = Run(made, folder, granularity)
+        run = Run(baseline, folder, granularity)
         first = run.start("first")
         time.sleep(apart)
         second = run.start("second")
@@ -249,14 +249,14 @@ def two_at_once(made: Made, granularity: str, apart: float) -> Fault:
     return Fault("two runs in one folder", f"granularity {granularity}", f"{apart:g} s apart", inflict, forks=False)
 
 
-def clock_jump(made: Made, granularity: str, days: int, shares: np.ndarray, seed: int) -> Fault:
+def clock_jump(baseline: Baseline, granularity: str, days: int, shares: np.ndarray, seed: int) -> Fault:
     """The clock jumps while a run is stopped: some of its files, before it was stopped, are from days away.
 
     Stopped by `kill -9`. A random half of the files gets other times (os.utime).
     """
 
     def inflict(folder: Path) -> Verdict:
-        run = Run(made, folder, granularity)
+        run = Run(baseline, folder, granularity)
         process = run.start()
         end = time.monotonic() + HUNG
         while process.poll() is None and run.ended_jobs() < shares[0] * len(run.steps) and time.monotonic() < end:

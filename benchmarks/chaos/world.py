@@ -90,31 +90,31 @@ def make(folder: Path) -> Plan:
     return plan
 
 
-def copy(made: Path, folder: Path, gone: Iterable[str | Path] = ()) -> Path:
-    """A fresh copy of the results in `made`, without the paths `gone` (below `made`), in `folder`."""
+def copy(baseline: Path, folder: Path, gone: Iterable[str | Path] = ()) -> Path:
+    """A fresh copy of the results in `baseline`, without the paths `gone` (below `baseline`), in `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
-    return copy_into(made, folder, gone)
+    return copy_into(baseline, folder, gone)
 
 
-def copy_into(made: Path, folder: Path, gone: Iterable[str | Path] = ()) -> Path:
+def copy_into(baseline: Path, folder: Path, gone: Iterable[str | Path] = ()) -> Path:
     """The same in a folder that is there and empty."""
-    shutil.copytree(made / "results", folder / "results", symlinks=True)
+    shutil.copytree(baseline / "results", folder / "results", symlinks=True)
     for path in gone:
-        target = folder / Path(path).relative_to(made)
+        target = folder / Path(path).relative_to(baseline)
         shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
     return folder
 
 
 def content(results: Path) -> dict[str, str]:
     """The hash of every result below a folder by its path: tables, weights and records, without what holds times."""
-    found = {}
+    hashes = {}
     for path in sorted(results.rglob("*")):
         relative = path.relative_to(results)
         hidden = any(part.startswith(".") for part in relative.parts)
         compared = not hidden and not set(relative.parts) & set(NOT_COMPARED)
         if compared and path.suffix in (".parquet", ".safetensors", ".json") and path.is_file():
-            found[str(relative)] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    return found
+            hashes[str(relative)] = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return hashes
 
 
 def leftovers(results: Path) -> list[str]:
@@ -122,11 +122,11 @@ def leftovers(results: Path) -> list[str]:
     return [str(path.relative_to(results)) for path in results.rglob(".*") if path.suffix in (".part", ".old")]
 
 
-def differences(results: Path, made: dict[str, str], *, complete: bool) -> list[str]:
+def differences(results: Path, expected: dict[str, str], *, complete: bool) -> list[str]:
     """The results that differ from those made without a fault; `complete`: also those that are not there."""
     now = content(results)
-    missing = [name for name in made if complete and name not in now]
-    return [name for name in now if made.get(name) != now[name]] + missing
+    missing = [name for name in expected if complete and name not in now]
+    return [name for name in now if expected.get(name) != now[name]] + missing
 
 
 def same_rows(path: Path, other: Path) -> bool:

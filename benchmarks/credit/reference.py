@@ -119,10 +119,10 @@ def agentprm_td(rows: Rows, *, lam=0.95) -> list[float]:
     raw = []
     for row, (own, peers) in zip(rows, own_and_peers(rows), strict=True):
         # The values of the turns, between what stands before the first and the return that replaces the last.
-        known = [mean([rows[places[0]]["value"] for places in peers]), *(rows[place]["value"] for place in own)]
-        known[-1] = returns(rows, own)
+        values = [mean([rows[places[0]]["value"] for places in peers]), *(rows[place]["value"] for place in own)]
+        values[-1] = returns(rows, own)
         ahead = range(row["turn"], len(own))
-        raw.append(sum(lam ** (turn - row["turn"]) * (known[turn + 1] - known[turn]) for turn in ahead))
+        raw.append(sum(lam ** (turn - row["turn"]) * (values[turn + 1] - values[turn]) for turn in ahead))
     size = math.sqrt(mean([value**2 for value in raw]))
     return [value / size for value in raw]
 
@@ -224,8 +224,8 @@ def hgpo(rows: Rows, *, history=2, gamma=0.95) -> list[float]:
                 for place in members:
                     items[place].append((k, (ahead[place] - mean(values)) / (std(values, 0) + 1e-6)))
     out = []
-    for found in items:
-        kept = [(k + 1.0, value) for k, value in found if value != 0]
+    for item in items:
+        kept = [(k + 1.0, value) for k, value in item if value != 0]
         total = sum(weight for weight, _ in kept) + 1e-6
         out.append(sum(weight / total * value for weight, value in kept))
     return out
@@ -379,8 +379,8 @@ def hipif_bonus(rows: Rows, *, penalty=0.1, plain: frozenset[str]) -> list[float
         turn = row["turn"]
         fined = 0
         if turn == 0 or row["subgoal_index"] != rows[own[turn - 1]]["subgoal_index"]:
-            known = words(" ".join(rows[place]["observation"] for place in own[: turn + 1]))
-            fined += bool(row["subgoal"].strip()) and not (words(row["subgoal"]) - plain) & known
+            observed_words = words(" ".join(rows[place]["observation"] for place in own[: turn + 1]))
+            fined += bool(row["subgoal"].strip()) and not (words(row["subgoal"]) - plain) & observed_words
         ends = turn + 1 < len(own) and rows[own[turn + 1]]["subgoal_index"] != row["subgoal_index"]
         if ends and any(rows[place]["success"] for place in own):
             fined += "nothing happens" in row["next_observation"].lower()
@@ -410,20 +410,20 @@ def matched(similarity: list[list[float]], own: list[list[float]], theta: float,
             k = following[k]
         following[i] = k + 1 if own[k + 1][i] >= theta else k
     j = furthest = -1
-    found = {}
+    matches = {}
     for v in order:
         while j >= 0 and similarity[j + 1][v] < theta:
             j = following[j]
         if similarity[j + 1][v] >= theta:
             j += 1
             if repeat or j > furthest:
-                found[v] = j
+                matches[v] = j
                 furthest = j
         if j == places - 1:
             if not repeat:
                 break
             j = following[j]
-    return found
+    return matches
 
 
 def partition(lengths: list[int], parts: int) -> list[list[int]]:
@@ -572,8 +572,8 @@ def trace(rows: Rows, *, gamma: float = 1.0) -> list[float]:
         for place, after in pairwise(own):
             error[place] = gamma * (log_p[after] - log_p[own[0]]) - (log_p[place] - log_p[own[0]])
             inner.append(place)
-    known = [rows[place] for place in inner]
-    turn = within(known, [error[place] for place in inner], lambda p: known[p]["group_id"])
+    inner_rows = [rows[place] for place in inner]
+    turn = within(inner_rows, [error[place] for place in inner], lambda p: inner_rows[p]["group_id"])
     out = flat_grpo(rows)
     for place, second in zip(inner, turn, strict=True):
         out[place] += second

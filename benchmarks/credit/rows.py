@@ -11,18 +11,18 @@ Rows = list[Row]
 
 def rollouts(rows: Rows) -> dict[tuple, list[int]]:
     """(group, rollout) -> its rows' places, turn by turn; groups and rollouts in the order of their ids."""
-    found: dict[tuple, list[int]] = defaultdict(list)
+    places: dict[tuple, list[int]] = defaultdict(list)
     for place, row in enumerate(rows):
-        found[row["group_id"], row["rollout_id"]].append(place)
-    return {key: sorted(found[key], key=lambda place: rows[place]["turn"]) for key in sorted(found)}
+        places[row["group_id"], row["rollout_id"]].append(place)
+    return {key: sorted(places[key], key=lambda place: rows[place]["turn"]) for key in sorted(places)}
 
 
 def groups(rows: Rows) -> dict[object, list[list[int]]]:
     """group -> its rollouts, each a list of places."""
-    found: dict[object, list[list[int]]] = defaultdict(list)
+    by_group: dict[object, list[list[int]]] = defaultdict(list)
     for (group, _), places in rollouts(rows).items():
-        found[group].append(places)
-    return dict(found)
+        by_group[group].append(places)
+    return dict(by_group)
 
 
 def own_and_peers(rows: Rows) -> list[tuple[list[int], list[list[int]]]]:

@@ -52,15 +52,15 @@ class _Asked(dict):
 
 
 def against_loops() -> list[str]:
-    made = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
-    table, side = synthetic.tables(made)
-    whole = pa.Table.from_pylist(made)
+    rows = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
+    table, side = synthetic.tables(rows)
+    whole = pa.Table.from_pylist(rows)
     lines = ["| method | library, ms | plain Python, ms | times faster |", "|---|---:|---:|---:|"]
     for name, loops in reference.METHODS.items():
         method = METHODS[name]
         mine = median_ms(lambda method=method: compute(table, method, side), 9)
         _Asked.asked.clear()
-        loops([_Asked(row) for row in made])
+        loops([_Asked(row) for row in rows])
         columns = sorted(_Asked.asked)
         plain = median_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
         lines.append(f"| {name} | {mine:.1f} | {plain:.0f} | {plain / mine:.0f} |")
@@ -86,21 +86,21 @@ def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
 def one_size(turns: int) -> dict[str, float]:
     """Milliseconds of each method at this size, and the process's peak memory in MB; run in a process of its own."""
     table, side = repeated(turns)
-    found = {name: median_ms(lambda method=method: compute(table, method, side), 3) for name, method in METHODS.items()}
-    found["peak memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+    costs = {name: median_ms(lambda method=method: compute(table, method, side), 3) for name, method in METHODS.items()}
+    costs["peak memory, MB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return costs
 
 
 def scaling() -> list[str]:
-    made = {}
+    costs = {}
     for size in SIZES:
         command = [sys.executable, "-m", "benchmarks.credit.run", "--only-size", str(size)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-        made[size] = json.loads(done.stdout)
+        costs[size] = json.loads(done.stdout)
     lines = ["| method, ms at | " + " | ".join(f"{size:,}" for size in SIZES) + " | 1 M / 100 k |"]
     lines.append("|---|" + "---:|" * (len(SIZES) + 1))
-    for name in made[SIZES[0]]:
-        cells = [made[size][name] for size in SIZES]
+    for name in costs[SIZES[0]]:
+        cells = [costs[size][name] for size in SIZES]
         ratio = "" if name.startswith("peak") else f"{cells[2] / cells[1]:.1f}"
         lines.append(f"| {name} | " + " | ".join(f"{cell:,.0f}" for cell in cells) + f" | {ratio} |")
     return lines

@@ -44,15 +44,15 @@ class Measured(NamedTuple):
 
 def measure(turns: Turns, order: Order, scorer: str, theta: float = 0.6) -> Measured:
     """SCPO's credit of one table. A rollout none of whose turns is visited has no reference and is left out."""
-    made = scpo(turns, order=order, scorer=scorer, theta=theta)
-    visited_N = made["scpo_order"] >= 0
+    columns = scpo(turns, order=order, scorer=scorer, theta=theta)
+    visited_N = columns["scpo_order"] >= 0
     visited_R = turns.sum_R(visited_N.astype(float))
     here = visited_R > 0
     return Measured(
-        turns.sum_R((made["scpo_reference"] >= 0).astype(float))[here],
+        turns.sum_R((columns["scpo_reference"] >= 0).astype(float))[here],
         visited_R[here],
         turns.length_R[here].astype(float),
-        turns.sum_R(made["scpo_credit"])[here],
+        turns.sum_R(columns["scpo_credit"])[here],
     )
 
 

@@ -31,7 +31,7 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
             length = turns if equal_length else int(rng.integers(1, turns + 1))
             lengths.append(length)
             won = bool(rng.random() < 0.4)
-            seen = "You are in the middle of a room. Your task is to: put a mug in the fridge."
+            observation = "You are in the middle of a room. Your task is to: put a mug in the fridge."
             for t in range(length):
                 valid = bool(rng.random() > 0.2)
                 place = PLACES[rng.integers(len(PLACES))]
@@ -43,7 +43,7 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                         "rollout_id": f"g{g:05d}-{i}",
                         "turn": t,
                         "reward": 10.0 * (won and t == length - 1),
-                        "observation": seen,
+                        "observation": observation,
                         "action": f"go to {place}",
                         "next_observation": answer,
                         "valid": valid,
@@ -73,13 +73,13 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                 row["tokens"] = len(row["response_logprobs"])
                 row["sampled"] = sum(row["response_logprobs"])
                 row["logprob"] = sum(row["response_logprobs"]) + float(again.normal())
-                seen = answer
+                observation = answer
     return out
 
 
-def tables(made: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
+def tables(turns: list[dict]) -> tuple[pa.Table, dict[str, pa.Table]]:
     """The turns, and the side tables `labels`, `values`, `logprobs` and `continuations`."""
-    table = pa.Table.from_pylist(made)
+    table = pa.Table.from_pylist(turns)
     keys = ["group_id", "rollout_id", "turn"]
     columns = {
         "labels": ["role", "score"],

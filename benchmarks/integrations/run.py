@@ -75,9 +75,9 @@ def lines(make: Callable[[random.Random, int], dict]) -> Iterator[bytes]:
     """
     rng = random.Random(0)
     if make is turn:
-        known = [turn(rng, number) for number in range(2000)]
+        turns = [turn(rng, number) for number in range(2000)]
         for number in itertools.count():
-            yield json.dumps(known[number % 2000] | turn_ids(number)).encode() + b"\n"
+            yield json.dumps(turns[number % 2000] | turn_ids(number)).encode() + b"\n"
     encoded = [json.dumps(make(rng, MANY)).encode() + b"\n" for _ in range(2000)]
     for number in itertools.count():
         line = encoded[number % 2000].replace(str(MANY).encode(), str(number).encode())
@@ -102,15 +102,15 @@ def imported(path: Path, name: str) -> tuple[float, float, float, str]:
     """Wall and CPU seconds, peak memory in MB, and what the command printed first."""
     out = path.with_suffix(".parquet")
     start = time.perf_counter()
-    said = path.with_suffix(".txt")
+    log = path.with_suffix(".txt")
     code = "from turncredit.cli.main import main; main()"
     arguments = [sys.executable, "-c", code, "import", str(path), "--from", name, "--out", str(out)]
-    handle = os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    handle = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     process = os.posix_spawn(sys.executable, arguments, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, handle, 1)])
     _, status, used = os.wait4(process, 0)
     assert status == 0
     assert pq.read_metadata(out).num_rows > 0
-    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, said.read_text()
+    return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e3, log.read_text()
 
 
 def main() -> None:
@@ -124,9 +124,9 @@ def main() -> None:
                     path = Path(folder) / "made.jsonl"
                     generate(path, megabytes, make, long_line=long_line)
                     size = path.stat().st_size / 1e6
-                    wall, cpu, memory, said = imported(path, name)
+                    wall, cpu, memory, output = imported(path, name)
                 extra = " and a line of 100 MB, skipped" if long_line else ""
-                assert long_line == ("skipped 1: a line longer than" in said)
+                assert long_line == ("skipped 1: a line longer than" in output)
                 print(
                     f"| {label}{extra} | {size:.0f} | {wall:.1f} | {cpu:.1f} | {size / cpu:.0f} | {memory:.0f} |",
                     flush=True,

@@ -46,15 +46,15 @@ def losses(turns: Turns) -> dict[str, tuple[float, float]]:
 
 def main(folder: Annotated[Path, typer.Argument(help="An experiment's folder.")]) -> None:
     """Print a table: rounds x estimates, means over seeds."""
-    layout, found = Layout(folder), defaultdict(list)
+    layout, by_round = Layout(folder), defaultdict(list)
     for values in layout.find("values", method=METHOD, policy=METHOD):
         turns = layout.path("turns", values.keys)
         table = tables.read(turns, "turns", [*tables.KEYS, "reward"])
         side = tables.read(values.path, "values")
         if side.column("value").null_count == 0:
-            found[int(values.keys["round"])].append(losses(Turns(table, {"values": side})))
+            by_round[int(values.keys["round"])].append(losses(Turns(table, {"values": side})))
     print("| round | seeds | estimate | all turns | before the first turn |\n|---:|---:|---|---:|---:|")
-    for round, runs in sorted(found.items()):
+    for round, runs in sorted(by_round.items()):
         for name in runs[0]:
             every, first = np.mean([run[name] for run in runs], axis=0)
             print(f"| {round} | {len(runs)} | {name} | {every:.3f} | {first:.3f} |")

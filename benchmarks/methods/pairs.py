@@ -19,9 +19,9 @@ def line(results: Results, left: str, right: str) -> str:
     differences = paired_differences(results, left, right)
     if differences is None:
         raise SystemExit(f"{left}, {right}: no seed that both have finished")
-    found = intervals.crossed_mean(differences)
+    estimate = intervals.crossed_mean(differences)
     by_seed = ", ".join(f"{100 * value:+.1f}" for value in differences.groupby("seed")["value"].mean())
-    low, mean, high = (100 * value for value in (found.low, found.value, found.high))
+    low, mean, high = (100 * value for value in (estimate.low, estimate.value, estimate.high))
     return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); by seed {by_seed}"
 
 

@@ -60,14 +60,14 @@ def main(results: str) -> None:
     """Print the means over the tables of rounds 1, 5 and 10 of flat GRPO's runs."""
     layout = Layout(Path(results))
     for round in (1, 5, 10):
-        found = []
+        rows = []
         for at in layout.find("measures", round=round):
             if round > 1 and at.keys["policy"] != "flat_grpo":
                 continue
             turns, measures = (tables.read(layout.path(name, at.keys), name) for name in ("turns", "measures"))
-            found.append(looks(Turns(turns, {"measures": measures})))
-        for name in found[0] if found else ():
-            print(f"round {round:2d}  {name:60s} {np.mean([row[name] for row in found]):+.2f}  ({len(found)} tables)")
+            rows.append(looks(Turns(turns, {"measures": measures})))
+        for name in rows[0] if rows else ():
+            print(f"round {round:2d}  {name:60s} {np.mean([row[name] for row in rows]):+.2f}  ({len(rows)} tables)")
 
 
 if __name__ == "__main__":

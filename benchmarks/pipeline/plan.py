@@ -33,16 +33,16 @@ SHAPES = {
 }
 
 
-def bare(made: tuple[str, ...], methods: int) -> str:
-    """A Snakefile whose rounds have one job for each of `made` (the last one makes the policy), and evaluations."""
+def bare(outputs: tuple[str, ...], methods: int) -> str:
+    """A Snakefile whose rounds have one job for each of `outputs` (the last one makes the policy), and evaluations."""
     rules = [
         f"""
 rule {name}:
-    input: {repr("r/{method}/{seed}/{round}/" + made[at - 1]) if at else "before"}
+    input: {repr("r/{method}/{seed}/{round}/" + outputs[at - 1]) if at else "before"}
     output: "r/{{method}}/{{seed}}/{{round}}/{name}"
     shell: "touch {{output}}"
 """
-        for at, name in enumerate(made)
+        for at, name in enumerate(outputs)
     ]
     return f"""
 import atexit, gc
@@ -129,13 +129,13 @@ def main() -> None:
     print(f"CPU seconds of `snakemake -n`; {ROUNDS} rounds, {SEEDS} seeds, evaluation at rounds {EVALUATED}.\n")
     print("| runs | what | jobs | seconds | ms a job |\n|---|---|---|---|---|")
     for runs in map(int, counts.split()):
-        measured = {f"this pipeline{how}": found for how, found in ours(runs).items()}
+        measured = {f"this pipeline{how}": cost for how, cost in ours(runs).items()}
         if before:
-            measured |= {f"before{how}": found for how, found in ours(runs, Path(before.strip())).items()}
-        for what, made in SHAPES.items():
+            measured |= {f"before{how}": cost for how, cost in ours(runs, Path(before.strip())).items()}
+        for what, outputs in SHAPES.items():
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
-                (folder / "Snakefile").write_text(bare(made, runs // SEEDS))
+                (folder / "Snakefile").write_text(bare(outputs, runs // SEEDS))
                 measured[f"bare workflow, {what}"] = planned(folder)
         for what, (jobs, seconds) in measured.items():
             print(f"| {runs} | {what} | {jobs} | {seconds:.1f} | {1000 * seconds / jobs:.2f} |", flush=True)

@@ -59,9 +59,9 @@ def imported(code: str) -> tuple[float, int, str]:
     used, modules = min(tuple(map(float, run().stdout.split())) for _ in range(3))
     each: Counter[str] = Counter()
     for line in run("-X", "importtime").stderr.splitlines():
-        found = re.match(r"import time:\s+(\d+) \|\s+\d+ \| +(\w+)", line)
-        if found:
-            each[found[2]] += int(found[1])
+        match = re.match(r"import time:\s+(\d+) \|\s+\d+ \| +(\w+)", line)
+        if match:
+            each[match[2]] += int(match[1])
     whole = sum(each.values())
     most = ", ".join(f"{name} {count / whole:.0%}" for name, count in each.most_common(4) if count > 0.05 * whole)
     return used, int(modules), most

@@ -38,9 +38,9 @@ def convert(file: Path, folder: Path) -> None:
     # The weights are plain numbers by now. transformers still takes the model for a quantised one, and saves none.
     del model.config.quantization_config
     model.is_quantized, model.hf_quantizer = False, None
-    with new_folder(folder) as made:
-        model.save_pretrained(made)
-        tokenizer.save_pretrained(made)
+    with new_folder(folder) as part:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
 
 
 if __name__ == "__main__":

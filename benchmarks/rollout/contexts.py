@@ -110,17 +110,17 @@ def played_once(plan: Plan, games: Games, chosen: list[Start]) -> list[Played]:
 
 def scripts(rounds: list[Played], encode: Any, eos_id: int) -> Scripts:
     """The tokens of the short and of the long responses with the actions that were played, by rollout and turn."""
-    made: Scripts = {"an action": {}, "a reflection and an action": {}}
+    by_kind: Scripts = {"an action": {}, "a reflection and an action": {}}
     for rollout in rounds:
         name = rollout.start.rollout_id
-        made["an action"][name] = [
+        by_kind["an action"][name] = [
             [*encode(folding.short(turn.action, number)), eos_id] for number, turn in enumerate(rollout.turns)
         ]
-        made["a reflection and an action"][name] = [
+        by_kind["a reflection and an action"][name] = [
             [*encode(folding.long(turn.action, turn.observation, number)), eos_id]
             for number, turn in enumerate(rollout.turns)
         ]
-    return made
+    return by_kind
 
 
 @dataclass
@@ -195,14 +195,14 @@ def main(games: int = 16, repeats: int = 3, size: str = "0.14 M") -> None:
         chosen = starts(all_games, games)
         rounds = played_once(plan, all_games, chosen)
         policy = OpenPolicy(plan.layout.path("sft_policy"), dtype="float32")
-        made = scripts(rounds, policy.tokenizer.encode, policy.tokenizer.eos_id)
+        by_kind = scripts(rounds, policy.tokenizer.encode, policy.tokenizer.eos_id)
         turns = sum(len(rollout.turns) for rollout in rounds)
         print(
             f"Machine: {os.cpu_count()} x {platform.machine()}, load {os.getloadavg()[0]:.1f} at the start; Python "
             f"{platform.python_version()}, torch {torch.__version__}, one thread; {size} parameters, {len(chosen)} "
             f"rollouts of which {np.mean([rollout.success for rollout in rounds]):.0%} succeed, {repeats} repetitions."
         )
-        for what, responses in made.items():
+        for what, responses in by_kind.items():
             longest = max(len(ids) for rollout in responses.values() for ids in rollout)
             cases = [Case(agent, engine) for agent in AGENTS for engine in (Lockstep, FromTheStart)]
             with scripted(responses):

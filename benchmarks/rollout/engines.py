@@ -52,7 +52,7 @@ class FullPrompt:
         contexts = [self._context[request.slot] for request in requests]
         longest = max(map(len, contexts))
         self.tokens_read += sum(map(len, contexts))
-        made = self._model.generate(
+        output = self._model.generate(
             torch.tensor([[self.eos_id] * (longest - len(ids)) + ids for ids in contexts]),
             attention_mask=torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in contexts]),
             do_sample=True,
@@ -65,8 +65,8 @@ class FullPrompt:
             return_dict_in_generate=True,
             output_logits=True,
         )
-        tokens = made.sequences[:, longest:]
-        logits = torch.stack(made.logits, dim=1)
+        tokens = output.sequences[:, longest:]
+        logits = torch.stack(output.logits, dim=1)
         logprobs = logits.log_softmax(-1).gather(2, tokens[:, :, None])[:, :, 0].tolist()
         responses = []
         for request, ids, scores in zip(requests, tokens.tolist(), logprobs, strict=True):
@@ -91,33 +91,33 @@ def player(name: str, plan: Plan, games: Games, slots: int) -> Player:
     """A player whose engine is the one called `name`: generate, full context, lockstep or `lockstep xN` (processes)."""
     policy = plan.sft_policy(At())
     processes = int(name.partition(" x")[2] or 1)
-    made = Player(OpenPolicy(policy, dtype="float32"), plan.agent(At()), games, slots, processes=processes)
+    loaded_player = Player(OpenPolicy(policy, dtype="float32"), plan.agent(At()), games, slots, processes=processes)
     if processes > 1:
-        return made
-    eos_id = made._tokenizer.eos_id
+        return loaded_player
+    eos_id = loaded_player._tokenizer.eos_id
     engines: dict[str, Callable] = {
         "generate": lambda: FullPrompt(policy, slots=slots, eos_id=eos_id),
         "full context": lambda: Generate(policy, slots=slots, dtype="float32", eos_id=eos_id),
         "lockstep": lambda: Lockstep(policy, slots=slots, dtype="float32", eos_id=eos_id),
     }
-    made._sampler = engines[name]()
-    return made
+    loaded_player._sampler = engines[name]()
+    return loaded_player
 
 
 def repetition(name: str, plan: Plan, games: Games, count: int) -> dict[str, float]:
     """Load the policy and play; seconds, turns and tokens."""
     clock, cpu = time.perf_counter(), time.process_time()
     chosen = starts(games, count)
-    made = player(name, plan, games, min(plan.experiment.rollout.slots, len(chosen)))
-    played = made.play(chosen, temperature=1.0)
+    loaded_player = player(name, plan, games, min(plan.experiment.rollout.slots, len(chosen)))
+    played = loaded_player.play(chosen, temperature=1.0)
     wall, cpu = time.perf_counter() - clock, time.process_time() - cpu
-    who = resource.RUSAGE_CHILDREN if made._sampler is None else resource.RUSAGE_SELF
+    who = resource.RUSAGE_CHILDREN if loaded_player._sampler is None else resource.RUSAGE_SELF
     return {
         "wall": wall,
         "cpu": cpu,
         "turns": sum(len(rollout.turns) for rollout in played),
         "sampled": sum(rollout.tokens for rollout in played),
-        "read": getattr(made._sampler, "tokens_read", None) or 0,
+        "read": getattr(loaded_player._sampler, "tokens_read", None) or 0,
         "memory": resource.getrusage(who).ru_maxrss / 2**20,
     }
 
@@ -127,8 +127,8 @@ def profile(plan: Plan, games: Games, count: int) -> dict[str, float]:
 
     def work() -> list[Played]:
         chosen = starts(games, count)
-        made = player("lockstep", plan, games, min(plan.experiment.rollout.slots, len(chosen)))
-        played = made.play(chosen, temperature=1.0)
+        loaded_player = player("lockstep", plan, games, min(plan.experiment.rollout.slots, len(chosen)))
+        played = loaded_player.play(chosen, temperature=1.0)
         common = {"env": "household", "policy_id": "sft", "agent": "transcript", "seed": 0, "temperature": 1.0}
         turn_table(played, common)
         return played

@@ -40,8 +40,8 @@ def long(action: str, observation: str, number: int) -> str:
 
 def parse(text: str) -> Parsed:
     """The action inside the last tags."""
-    found = _ACTION.findall(text)
-    return Parsed(" ".join(found[-1].split()) if found else "", well_formed=len(found) == 1)
+    matches = _ACTION.findall(text)
+    return Parsed(" ".join(matches[-1].split()) if matches else "", well_formed=len(matches) == 1)
 
 
 class TaggedTranscript(Transcript):
@@ -74,8 +74,8 @@ class Folding:
     def parse(self, text: str) -> Parsed:
         """The action inside the last tags, and the new subgoal if there is one."""
         subgoal = _SUBGOAL.findall(text)
-        made = parse(text)
-        return Parsed(made.action, made.well_formed, {"subgoal": subgoal[-1].strip() if subgoal else None})
+        parsed = parse(text)
+        return Parsed(parsed.action, parsed.well_formed, {"subgoal": subgoal[-1].strip() if subgoal else None})
 
     def follow(
         self, _response_ids: Sequence[int], parsed: Parsed, observation: str, _admissible: Sequence[str]

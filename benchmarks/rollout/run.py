@@ -75,9 +75,9 @@ class Engine:
 def compare(size: str, folder: Path, repeats: int) -> None:
     """The table of one size, and its ratios."""
     engines = [Engine(name, size, folder, games) for name, games, _ in ENGINES]
-    found: list[list[dict[str, float]]] = [[] for _ in engines]
+    by_engine: list[list[dict[str, float]]] = [[] for _ in engines]
     for repeat in range(repeats):
-        for engine, answers in zip(engines, found, strict=True):
+        for engine, answers in zip(engines, by_engine, strict=True):
             if not repeat or engine.name != ONCE:
                 answers.append(engine.ask())
     for engine in engines:
@@ -86,7 +86,7 @@ def compare(size: str, folder: Path, repeats: int) -> None:
     print("| engine | rollouts | turns | tokens read | tokens sampled | s | turns/s | peak memory, GB |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     speed = []
-    for (_, games, what), answers in zip(ENGINES, found, strict=True):
+    for (_, games, what), answers in zip(ENGINES, by_engine, strict=True):
         one = answers[0]
         wall = statistics.median(answer["wall"] for answer in answers)
         speed.append(statistics.median(answer["turns"] / answer["wall"] for answer in answers))

@@ -64,8 +64,8 @@ def copies(source: Path, folder: Path, wanted: int) -> tuple[int, int]:
     turns = files = 0
     for number in count():
         for kind in ("turns", "credits", "updates"):
-            for found in old.find(kind):
-                keys = dict(found.keys)
+            for artifact in old.find(kind):
+                keys = dict(artifact.keys)
                 shared = "policy" in keys and of_sft(str(keys["policy"]))
                 if shared and kind == "turns" and number:
                     continue
@@ -74,9 +74,9 @@ def copies(source: Path, folder: Path, wanted: int) -> tuple[int, int]:
                         keys[name] = f"{keys[name]}_{number}"
                 target = Path(new.path(kind, keys))
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(found.path, target)
+                shutil.copy(artifact.path, target)
                 files += 1
-                turns += pq.read_metadata(found.path).num_rows if kind == "turns" else 0
+                turns += pq.read_metadata(artifact.path).num_rows if kind == "turns" else 0
         if turns >= wanted:
             return turns, files
     raise AssertionError
@@ -88,18 +88,18 @@ def main(
 ) -> None:
     """Print the table."""
     with tempfile.TemporaryDirectory() as place:
-        found, files = copies(source, Path(place) / source.resolve().name, int(turns))
+        copied, files = copies(source, Path(place) / source.resolve().name, int(turns))
         machine = f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.1f}"
-        print(f"{found / 1e6:.1f} M turns in {files} files; {machine}\n")
+        print(f"{copied / 1e6:.1f} M turns in {files} files; {machine}\n")
         print("| query | rows | wall, s | CPU, s | peak, MB |\n|---|---:|---:|---:|---:|")
         for name, query in QUERIES.items():
-            told = {}
+            cost = {}
             for _ in range(2):
                 command = [sys.executable, "-c", _ONE, query, place]
                 run = subprocess.run(command, capture_output=True, text=True, check=True)
-                told = json.loads(run.stdout)
+                cost = json.loads(run.stdout)
             print(
-                f"| {name} | {told['rows']} | {told['wall']:.2f} | {told['cpu']:.2f} | {told['mb']:.0f} |", flush=True
+                f"| {name} | {cost['rows']} | {cost['wall']:.2f} | {cost['cpu']:.2f} | {cost['mb']:.0f} |", flush=True
             )
 
 

@@ -52,8 +52,8 @@ TARGETS = {
 
 def texts(rng: np.random.Generator, count: int, words: int) -> pa.Array:
     """`count` distinct texts of about this many words."""
-    known = np.array(["mug 1", "shelf", "you", "see", "the", "drawer 2", "open", "is", "a", "on", "arrive", "cabinet"])
-    picked = known[rng.integers(len(known), size=(count, words))]
+    terms = np.array(["mug 1", "shelf", "you", "see", "the", "drawer 2", "open", "is", "a", "on", "arrive", "cabinet"])
+    picked = terms[rng.integers(len(terms), size=(count, words))]
     return pa.array([f"{' '.join(row)} {number}." for number, row in enumerate(picked)])
 
 
@@ -79,7 +79,7 @@ def made_up_turns(turns: int) -> pa.Table:
     rng = np.random.default_rng(0)
     named = keys(turns)
     turn_N, n = np.arange(turns) % LENGTH, turns
-    seen, acts = texts(rng, 20_000, 9), texts(rng, 2_000, 3)
+    observations, acts = texts(rng, 20_000, 9), texts(rng, 2_000, 3)
     action = acts.take(pa.array(rng.integers(len(acts), size=n)))
     response_N = rng.integers(4, 9, size=n)
     won_N = np.repeat(rng.random(-(-n // LENGTH)) < 0.4, LENGTH)[:n]
@@ -96,7 +96,7 @@ def made_up_turns(turns: int) -> pa.Table:
         "task_id": named["group_id"],
         "family": same("look", pa.string()),
         "goal": texts(rng, 500, 6).take(pa.array(np.arange(n) // (LENGTH * SIZE) % 500)),
-        "observation": seen.take(pa.array(rng.integers(len(seen), size=n))),
+        "observation": observations.take(pa.array(rng.integers(len(observations), size=n))),
         "context_reset": pa.array(turn_N == 0),
         "prompt_ids": lists(rng, np.where(turn_N == 0, 60, rng.integers(5, 28, size=n)), pa.int32()),
         "response_ids": lists(rng, response_N, pa.int32()),
@@ -106,7 +106,7 @@ def made_up_turns(turns: int) -> pa.Table:
         "valid": pa.array(rng.random(n) < 0.9),
         "well_formed": same(True, pa.bool_()),
         "admissible": pa.nulls(n, pa.list_(pa.string())),
-        "next_observation": seen.take(pa.array(rng.integers(len(seen), size=n))),
+        "next_observation": observations.take(pa.array(rng.integers(len(observations), size=n))),
         "reward": pa.array(10.0 * (won_N & (turn_N == LENGTH - 1))),
         "progress_before": pa.array(progress_N),
         "progress": pa.array(progress_N),
@@ -200,8 +200,8 @@ def work(what: str, folder: Path, turns: int) -> Callable[[], object]:
 
 def held(name: str) -> float:
     """MB that this process holds: `VmRSS` now, `VmHWM` at its peak."""
-    found = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024
+    match = re.search(rf"^{name}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(match[1]) / 1024
 
 
 def one(what: str, folder: Path, turns: int) -> dict[str, float]:
@@ -226,11 +226,11 @@ def main(
             tables.write(table, Path(name) / f"{side}.parquet", side, provenance.record("label"))
             shuffled = table.take(pa.array(np.random.default_rng(2).permutation(turns)))
             tables.write(shuffled, Path(name) / f"{side}-shuffled.parquet", side, provenance.record("label"))
-        found = {}
+        results = {}
         for what in TARGETS:
             command = [sys.executable, __file__, "--turns", str(turns), "--only", what, "--folder", name]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            found[what] = json.loads(run.stdout)
+            results[what] = json.loads(run.stdout)
         size = (Path(name) / "turns.parquet").stat().st_size / 2**20
     print("# Tables of a million turns\n")
     print("`python benchmarks/tables/run.py`, ", end="")
@@ -241,7 +241,7 @@ def main(
     print(f"load {os.getloadavg()[0]:.1f} at the end. {turns:,} turns, {size:.0f} MB on disk.\n")
     print("| what | wall s | CPU s | target: CPU s at most | memory, MB | target: at most |\n|---|---|---|---|---|---|")
     for what, (seconds, memory) in TARGETS.items():
-        row = found[what]
+        row = results[what]
         print(f"| {what} | {row['wall']:.2f} | {row['cpu']:.2f} | {seconds} | {row['mb']:.0f} | {memory} |")
 
 

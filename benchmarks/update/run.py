@@ -90,14 +90,14 @@ def padded(arrays: Sequence[np.ndarray], left: bool, dtype: torch.dtype) -> torc
 
 def trl_batches(sequences: Sequence[TokenSequence], advantages: torch.Tensor, tokens_per_pass: int) -> list[dict]:
     """The input of TRL's trainer for each pass."""
-    rows, made, start = rows_of(sequences), [], 0
+    rows, inputs, start = rows_of(sequences), [], 0
     total = sum(len(row[1]) for row in rows)
     for end in range(1, len(rows) + 1):
         longest = len(rows[min(end, len(rows) - 1)][0]) + 10
         if end < len(rows) and longest * (end + 1 - start) <= tokens_per_pass:
             continue
         prompts, completions, logprobs, turns = zip(*rows[start:end], strict=True)
-        made.append(
+        inputs.append(
             {
                 "prompt_ids": padded(prompts, True, torch.long),
                 "prompt_mask": padded([np.ones(len(p)) for p in prompts], True, torch.long),
@@ -109,7 +109,7 @@ def trl_batches(sequences: Sequence[TokenSequence], advantages: torch.Tensor, to
             }
         )
         start = end
-    return made
+    return inputs
 
 
 def trainer_for(model: torch.nn.Module, folder: Path):
@@ -161,7 +161,7 @@ def timed(
 ) -> dict[str, tuple[float, float, torch.Tensor]]:
     """For each call: median CPU seconds, loss, gradients. The first round of calls is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    found = {}
+    outcomes = {}
     for repetition in range(REPETITIONS + 1):
         for name, call in calls.items():
             model.zero_grad(set_to_none=True)
@@ -170,8 +170,8 @@ def timed(
             if repetition:
                 seconds[name].append(time.process_time() - clock)
             else:
-                found[name] = (loss, gradients(model))
-    return {name: (median(seconds[name]), *found[name]) for name in calls}
+                outcomes[name] = (loss, gradients(model))
+    return {name: (median(seconds[name]), *outcomes[name]) for name in calls}
 
 
 def compare(size: str, folder: Path, rollouts: int) -> None:
@@ -210,14 +210,14 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
     print("|---|---:|---:|---:|---:|---:|---:|")
     _, _, reference = results[best]
     for name in (best, "ours, whole last layer", "ours"):
-        seconds, loss, found = results[name]
+        seconds, loss, gradient = results[name]
         count = passes[int(name.split()[-3])] if name == best else None
         read = (
             sum(part["prompt_ids"].numel() + part["completion_ids"].numel() for part in count)
             if count
             else sum(stacked)
         )
-        difference = float((found - reference).abs().max() / reference.abs().max())
+        difference = float((gradient - reference).abs().max() / reference.abs().max())
         print(
             f"| {name} | {read:,} | {seconds:.2f} | {learned / seconds:,.0f} | {results[best][0] / seconds:.1f} "
             f"| {loss:.6f} | {difference:.1e} |"

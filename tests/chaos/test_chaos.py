@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import children, damage, faults, kills, machine, record, world
-from benchmarks.chaos.faults import Made, Verdict
+from benchmarks.chaos.faults import Baseline, Verdict
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit import provenance
@@ -28,12 +28,12 @@ TURNS = "rollouts/sft-t4k4T1.0/seed0/round01/turns.parquet"
 
 
 @pytest.fixture(scope="module")
-def made(request, tmp_path_factory) -> Made:
+def made(request, tmp_path_factory) -> Baseline:
     """A round of one method, all of it made without a fault."""
     return _make(request.getfixturevalue("world"), tmp_path_factory.mktemp("made"))
 
 
-def _make(start, folder: Path) -> Made:
+def _make(start, folder: Path) -> Baseline:
     shutil.copytree(start.plan.results, folder / "results")
     plan = Plan(tiny.experiment(**CHANGES), folder / "results")
     # The first artifacts were written by their stages alone; here jobs do it, with metrics.

@@ -273,7 +273,7 @@ def test_a_label_is_a_role_a_score_or_the_reason_why_there_is_none(said, expecte
     assert show._label(said) == expected
 
 
-def test_a_round_that_several_experiments_have_is_named_with_its_experiment(finished, tmp_path, capsys):
+def test_a_round_that_several_experiments_have_is_named_with_its_experiment(finished, tmp_path):
     for name in ("one", "two"):
         shutil.copytree(finished, tmp_path / name)
         config = tmp_path / name / "config.json"

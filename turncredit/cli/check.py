@@ -40,29 +40,29 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
         refuse_old(folder)
         experiment = collect.read_config(folder)
         plan = plan_of(folder)
-        found = integrity.compare(plan)
-        artifacts += found.checked
-        broken += len(found.problems)
-        for problem in found.problems:
+        comparison = integrity.compare(plan)
+        artifacts += comparison.checked
+        broken += len(comparison.problems)
+        for problem in comparison.problems:
             print(f"FAILS {problem.kind:<13} {problem.path}: {problem.why}")
         for settings, every in rounds_in(plan):
-            files = without(every, found.unreadable)
+            files = without(every, comparison.unreadable)
             if not quiet and sys.stderr.isatty():
                 print(f"\r\x1b[K{files.run} seed {files.seed} round {files.round}", end="", file=sys.stderr, flush=True)
             rows = check_all(settings, files)
             rounds, checked = rounds + 1, checked + len(rows)
             kinds |= {row["name"] for row in rows}
-            for row in (row for row in rows if not row["holds"] and not said_already(row, found)):
+            for row in (row for row in rows if not row["holds"] and not already_reported(row, comparison)):
                 broken += 1
                 where = f"{folder.name}: {row['run']} seed {row['seed']} round {row['round']}"
                 print(f"FAILS {row['name']:<13} {where}: {row['detail']}")
-        spent = steps_taken(plan, found.unreadable)
+        spent = steps_taken(plan, comparison.unreadable)
         checked += bool(spent)
         kinds |= {"equal_steps"} if spent else set()
         for line in unequal(experiment, spent):
             broken += 1
             print(f"FAILS {'equal_steps':<13} {folder.name}: {line}")
-        say_what_to_do(plan, found, repair=repair)
+        say_what_to_do(plan, comparison, repair=repair)
     if not quiet and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
     if not rounds:
@@ -80,35 +80,35 @@ def rounds_in(plan: Plan) -> Iterator[tuple[CheckSettings, RoundFiles]]:
             files = round_files(plan, method, seed, round)
             if not files.turns.exists() and not (round == 1 and files.credits[method].exists()):
                 break
-            yield settings, there(files)
+            yield settings, on_disk(files)
     for at in plan.audited:
         if Path(plan.layout.path("branches", at.keys)).exists():
-            yield check_settings(plan, at.policy, plan.audit_methods), there(audited_files(plan, at))
+            yield check_settings(plan, at.policy, plan.audit_methods), on_disk(audited_files(plan, at))
 
 
-def said_already(row: Mapping[str, Any], found: integrity.Compared) -> bool:
+def already_reported(row: Mapping[str, Any], comparison: integrity.Compared) -> bool:
     """Whether the comparison has already reported the cause: a file that is unreadable or has changed."""
-    if not found.problems:
+    if not comparison.problems:
         return False
-    return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in found.unreadable)
+    return row["name"] in COMPARED or any(f"{path}:" in row["detail"] for path in comparison.unreadable)
 
 
-def say_what_to_do(plan: Plan, found: integrity.Compared, *, repair: bool) -> None:
+def say_what_to_do(plan: Plan, comparison: integrity.Compared, *, repair: bool) -> None:
     """Print how to repair what was found, or with `repair` remove what must be made again."""
     root = plan.layout.root
-    if found.waiting:
-        print(f"{root.name}: {found.waiting} jobs of the configuration have not run yet")
-    if found.foreign:
-        first = found.foreign[0].path.relative_to(root)
-        several = f" and {len(found.foreign) - 1} more" if len(found.foreign) > 1 else ""
+    if comparison.waiting:
+        print(f"{root.name}: {comparison.waiting} jobs of the configuration have not run yet")
+    if comparison.foreign:
+        first = comparison.foreign[0].path.relative_to(root)
+        several = f" and {len(comparison.foreign) - 1} more" if len(comparison.foreign) > 1 else ""
         print(
             f"{root.name}: the configuration would not make {first}{several}: left out of report and SQL; listed "
             f"by turncredit clean --stale {root}"
         )
-    if found.problems and not repair:
+    if comparison.problems and not repair:
         print(f"{root.name}: turncredit check --repair {root} removes what must be made again")
-    elif found.problems:
-        paths = integrity.to_remove(plan, found.problems)
+    elif comparison.problems:
+        paths = integrity.to_remove(plan, comparison.problems)
         integrity.remove(root, paths)
         for path in paths:
             print(f"removed {path}")
@@ -124,17 +124,17 @@ def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
 def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunRound, Spent]:
     """Optimiser steps, sequences and tokens of every update of the configured runs on disk that can be read."""
     spent, configured = {}, set(plan.experiment.runs())
-    for found in plan.layout.find("updates"):
-        at = RunRound(str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
-        if (at.method, at.seed) not in configured or str(found.path) in unreadable:
+    for artifact in plan.layout.find("updates"):
+        at = RunRound(str(artifact.keys["method"]), int(artifact.keys["seed"]), int(artifact.keys["round"]))
+        if (at.method, at.seed) not in configured or str(artifact.path) in unreadable:
             continue
-        log = tables.read(found.path, "updates", ["sequences", "tokens"])
+        log = tables.read(artifact.path, "updates", ["sequences", "tokens"])
         sequences, tokens = (sum(log.column(name).to_pylist()) for name in ("sequences", "tokens"))
         spent[at] = Spent(log.num_rows, sequences, tokens)
     return spent
 
 
-def there(files: RoundFiles) -> RoundFiles:
+def on_disk(files: RoundFiles) -> RoundFiles:
     """Only the files that are on disk; the turns in any case."""
     return files.model_copy(
         update={

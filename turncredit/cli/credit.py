@@ -61,8 +61,8 @@ def credit(
             raise UserError(f"{chosen.name} needs {name}; give a table with --{name}{made_by}")
     if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
-    wanted = (*chosen.needs, "measures")
-    side = {name: tables.read(path) for name, path in side_paths.items() if name in wanted or ".py" in method}
+    side_names = (*chosen.needs, "measures")
+    side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names or ".py" in method}
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = provenance.record(
         "credit",

@@ -61,24 +61,24 @@ def setting(profile: str | None, sdm: str | None) -> preflight.Where:
     if profile is None:
         return preflight.Where(sdm or "")
     folder = Path(profile)
-    file = next((found for name in ("config.v8+.yaml", "config.yaml") if (found := folder / name).is_file()), None)
+    file = next((path for name in ("config.v8+.yaml", "config.yaml") if (path := folder / name).is_file()), None)
     if file is None:
         raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
-    said = read_mapping(file)
-    named = str(said.get("software-deployment-method", said.get("sdm", "")))
+    options = read_mapping(file)
+    named = str(options.get("software-deployment-method", options.get("sdm", "")))
     deployed = sdm or next(
-        (method for method in DEPLOYED if method in named), "image" if "container-image" in said else ""
+        (method for method in DEPLOYED if method in named), "image" if "container-image" in options else ""
     )
-    asked = _default_resources(said.get("default-resources") or {})
+    asked = _default_resources(options.get("default-resources") or {})
     chosen = {key: tuple(value for name, value in asked if name == f"slurm_{key}") for key in ("partition", "account")}
-    executor = str(said.get("executor", "local"))
-    storage = "default-storage-provider" in said
+    executor = str(options.get("executor", "local"))
+    storage = "default-storage-provider" in options
     return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage)
 
 
-def _default_resources(said: Any) -> list[tuple[str, str]]:
+def _default_resources(resources: Any) -> list[tuple[str, str]]:
     """Resources as a profile gives them: a mapping, or a list of `name=value`."""
-    pairs = said.items() if isinstance(said, dict) else (str(entry).split("=", 1) for entry in said)
+    pairs = resources.items() if isinstance(resources, dict) else (str(entry).split("=", 1) for entry in resources)
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 

@@ -48,21 +48,21 @@ def fidelity(
     if json is not None:
         output_file(json, (".json",), reads=[turns, *credits, branches, labels])
     scored, advantages = reading.load(turns, credits, branches, labels)
-    found = module.score(scored, advantages, seed=seed)
+    result = module.score(scored, advantages, seed=seed)
     if json is not None:
-        write_json(json, module.as_json(found))
-    _print(found)
-    if module.FLAT not in found.counts:
+        write_json(json, module.as_json(result))
+    _print(result)
+    if module.FLAT not in result.counts:
         column = SHOWN["error_minus_flat"]
         print(f"{column}: needs {module.FLAT}'s credit of these turns; add its table with --credits", file=sys.stderr)
-    for method, counts in found.counts.items():
+    for method, counts in result.counts.items():
         if missing := counts["turns_without_credit"]:
             print(f"{method}: {missing} turns with ground truth have no credit and were left out", file=sys.stderr)
 
 
-def _print(found: module.Fidelity) -> None:
+def _print(result: module.Fidelity) -> None:
     """The main measures as a table, best rank correlation first."""
-    rows = {(row.method, row.measure): row for row in found.rows if row.subset == "all"}
+    rows = {(row.method, row.measure): row for row in result.rows if row.subset == "all"}
 
     def order(method: str) -> float:
         value = rows[method, "rank_correlation"].value
@@ -70,10 +70,10 @@ def _print(found: module.Fidelity) -> None:
 
     columns = ["method", *COUNTED, *SHOWN.values()]
     table = plain_table(columns, [name != "method" for name in columns])
-    methods = sorted(found.counts, key=order)
+    methods = sorted(result.counts, key=order)
     for method in methods:
         cells = [_cell(rows.get((method, measure))) for measure in SHOWN]
-        table.add_row(method, *(str(found.counts[method][name]) for name in COUNTED), *cells)
+        table.add_row(method, *(str(result.counts[method][name]) for name in COUNTED), *cells)
     ceilings = [rows[methods[0], measure].ceiling for measure in SHOWN if (methods[0], measure) in rows]
     table.add_row("(noise ceiling)", *[""] * len(COUNTED), *(_cell(ceiling) for ceiling in ceilings))
     console().print(table)

@@ -136,15 +136,15 @@ def audit(
 
     if disagreements:
         output_file(disagreements, (".parquet",), reads=[labels, None if gold == CALIBRATION else gold, turns])
-    found = compare(_table(str(labels)), _table(gold), _table(str(turns)) if turns else None)
-    _print_audit(found, show)
+    result = compare(_table(str(labels)), _table(gold), _table(str(turns)) if turns else None)
+    _print_audit(result, show)
     if disagreements:
         import pyarrow.parquet as pq
 
         from turncredit.files import new_file
 
         with new_file(disagreements) as part:
-            pq.write_table(found.disagreements, part)
+            pq.write_table(result.disagreements, part)
         typer.echo(f"all disagreements: {disagreements}")
 
 
@@ -214,33 +214,34 @@ def _table(name: str) -> pa.Table:
     return tables.read(path)
 
 
-def _print_audit(found: Audit, show: int) -> None:
+def _print_audit(result: Audit, show: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from turncredit.judges.rubric import ROLE_NAMES
 
     console = Console()
-    kappa = "undefined" if found.kappa is None else f"{found.kappa:.3f}"
+    kappa = "undefined" if result.kappa is None else f"{result.kappa:.3f}"
     console.print(
-        f"{found.turns} turns, {found.missing} without a label; agreement {found.agreement:.3f}, Cohen's kappa {kappa}"
+        f"{result.turns} turns, {result.missing} without a label; agreement {result.agreement:.3f}, "
+        f"Cohen's kappa {kappa}"
     )
     cells = Table(
         "role", "outcome", "gold", "judged", "both", "F1", title="F1 by role and outcome", title_justify="left"
     )
-    for cell in found.cells:
+    for cell in result.cells:
         f1 = "-" if cell.f1 is None else f"{cell.f1:.3f}"
         cells.add_row(f"{cell.role} {ROLE_NAMES[cell.role]}", cell.outcome, *map(str, cell[2:5]), f1)
     console.print(cells)
-    columns = list(next(iter(found.confusion.values())))
+    columns = list(next(iter(result.confusion.values())))
     confusion = Table("gold \\ judged", *columns, title="Confusion (- is a missing label)", title_justify="left")
-    for role, row in found.confusion.items():
+    for role, row in result.confusion.items():
         confusion.add_row(f"{role} {ROLE_NAMES[role]}", *(str(row[column]) for column in columns))
     console.print(confusion)
-    rows = found.disagreements.slice(0, show).to_pylist()
+    rows = result.disagreements.slice(0, show).to_pylist()
     if rows:
         console.print(
-            f"{found.disagreements.num_rows} disagreements" + (f", the first {show}:" if len(rows) == show else ":")
+            f"{result.disagreements.num_rows} disagreements" + (f", the first {show}:" if len(rows) == show else ":")
         )
     for row in rows:
         console.print(f"{row['rollout_id']} turn {row['turn']} ({row['outcome']}): {row['action']}", markup=False)

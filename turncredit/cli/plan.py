@@ -46,11 +46,11 @@ def lines_of(plan: Plan) -> list[str]:
     for stage in (stage for stage in STAGES if count[stage]):
         asked = needs.resource(plan, stage)
         parts = {name: size for name, size in needs.need(plan, stage).model.items() if size >= 1e6}
-        there = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
+        breakdown = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""
         lines.append(
             f"{stage:<19}{count[stage]:>7,}{asked.gpu or '':>6}{size_of(1e6 * (asked.mem_mb or 0)):>14}{time:>11}  "
-            + (there if parts else "")
+            + (breakdown if parts else "")
         )
     lines += ["", *disk_lines(plan)]
     on_gpus = any(experiment.gpus(stage) for stage in count)

@@ -49,8 +49,8 @@ class Measured(NamedTuple):
 
     def mean(self, stage: str) -> float:
         """Mean seconds of a stage; of all stages, if none of its jobs has ended."""
-        known = self.seconds.get(stage) or [one for several in self.seconds.values() for one in several]
-        return sum(known) / len(known) if known else 0.0
+        seconds = self.seconds.get(stage) or [one for several in self.seconds.values() for one in several]
+        return sum(seconds) / len(seconds) if seconds else 0.0
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -88,9 +88,9 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
         record = _record(plan, job)
         if record is None:
             continue
-        before = {made for path in reads if (made := maker(plan, path)) is not None}
+        before = {step for path in reads if (step := maker(plan, path)) is not None}
         again = bool(before & outdated) or record.get("settings") not in (None, config_hash(plan.settings(*job)))
-        later = any(records[made]["started"] > record["started"] for made in before & records.keys())
+        later = any(records[step]["started"] > record["started"] for step in before & records.keys())
         if not again and (later or any(_changed_since(path, record["started"]) for path in reads if path in own)):
             deleted = integrity.deleted_after_use(plan) if deleted is None else deleted
             again = not plan.job(*job).is_made(deleted=sorted(deleted))
@@ -148,8 +148,8 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
         for submitted in submitted_jobs(plan, left):
             on_gpu = [(stage, at) for stage, at in submitted.stages if gpus(stage) and (stage, at) not in records]
             for number, (stage, at) in enumerate(on_gpu):
-                known = measured.mean(stage) if stage in measured.seconds else None
-                coming += submitted.gpus * (known or needs.gpu_seconds(plan, stage, at, starts=number == 0))
+                mean = measured.mean(stage) if stage in measured.seconds else None
+                coming += submitted.gpus * (mean or needs.gpu_seconds(plan, stage, at, starts=number == 0))
         lines.append(f"GPU hours: {spent / 3600:.1f} spent in stages, about {coming / 3600:.1f} to come")
     return lines
 
@@ -184,7 +184,7 @@ def current(plan: Plan) -> dict[Step, str]:
     # Tasks of an array that wait are listed together, as 17_[3-8].
     waiting = {job.partition("_")[0] for job, state in listed.items() if state == "PENDING"}
     alive = locks.somebody_works(STATE)
-    found = {}
+    states = {}
     for path, job in locks.being_made(STATE).items():
         try:
             step = maker(plan, path)
@@ -193,27 +193,27 @@ def current(plan: Plan) -> dict[Step, str]:
         if step is None:
             continue
         if job is None:
-            found[step] = "running" if alive else "interrupted"
+            states[step] = "running" if alive else "interrupted"
         elif job in listed and listed[job] != "PENDING":
-            found[step] = "running"
+            states[step] = "running"
         else:
-            found[step] = "queued" if job.partition("_")[0] in waiting else "interrupted"
-    return found
+            states[step] = "queued" if job.partition("_")[0] in waiting else "interrupted"
+    return states
 
 
-def at_work(plan: Plan, made: Mapping[Step, str], records: Mapping[Step, Any]) -> dict[Step, str]:
-    """The stages that have not ended and at which the jobs that make `made` are.
+def at_work(plan: Plan, states: Mapping[Step, str], records: Mapping[Step, Any]) -> dict[Step, str]:
+    """The stages that have not ended and at which the jobs of `states` are.
 
     A job of several rounds marks all that other jobs read from it, when it starts: it is at the first of its stages
     that has not ended.
     """
-    found = {}
-    for step, state in made.items():
+    stages = {}
+    for step, state in states.items():
         block = rounds.block_of(plan, *step)
         steps = [step] if block is None else rounds.steps_of_block(plan, block[0], step[1].seed, block[1])
         if (at := next((one for one in steps if one not in records), None)) is not None:
-            found[at] = state
-    return found
+            stages[at] = state
+    return stages
 
 
 def _changed_since(path: str, time: float) -> bool:

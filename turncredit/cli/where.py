@@ -74,15 +74,15 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
 
     Without `policy`, turns are those of the method's own run, and in round 1 those that all runs share.
     """
-    wanted = stage_keys(stage)
-    known: dict[str, str | int] = {"start": SFT} if "start" in wanted and not words else {}
+    names = stage_keys(stage)
+    keys: dict[str, str | int] = {"start": SFT} if "start" in names and not words else {}
     for word in words:
-        known[_key(plan, stage, wanted, word, known)] = word
-    method = str(known.get("method", ""))
-    for start in (method, str(known.get("start", ""))):
+        keys[_key(plan, stage, names, word, keys)] = word
+    method = str(keys.get("method", ""))
+    for start in (method, str(keys.get("start", ""))):
         if is_start(start):
             plan.experiment.agent_of(start)
-    if is_start(method) and (stage == "eval" or "method" not in wanted):
+    if is_start(method) and (stage == "eval" or "method" not in names):
         seed = 0 if stage == "eval" else seed  # evaluated once, for all seeds
     elif method:
         plan.method(method)
@@ -90,54 +90,54 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
             raise UserError(f"{stage}: the method '{method}' has no learned credit model")
         if stage == "implicit_model" and plan.method(method).reader != "implicit":
             raise UserError(f"{stage}: the method '{method}' has no implicit reward model")
-    known |= {"seed": seed, "round": round}
-    if "policy" in wanted:
+    keys |= {"seed": seed, "round": round}
+    if "policy" in names:
         if policy is None and not method and round > 1:
             raise UserError(f"{stage}: round {round} has rollouts of several policies; name a method, or give --policy")
-        known["policy"] = policy or plan.turns_at(method or SFT, seed, round).policy
-        if of_sft(str(known["policy"])):
-            plan.sampling(str(known["policy"]))
+        keys["policy"] = policy or plan.turns_at(method or SFT, seed, round).policy
+        if of_sft(str(keys["policy"])):
+            plan.sampling(str(keys["policy"]))
         else:
-            plan.method(str(known["policy"]))
-        turns = At(policy=str(known["policy"]), seed=seed, round=round)
+            plan.method(str(keys["policy"]))
+        turns = At(policy=str(keys["policy"]), seed=seed, round=round)
         plan.sampler(turns)
         if stage == "label":
-            known = {**_labels(plan, turns, method), **known}
+            keys = {**_labels(plan, turns, method), **keys}
         elif stage == "hiddens" and method and plan.learns(method):
-            known = {**plan.hiddens_at(turns, method).keys, **known}
+            keys = {**plan.hiddens_at(turns, method).keys, **keys}
         elif stage == "logprobs" and method and plan.method(method).reader:
-            known = {**plan.logprobs_at(turns, method).keys, **known}
+            keys = {**plan.logprobs_at(turns, method).keys, **keys}
         elif stage == "continuations" and method:
-            known = {**plan.continuations_at(turns, method).keys, **known}
+            keys = {**plan.continuations_at(turns, method).keys, **keys}
         elif stage == "forks" and method:
             forks = plan.forks_at(turns, method)
             if forks is None:
                 raise UserError(f"forks: the method '{method}' credits no forks")
-            known = {**forks.keys, **known}
+            keys = {**forks.keys, **keys}
     elif policy is not None:
         raise UserError(f"{stage}: --policy does not apply to this stage, whose artifacts are not about sampled turns")
-    missing = next((key for key in wanted if key not in known), None)
+    missing = next((key for key in names if key not in keys), None)
     if missing:
         choices = CHOICES.get(missing) or [name for name, _ in dict.fromkeys(plan.experiment.runs())]
         raise UserError(f"{stage}: the {missing} is missing; give one, such as {', '.join(dict.fromkeys(choices))}")
-    return At.of({key: str(known[key]) for key in wanted})
+    return At.of({key: str(keys[key]) for key in names})
 
 
-def _key(plan: Plan, stage: str, wanted: Sequence[str], word: str, known: Mapping[str, object]) -> str:
+def _key(plan: Plan, stage: str, names: Sequence[str], word: str, keys: Mapping[str, object]) -> str:
     """Which key of a stage `word` is a value of."""
     for key, choices in CHOICES.items():
-        if key in wanted and word in choices and key not in known:
+        if key in names and word in choices and key not in keys:
             return key
-    if "judge" in wanted and word == judge_name(plan.experiment.judge):
+    if "judge" in names and word == judge_name(plan.experiment.judge):
         return "judge"
     for key in ("continued", "forked"):
-        if key in wanted and re.fullmatch(KEYS[key], word):
+        if key in names and re.fullmatch(KEYS[key], word):
             return key
-    if "start" in wanted and is_start(word):
+    if "start" in names and is_start(word):
         return "start"
-    if ("method" in wanted or "policy" in wanted) and "method" not in known:
+    if ("method" in names or "policy" in names) and "method" not in keys:
         return "method"
-    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(wanted) or 'it has none'})")
+    raise UserError(f"{stage}: '{word}' is not one of its keys ({', '.join(names) or 'it has none'})")
 
 
 def _labels(plan: Plan, turns: At, method: str) -> dict[str, str | int]:
@@ -208,12 +208,12 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
         lines.append(f"runs in the job of {span} of {method}, seed {at.seed} (granularity: {granularity})")
     for title, block in blocks.items():
         lines += ["", title if block else f"{title} nothing"]
-        lines += [f"  {name + ':':<{width}} {_there(plan, path):<7} {path}" for name, path in block]
+        lines += [f"  {name + ':':<{width}} {_file_state(plan, path):<7} {path}" for name, path in block]
     config = yaml.safe_dump(plan.slice(stage, at).model_dump(mode="json"), sort_keys=False, default_flow_style=None)
     return [*lines, "", "its slice of the configuration", *(f"  {line}" for line in config.splitlines())]
 
 
-def _there(plan: Plan, path: str) -> str:
+def _file_state(plan: Plan, path: str) -> str:
     """Whether a file exists, and whether its job had the settings, and read the user's own files, as they are now."""
     if not os.path.exists(path):
         return "missing"

@@ -124,15 +124,15 @@ class Experiment(Closed):
         for run in audited:
             if run not in runs:
                 raise ValueError(f"audit.run is '{run}', which is not one of methods{nearest(run, runs)}")
-        for name, wanted, there in (
+        for name, chosen, choices in (
             ("run", audited, runs),
             ("rounds", rounds, range(1, self.rounds + 1)),
             ("seeds", seeds or (), self.seeds),
         ):
-            missing = [number for number in wanted if number not in there]
+            missing = [number for number in chosen if number not in choices]
             if missing:
                 raise ValueError(f"audit.{name} names {missing[0]}, which is not one of the experiment's {name}")
-            if len(set(wanted)) < len(wanted):
+            if len(set(chosen)) < len(chosen):
                 raise ValueError(f"audit.{name} must not repeat")
         filled = {"run": audited[0] if len(audited) == 1 else tuple(audited), "rounds": tuple(rounds), "seeds": seeds}
         return self.model_copy(update={"audit": audit.model_copy(update=filled)})
@@ -181,7 +181,7 @@ class Experiment(Closed):
             return max(given or 0, spread if spread > 1 else 0)
         if stage == "label":
             return int(self.judge.serve is not None)
-        on_gpus = self.policy.engine == "vllm" or any(wanted.gpu for wanted in self.resources.values())
+        on_gpus = self.policy.engine == "vllm" or any(resource.gpu for resource in self.resources.values())
         return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
 
     def trained(self) -> list[str]:
@@ -202,8 +202,7 @@ class Experiment(Closed):
 
     def starts(self) -> list[str]:
         """The warm starts of the methods, and those among `methods` themselves; each once, the own agent's first."""
-        found = dict.fromkeys(map(self.start_of, self.methods))
-        return sorted(found, key=lambda start: start != SFT)
+        return sorted(dict.fromkeys(map(self.start_of, self.methods)), key=lambda start: start != SFT)
 
     def agent_of(self, who: str) -> AgentConfig:
         """The agent that plays for `who` (see `start_of`). Raises UserError for a name that no agent has."""

@@ -53,9 +53,9 @@ def recorded(rule: str, wildcards: Mapping[str, str], results: str) -> Iterator[
         yield
     except JobFailed as failed:
         status = int(failed.code or OTHER_ERROR)  # type: ignore[call-overload]
-        found = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time())
+        failure = Failure(rule, dict(wildcards), status, failed.line, failed.log, results, time.time())
         with suppress(OSError):  # what failed may be the disk
-            write_json(_path(rule, wildcards, results), found._asdict())
+            write_json(_path(rule, wildcards, results), failure._asdict())
         raise
 
 
@@ -71,8 +71,8 @@ def failure_of(rule: str, wildcards: Mapping[str, str], results: str) -> Failure
 
 def failures_in(results: str) -> list[Failure]:
     """The failures of jobs of the experiment in the folder `results`, the latest last."""
-    found = [failure for path in FOLDER.glob("*.json") if (failure := _read(path)) and failure.results == results]
-    return sorted(found, key=lambda failure: failure.when)
+    failures = [failure for path in FOLDER.glob("*.json") if (failure := _read(path)) and failure.results == results]
+    return sorted(failures, key=lambda failure: failure.when)
 
 
 def _read(path: Path) -> Failure | None:

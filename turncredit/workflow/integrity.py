@@ -52,10 +52,10 @@ class Compared:
     @property
     def unreadable(self) -> set[str]:
         """The artifacts that no further check can read."""
-        return {found.path for found in self.problems if found.kind in ("missing", "damaged")}
+        return {problem.path for problem in self.problems if problem.kind in ("missing", "damaged")}
 
 
-class Made(NamedTuple):
+class JobFiles(NamedTuple):
     """A job of the plan: the artifacts it makes, its metrics, and what it reads by the names in their provenance."""
 
     outputs: dict[str, str]
@@ -65,33 +65,33 @@ class Made(NamedTuple):
 
 def compare(plan: Plan) -> Compared:
     """Compare the artifacts on disk with the plan. Reads every file once, and changes nothing."""
-    jobs = {step: _made(plan, step) for step in every_job(plan)}
+    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
     deleted = deleted_after_use(plan)
-    found = Compared(foreign=foreign(plan, jobs))
+    comparison = Compared(foreign=foreign(plan, jobs))
     store, broken = Store(), {}
-    for step, made in jobs.items():
-        for name, path in made.outputs.items():
+    for step, files in jobs.items():
+        for name, path in files.outputs.items():
             if os.path.lexists(path):
-                found.checked += 1
+                comparison.checked += 1
                 why = damage(path, load(step[0]).OUTPUTS[name])
                 if why:
                     broken[path] = Problem("damaged", path, why, step)
-    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    recorded = {step: _recorded(step, files) for step, files in jobs.items()}
     stale, changed = _provenance(plan, jobs, recorded, store, set(broken))
     missing = _missing(plan, jobs, recorded, deleted)
     by_path = {**_rewritten(jobs, store, deleted), **stale, **changed, **missing, **broken}
-    found.problems = sorted(by_path.values(), key=lambda one: one.path)
-    found.waiting = sum(
-        any(not os.path.exists(path) and path not in deleted and path not in missing for path in made.outputs.values())
-        for made in jobs.values()
+    comparison.problems = sorted(by_path.values(), key=lambda one: one.path)
+    comparison.waiting = sum(
+        any(not os.path.exists(path) and path not in deleted and path not in missing for path in files.outputs.values())
+        for files in jobs.values()
     )
-    return found
+    return comparison
 
 
 def missing_from(plan: Plan) -> list[Problem]:
     """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
-    jobs = {step: _made(plan, step) for step in every_job(plan)}
-    recorded = {step: _recorded(step, made) for step, made in jobs.items()}
+    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
+    recorded = {step: _recorded(step, files) for step, files in jobs.items()}
     return sorted(_missing(plan, jobs, recorded, deleted_after_use(plan)).values(), key=lambda one: one.path)
 
 
@@ -131,12 +131,12 @@ def _folder_damage(folder: Path) -> str | None:
     return None
 
 
-def _made(plan: Plan, step: Step) -> Made:
+def _job_files(plan: Plan, step: Step) -> JobFiles:
     reads: dict[str, str] = {}
     for name, value in plan.inputs(*step).items():
         several = {f"{name}_{number}": path for number, path in enumerate(value)} if isinstance(value, list) else {}
         reads |= several or ({name: value} if isinstance(value, str) else {})
-    return Made(plan.outputs(*step), plan.metrics(*step), reads)
+    return JobFiles(plan.outputs(*step), plan.metrics(*step), reads)
 
 
 def deleted_after_use(plan: Plan) -> set[str]:
@@ -155,51 +155,51 @@ def deleted_after_use(plan: Plan) -> set[str]:
 Recorded = dict[str, dict[str, Any]]
 
 
-def _recorded(step: Step, made: Made) -> Recorded:
+def _recorded(step: Step, files: JobFiles) -> Recorded:
     if step[0] in UNSAID:
         return {}
-    there = {path: provenance.made_from(path) for path in made.outputs.values() if os.path.exists(path)}
-    return {path: made_by for path, made_by in there.items() if made_by}
+    records = {path: provenance.made_from(path) for path in files.outputs.values() if os.path.exists(path)}
+    return {path: made_by for path, made_by in records.items() if made_by}
 
 
 def _missing(
-    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], deleted: set[str]
+    plan: Plan, jobs: Mapping[Step, JobFiles], recorded: Mapping[Step, Recorded], deleted: set[str]
 ) -> dict[str, Problem]:
     """Artifacts that are not there although their job has ended, or something that is there was made from them."""
     users: dict[str, str] = {}
-    for step, made in jobs.items():
+    for step, files in jobs.items():
         for path, made_by in recorded[step].items():
-            if set(made.reads) == set(made_by.get("inputs") or {}):  # otherwise it was made from other inputs
-                users |= dict.fromkeys(made.reads.values(), path)
-    found = {}
-    for step, made in jobs.items():
-        ended = os.path.exists(made.metrics)
-        gone = [path for path in made.outputs.values() if not os.path.exists(path) and path not in deleted]
+            if set(files.reads) == set(made_by.get("inputs") or {}):  # otherwise it was made from other inputs
+                users |= dict.fromkeys(files.reads.values(), path)
+    problems = {}
+    for step, files in jobs.items():
+        ended = os.path.exists(files.metrics)
+        gone = [path for path in files.outputs.values() if not os.path.exists(path) and path not in deleted]
         for path in gone:
             if path in users:
-                found[path] = Problem("missing", path, f"{users[path]} was made from it", step)
+                problems[path] = Problem("missing", path, f"{users[path]} was made from it", step)
             elif ended:
-                found[path] = Problem("missing", path, "its job has ended", step)
+                problems[path] = Problem("missing", path, "its job has ended", step)
         log = f"{plan.layout.root}/{fill(LOGS[step[0]], plan.keys(step[1]))}"
         if not gone and not ended and step[0] not in ("config", "track") and os.path.exists(log):
-            found[made.metrics] = Problem("missing", made.metrics, "its job has ended", step)
-        elif ended and (why := _unreadable(made.metrics)):
-            found[made.metrics] = Problem("damaged", made.metrics, why, step)
-    return found
+            problems[files.metrics] = Problem("missing", files.metrics, "its job has ended", step)
+        elif ended and (why := _unreadable(files.metrics)):
+            problems[files.metrics] = Problem("damaged", files.metrics, why, step)
+    return problems
 
 
-def _rewritten(jobs: Mapping[Step, Made], store: Store, deleted: set[str]) -> dict[str, Problem]:
+def _rewritten(jobs: Mapping[Step, JobFiles], store: Store, deleted: set[str]) -> dict[str, Problem]:
     """Files that are not what their job wrote, by the hashes in its metrics, which older jobs did not record."""
-    found = {}
-    for step, made in jobs.items():
+    problems = {}
+    for step, files in jobs.items():
         try:
-            written = read_metrics(Path(made.metrics)).get("files", {})
+            written = read_metrics(Path(files.metrics)).get("files", {})
         except UserError:
             continue  # there are no metrics yet, or `_missing` says what is wrong with them
-        for name, path in made.outputs.items():
+        for name, path in files.outputs.items():
             if name in written and os.path.isfile(path) and path not in deleted and store.hash(path) != written[name]:
-                found[path] = Problem("changed", path, "changed since its job wrote it", step)
-    return found
+                problems[path] = Problem("changed", path, "changed since its job wrote it", step)
+    return problems
 
 
 def _unreadable(metrics: str) -> str | None:
@@ -211,7 +211,7 @@ def _unreadable(metrics: str) -> str | None:
 
 
 def _provenance(
-    plan: Plan, jobs: Mapping[Step, Made], recorded: Mapping[Step, Recorded], store: Store, broken: set[str]
+    plan: Plan, jobs: Mapping[Step, JobFiles], recorded: Mapping[Step, Recorded], store: Store, broken: set[str]
 ) -> tuple[dict[str, Problem], dict[str, Problem]]:
     """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
 
@@ -221,19 +221,19 @@ def _provenance(
     stale: dict[str, Problem] = {}
     same: set[str] = set()
     other: dict[str, list[tuple[str, Step]]] = {}
-    for step, made in jobs.items():
-        if step[0] in UNSAID or not all(map(os.path.exists, made.reads.values())):
+    for step, files in jobs.items():
+        if step[0] in UNSAID or not all(map(os.path.exists, files.reads.values())):
             continue
-        wanted = provenance.config_hash(plan.settings(*step))
+        config_hash = provenance.config_hash(plan.settings(*step))
         for path, made_by in recorded[step].items():
             if path in broken:
                 continue
             inputs = made_by.get("inputs") or {}
-            if made_by.get("config_hash") != wanted:
+            if made_by.get("config_hash") != config_hash:
                 stale[path] = Problem("stale", path, "made with other settings than the configuration has now", step)
-            elif set(inputs) != set(made.reads):
+            elif set(inputs) != set(files.reads):
                 stale[path] = Problem("stale", path, "made from other files than it would be now", step)
-            for name, source in made.reads.items():
+            for name, source in files.reads.items():
                 if name not in inputs or source in broken:
                     continue
                 if store.hash(source) == inputs[name]:
@@ -241,7 +241,7 @@ def _provenance(
                 else:
                     other.setdefault(source, []).append((path, step))
     changed = {}
-    makers = {path: step for step, made in jobs.items() for path in made.outputs.values()}
+    makers = {path: step for step, files in jobs.items() for path in files.outputs.values()}
     for source, users in other.items():
         if source in makers and source not in same and source not in stale:
             why = f"changed since {users[0][0]} was made from it"
@@ -269,7 +269,7 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
         for maker in {makers[path] for path in reads if path in makers}:
             readers.setdefault(maker, []).append(step)
     gone: dict[Step, None] = {}
-    left = [found.step for found in problems]
+    left = [problem.step for problem in problems]
     while left:
         step = left.pop()
         if step in gone:
@@ -291,14 +291,14 @@ def files_of(plan: Plan, foreign_artifacts: Iterable[Located]) -> list[Path]:
     """Foreign artifacts, with the metrics, logs and descriptions of the jobs that made them."""
     root = plan.layout.root
     kept = {path for step in every_job(plan) for path in made_paths(plan, step)}
-    found = [artifact.path for artifact in foreign_artifacts]
+    paths = [artifact.path for artifact in foreign_artifacts]
     begin = len(f"{root}/")
-    for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in found))):
+    for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in paths))):
         metrics = plan.metrics(*step)
         log = Path(f"{root}/{fill(LOGS[step[0]], plan.keys(step[1]))}")
         if metrics not in kept:
-            found += [path for path in (Path(metrics), log, log.with_suffix(".job.json")) if path.exists()]
-    return found
+            paths += [path for path in (Path(metrics), log, log.with_suffix(".job.json")) if path.exists()]
+    return paths
 
 
 def remove(root: Path, paths: Iterable[str | Path]) -> None:
@@ -308,7 +308,7 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
     """
     every = [Path(path) for path in paths]
     for path in every:
-        if not known(root, path):
+        if not belongs(root, path):
             raise UserError(f"{path}: no artifact of {root}; nothing was removed")
     for path in every:
         if path.is_dir() and not path.is_symlink():
@@ -321,7 +321,7 @@ def remove(root: Path, paths: Iterable[str | Path]) -> None:
             folder.rmdir()
 
 
-def known(root: Path, path: Path) -> bool:
+def belongs(root: Path, path: Path) -> bool:
     """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description."""
     relative = path.relative_to(root).as_posix()
     log = f"{relative.removesuffix('.job.json')}.log" if relative.endswith(".job.json") else relative

@@ -152,10 +152,10 @@ def failing_in_one_line(label: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = in_one_line(error)
-        if said is None:
+        reason = in_one_line(error)
+        if reason is None:
             raise
-        line = f"{label}: {said}"
+        line = f"{label}: {reason}"
         print(line, file=sys.stderr, flush=True)
         raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
 
@@ -168,13 +168,13 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
         except UserError as error:
             line, status = f"{described.label}: {error}", failures.USER_ERROR
         except Exception as error:
-            said = in_one_line(error) if isinstance(error, OSError) else None
-            if said is None:
+            reason = in_one_line(error) if isinstance(error, OSError) else None
+            if reason is None:
                 with suppress(OSError):  # the disk of the log may be the full one
                     traceback.print_exc()
             where = f"; the traceback is in {described.log}" if described.log else ""
-            said = said or f"{type(error).__name__}: {error}{where}"
-            line, status = f"{described.label}: {said}", failures.OTHER_ERROR
+            reason = reason or f"{type(error).__name__}: {error}{where}"
+            line, status = f"{described.label}: {reason}", failures.OTHER_ERROR
         if status:
             tell(error=line)
             say(line)

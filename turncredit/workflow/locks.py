@@ -65,17 +65,17 @@ def being_made(state: Path) -> dict[str, str | None]:
 
     A mark is a file named after the path, in base64, in as many folders (`@...`) as it needs.
     """
-    found = {}
+    job_ids = {}
     folder = state / "incomplete"
     for path in folder.rglob("*"):
         if not path.is_file() or path.name == "migration_underway":
             continue
         try:
             name = "".join(part.removeprefix("@") for part in path.relative_to(folder).parts)
-            found[base64.urlsafe_b64decode(name).decode()] = json.loads(path.read_text()).get("external_jobid")
+            job_ids[base64.urlsafe_b64decode(name).decode()] = json.loads(path.read_text()).get("external_jobid")
         except (OSError, ValueError):
             continue  # it has just been removed, or is not a mark
-    return found
+    return job_ids
 
 
 def lives(process: Mapping[str, Any] | None) -> bool:

@@ -207,12 +207,12 @@ def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
     """Jobs fit an 80 GB GPU; on this machine's CPU, its memory."""
     lines = [line for stage in needs.ordered(stages) if (line := needs.fits(plan, stage))]
     if where.executor == "local":
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         asked = {stage: 1e6 * (needs.resource(plan, stage).mem_mb or 0) for stage in needs.ordered(stages)}
         lines += [
-            f"{stage} takes about {size / 1e9:.0f} GB of memory, and this machine has {there / 1e9:.0f} GB"
+            f"{stage} takes about {size / 1e9:.0f} GB of memory, and this machine has {ram / 1e9:.0f} GB"
             for stage, size in asked.items()
-            if size > there and not plan.experiment.gpus(stage) and needs.shapes(plan.experiment) is not None
+            if size > ram and not plan.experiment.gpus(stage) and needs.shapes(plan.experiment) is not None
         ]
     yield from (Finding("memory", None, f"memory: {line}") for line in lines)
     if not lines:
@@ -221,13 +221,13 @@ def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
 
 def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Finding]:
     """The results fit the disk, as estimated."""
-    wanted = sum(needs.disk(plan).values())
+    estimate = sum(needs.disk(plan).values())
     folder = plan.layout.root
     while not folder.exists():
         folder = folder.parent
-    there = sum(file.stat().st_size for file in plan.layout.root.rglob("*") if file.is_file())
+    used = sum(file.stat().st_size for file in plan.layout.root.rglob("*") if file.is_file())
     free = shutil.disk_usage(folder).free
-    left = max(0.0, wanted - there)
+    left = max(0.0, estimate - used)
     if left > FILLED * free:
         keep = "; keep_policies: last takes less" if plan.experiment.keep_policies == "all" else ""
         line = (

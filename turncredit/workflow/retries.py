@@ -30,9 +30,9 @@ def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: s
         return 1
     rules = (stage, *OTHER_NAMES.get(stage, ()))
     if run is not None:
-        known = [slurm.out_of_memory(run, rule, list(wildcards.values())) for rule in rules]
-        told = [number for number in known if number is not None]
-        if told:
-            return int(2 ** sum(told))
+        answers = [slurm.out_of_memory(run, rule, list(wildcards.values())) for rule in rules]
+        counts = [number for number in answers if number is not None]
+        if counts:
+            return int(2 ** sum(counts))
     failed = any(failures.failure_of(rule, wildcards, results) for rule in rules)
     return 1 if failed else 2 ** (attempt - 1)

@@ -96,12 +96,12 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
     """
     steps = steps_of_block(plan, method, seed, rounds)
     asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
-    wanted = [asked[stage] for stage, _ in steps]
+    resources = [asked[stage] for stage, _ in steps]
     asks = {
-        "mem_mb": max(one.mem_mb for one in wanted if one.mem_mb is not None),
-        "gpu": max(one.gpu or 0 for one in wanted),
-        "threads": max(one.threads for one in wanted),
-        "runtime": sum(one.runtime for one in wanted),
+        "mem_mb": max(one.mem_mb for one in resources if one.mem_mb is not None),
+        "gpu": max(one.gpu or 0 for one in resources),
+        "threads": max(one.threads for one in resources),
+        "runtime": sum(one.runtime for one in resources),
     }
     if "rounds" in plan.experiment.resources:
         given = plan.experiment.resource("rounds").model_dump(exclude_unset=True, exclude_none=True)
@@ -140,12 +140,12 @@ def inputs_by_seed(plan: Plan, method: str, rounds: Sequence[int]) -> Callable[[
     """A function from a seed to the inputs of a block. They are found once, for the first seed: other seeds read the
     same artifacts with their own seed, and finding them anew is most of the time to plan a thousand runs."""
     paths = inputs_of_block(plan, method, plan.experiment.seeds[0], rounds)
-    found = [(path, plan.layout.locate(path)) for path in paths]
+    located = [(path, plan.layout.locate(path)) for path in paths]
 
     def inputs(seed: int) -> list[str]:
         return [
             plan.layout.path(at.artifact, at.keys, seed=seed) if at is not None and "seed" in at.keys else path
-            for path, at in found
+            for path, at in located
         ]
 
     return inputs
@@ -172,8 +172,8 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
     }
     if plan.method(method).reader == "implicit":
         for round in rounds[:-1]:
-            said = plan.logprobs_at(plan.turns_at(method, seed, round + 1), method)
-            after[_implicit(plan, method, seed, round)] = path("logprobs", said.keys)
+            logprobs = plan.logprobs_at(plan.turns_at(method, seed, round + 1), method)
+            after[_implicit(plan, method, seed, round)] = path("logprobs", logprobs.keys)
     return after
 
 

@@ -175,17 +175,17 @@ def check_configuration(arguments: list[str]) -> None:
 
 def _values(arguments: list[str], *options: str) -> list[str]:
     """The values of options that take several: those after one of them, up to the next option."""
-    found, taking = [], False
+    values, taking = [], False
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name in options:
             taking = True
-            found += [value] if equals else []
+            values += [value] if equals else []
         elif argument.startswith("-"):
             taking = False
         elif taking:
-            found.append(argument)
-    return found
+            values.append(argument)
+    return values
 
 
 def _stop(process: subprocess.Popen) -> None:
@@ -204,8 +204,8 @@ def _stop(process: subprocess.Popen) -> None:
 def _cores(arguments: list[str]) -> int:
     """The number given to `--cores`."""
     text = " ".join(arguments)
-    found = re.search(r"(?:--cores|-c|--jobs|-j)[ =]?(\d+)", text)
-    return int(found.group(1)) if found else os.cpu_count() or 1
+    match = re.search(r"(?:--cores|-c|--jobs|-j)[ =]?(\d+)", text)
+    return int(match.group(1)) if match else os.cpu_count() or 1
 
 
 def look(folder: Path, state: State) -> list[dict[str, Any]]:
@@ -239,9 +239,9 @@ def look(folder: Path, state: State) -> list[dict[str, Any]]:
 
 def wanted_jobs(output: str) -> Counter[str]:
     """Jobs by rule, from the table `Job stats` that Snakemake prints before it starts; empty until then."""
-    _, found, table = output.partition("Job stats:\n")
+    _, heading, table = output.partition("Job stats:\n")
     rows = re.findall(r"^(\w+)\s+(\d+)$", table.partition("\n\n")[0], re.MULTILINE)
-    if not found or not any(name == "total" for name, _ in rows):
+    if not heading or not any(name == "total" for name, _ in rows):
         return Counter()
     return Counter({name: int(count) for name, count in rows if name not in {"total", "all"}})
 

@@ -39,8 +39,8 @@ class SlurmJob(NamedTuple):
     @property
     def rule(self) -> str:
         """The rule of the job; '' for a group of several."""
-        found = re.match(r"rule_(.+?)(_wildcards_.*)?$", self.comment)
-        return found[1] if found else ""
+        match = re.match(r"rule_(.+?)(_wildcards_.*)?$", self.comment)
+        return match[1] if match else ""
 
 
 def remember(state: Path, experiment: str, run: str, *, process: int) -> None:
@@ -52,15 +52,15 @@ def remember(state: Path, experiment: str, run: str, *, process: int) -> None:
 
 def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
     """The recorded runs of the experiment; with `ended` without those whose Snakemake still runs on this machine."""
-    found = []
+    runs = []
     for path in sorted((state / RECORDS).glob("*.json")):
         try:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
             continue  # just being written
         if record.get("experiment") == experiment and not (ended and locks.lives(record.get("process"))):
-            found.append(str(record["run"]))
-    return found
+            runs.append(str(record["run"]))
+    return runs
 
 
 def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
@@ -78,8 +78,8 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"squeue does not answer ({error}); run this where Slurm's commands work") from None
     if done.returncode:
-        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
-        raise UserError(f"squeue does not answer ({said}); run this where Slurm's commands work")
+        why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
+        raise UserError(f"squeue does not answer ({why}); run this where Slurm's commands work")
     rows = [line.split("|", 3) for line in done.stdout.splitlines() if line.count("|") >= 3]
     jobs = [SlurmJob(*(part.strip() for part in row)) for row in rows]
     return jobs if ended else [job for job in jobs if job.state in LIVING]
@@ -128,9 +128,9 @@ def _cancel(jobs: Iterable[SlurmJob]) -> None:
     ids = [job.id for job in jobs]
     done = subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode and queue([job.run for job in jobs]):
-        said = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
+        why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
         raise UserError(
-            f"Slurm jobs of an earlier run ({', '.join(ids)}) cannot be cancelled ({said}); cancel them and start again"
+            f"Slurm jobs of an earlier run ({', '.join(ids)}) cannot be cancelled ({why}); cancel them and start again"
         )
 
 
