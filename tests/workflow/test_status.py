@@ -117,10 +117,10 @@ def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path)
     (tmp_path / "turncredit-processes").mkdir()
     away = {**locks.identity(os.getpid()), "host": f"not-{socket.gethostname()}"}
     (tmp_path / "turncredit-processes" / "x.json").write_text(json.dumps(away))
-    assert not locks.somebody_works(tmp_path)
+    assert locks.holder(tmp_path) is None
     (tmp_path / "locks").mkdir()
     (tmp_path / "locks" / "0.input.lock").touch()
-    assert locks.somebody_works(tmp_path)
+    assert locks.holder(tmp_path) is not None
 
 
 def test_a_failure_is_shown_with_the_last_lines_of_its_log(plan):

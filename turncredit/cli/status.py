@@ -183,7 +183,7 @@ def current(plan: Plan) -> dict[Step, str]:
         listed = {}
     # Tasks of an array that wait are listed together, as 17_[3-8].
     waiting = {job.partition("_")[0] for job, state in listed.items() if state == "PENDING"}
-    alive = locks.somebody_works(STATE)
+    alive = locks.holder(STATE) is not None
     states = {}
     for path, job in locks.being_made(STATE).items():
         try:

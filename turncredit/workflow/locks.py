@@ -46,18 +46,18 @@ def take_over(state: Path) -> bool:
     return locked
 
 
-def somebody_works(state: Path) -> bool:
-    """Whether a Snakemake that works in the folder of `state` is running; of one elsewhere, whether it holds a lock."""
+def holder(state: Path) -> tuple[str, int] | None:
+    """Host and number of the process of a Snakemake that works in the folder of `state`: one that is running here, or
+    one elsewhere while there is a lock. None if there is none."""
     for path in (state / "turncredit-processes").glob("*.json"):
         try:
             record = json.loads(path.read_text())
         except (OSError, ValueError):
             continue
-        if lives(record):
-            return True
-        if record["host"] != socket.gethostname() and any((state / "locks").glob("*.lock")):
-            return True
-    return False
+        elsewhere = record["host"] != socket.gethostname()
+        if lives(record) or (elsewhere and any((state / "locks").glob("*.lock"))):
+            return record["host"], record["pid"]
+    return None
 
 
 def being_made(state: Path) -> dict[str, str | None]:

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turncredit.errors import UserError
 from turncredit.processes.lifetimes import end_with_parent
-from turncredit.workflow import watch
+from turncredit.workflow import locks, watch
 from turncredit.yaml_files import CONFIG, read_entry, read_mapping
 
 #: Seconds per job in the default experiment on one core, if not about `USUAL`. Only their ratios matter, and only until
@@ -44,6 +44,8 @@ ALONE = ("tasks", "demos", "base", "sft")
 SHOWN = (*ALONE, "report", "track")
 #: The exit status after Ctrl-C, as of any program in a shell, and seconds until Snakemake is told more firmly.
 INTERRUPTED, STOP_WITHIN = 130, 5.0
+#: What Snakemake says where another one works.
+LOCKED = "Directory cannot be locked"
 #: Options with which Snakemake runs no job: what it prints is the answer. `-n` may be among other letters: `-np`.
 ANSWERED = {
     "--dry-run", "--dryrun", "--unlock", "--touch", "-t", "--version", "-v", "--lint", "--list-rules", "--list", "-l",
@@ -320,6 +322,10 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
     output = (folder / "output").read_text()
     if status:
         own = [line for line in output.splitlines() if line.startswith("turncredit: ")]
+        if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
+            own = [
+                f"turncredit: another run works in this folder (process {other[1]} on {other[0]}); wait until it ends"
+            ]
         failed = any("error" in job for job in state.ended)
         for line in own or ([] if failed else output.splitlines()[-25:]):
             console.print(line, markup=False, soft_wrap=True)
@@ -327,17 +333,19 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
             console.print("Snakemake's full log is the newest file in .snakemake/log.", markup=False)
         return status
     took = time.time() - state.begun
-    outside = f", of which {state.outside_share():.0%} was overhead" if state.ended else " (nothing was left to do)"
+    outside = f", {state.outside_share():.0%} of it outside of jobs" if state.ended else " (nothing was left to do)"
     results = Path(state.plan["results"])
     page = results / "report" / "index.html"
-    if page.exists():
+    # Of jobs for other targets, a report that stands there says nothing.
+    reported = page.exists() and (not state.ended or any(job["rule"] == "report" for job in state.ended))
+    if reported:
         from turncredit.report.report import print_table
         from turncredit.stages import wanted
 
         print_table(results, wanted.current)
     console.print(f"\nTook {took // 60:.0f} min {took % 60:.0f} s{outside}.", markup=False)
     console.print("".join(f"{line}\n" for line in _gone(results)), end="", markup=False, soft_wrap=True)
-    if page.exists():
+    if reported:
         console.print(f"report     {page.resolve()}", markup=False, soft_wrap=True)
     console.print(f"artifacts  {results.resolve()}", markup=False, soft_wrap=True)
     return 0
