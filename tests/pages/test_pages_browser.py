@@ -119,7 +119,7 @@ def test_every_number_of_a_turn_is_that_of_its_table(desk, alone, book):
                     shown = turn["parts"][name][part]
                     value = np.nan if shown == "–" else to_number(shown)
                     assert value == pytest.approx(x_N[row], rel=1e-3, nan_ok=True)
-            if book.truth.there_N[row]:
+            if book.truth.branched_N[row]:
                 assert same(by_name["A*"]["text"], book.truth.advantage_N[row])
                 assert to_number(by_name["A*"]["error"][2:]) == pytest.approx(book.truth.se_N[row], abs=0.005)
             else:

@@ -60,23 +60,23 @@ def expand(paths: Sequence[Path], suffix: str | None) -> list[Source]:
     A folder stands for the files below it that end with `suffix`. A label is the name without the ending, with as many
     folders before it as are needed to tell it from the others.
     """
-    found: list[Path] = []
+    file_paths: list[Path] = []
     for path in paths:
         if not path.exists():
             raise UserError(f"{path}: no such file or folder; check the path")
         if path.is_file():
-            found.append(path)
+            file_paths.append(path)
             continue
         endings = {suffix} if suffix else {format_.suffix for format_ in FORMATS.values()}
         below = [file for file in path.rglob("*") if file.suffix in endings and file.is_file()]
         if not below:
             raise UserError(f"{path}: no file that ends with {' or '.join(sorted(endings))} in this folder")
-        found += sorted(below, key=_natural)
-    files = list(dict.fromkeys(path.resolve() for path in found))
+        file_paths += sorted(below, key=_natural)
+    files = list(dict.fromkeys(path.resolve() for path in file_paths))
     parts = 1
     while len({_label(file, parts) for file in files}) < len(files):
         parts += 1
-    given = {path.resolve(): path for path in reversed(found)}
+    given = {path.resolve(): path for path in reversed(file_paths)}
     return [Source(given[file], _label(file, parts)) for file in files]
 
 

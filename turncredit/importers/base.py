@@ -78,10 +78,10 @@ class Report:
     def lines(self) -> list[str]:
         """The report as text."""
         count = f"{self.files} file{'' if self.files == 1 else 's'}, {self.records} records"
-        found = [f"read {count}: {self.rollouts} rollouts, {self.turns} turns"]
-        found += [f"note: {text} ({number})" for text, number in self.notes.items()]
-        found += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
-        return found
+        lines = [f"read {count}: {self.rollouts} rollouts, {self.turns} turns"]
+        lines += [f"note: {text} ({number})" for text, number in self.notes.items()]
+        lines += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
+        return lines
 
 
 @dataclass(frozen=True)

@@ -29,25 +29,25 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
     nested = {key: mapping[key].split(".") for key in KEYS if key not in plain}
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
-        found = {key: row.get(name) for key, name in plain.items()}
-        found.update({key: _inside(row, path) for key, path in nested.items()})
-        group, rollout = (_id(found[key], mapping.get(key, key)) for key in ("group_id", "rollout_id"))
-        reward = finite(found["reward"])
-        columns: dict[str, Any] = {key: str(found[key]) for key in IDS if found[key] is not None}
-        success, done = (_truth(found[key], key) for key in TRUTHS)
+        values = {key: row.get(name) for key, name in plain.items()}
+        values.update({key: _inside(row, path) for key, path in nested.items()})
+        group, rollout = (_id(values[key], mapping.get(key, key)) for key in ("group_id", "rollout_id"))
+        reward = finite(values["reward"])
+        columns: dict[str, Any] = {key: str(values[key]) for key in IDS if values[key] is not None}
+        success, done = (_truth(values[key], key) for key in TRUTHS)
         if success is not None:
             columns["success"] = success
-        messages = found["messages"]
+        messages = values["messages"]
         if messages is not None:
             turns = turns_of(messages)
             outcome(turns, reward)
             yield Rollout(group, rollout, turns, where, done, columns)
             return
-        number = found["turn"]
+        number = values["turn"]
         if number is None:
             raise Skip(f"neither '{mapping.get('messages', 'messages')}' nor '{mapping.get('turn', 'turn')}' in a line")
         turn: Turn = {"turn": number, "reward": reward}
-        turn.update({key: text_of(found[key]) for key in TEXTS if found[key] is not None})
+        turn.update({key: text_of(values[key]) for key in TEXTS if values[key] is not None})
         if done is not None:
             turn["done"] = done
         yield Rollout(group, rollout, [turn], where, None, columns, part=True)

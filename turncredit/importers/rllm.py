@@ -53,12 +53,12 @@ def _turns(trajectory: dict[str, Any], report: Report) -> list[Turn]:
         raise Skip("no turn: a trajectory without steps")
     turns: list[Turn] = []
     for step in trajectory["steps"]:
-        seen = step.get("observation")
-        if seen is None:  # a workflow that keeps the conversation only
-            seen = _asked(step.get("chat_completions") or [])
+        observation = step.get("observation")
+        if observation is None:  # a workflow that keeps the conversation only
+            observation = _asked(step.get("chat_completions") or [])
         response = text_of(step.get("model_response"))
         action = text_of(step.get("action")) or response
-        turns.append({"observation": text_of(seen), "response_text": response or action, "action": action})
+        turns.append({"observation": text_of(observation), "response_text": response or action, "action": action})
     chain_observations(turns, "")
     reward = finite(trajectory.get("reward"))
     own = [step.get("reward") or 0.0 for step in trajectory["steps"]]

@@ -37,24 +37,24 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
     Columns that no turn has a value for are left out. Duplicates, parts that do not make whole rollouts, and values of
     another type than their column's are skips of the report.
     """
-    known = Known(report)
+    ledger = Ledger(report)
     with new_file(out) as part, TemporaryDirectory(dir=part.parent, prefix=f".{out.name}.") as folder:
         first = Path(folder) / "rows.parquet"
         empty = set(COLUMNS)
         quick = {"compression": "lz4", "use_dictionary": False, "write_statistics": False}
         with pq.ParquetWriter(first, SCHEMA, **quick) as writer:
-            for batch in _batches(known.checked(rollouts)):
-                table = _table(batch, report, known)
+            for batch in _batches(ledger.checked(rollouts)):
+                table = _table(batch, report, ledger)
                 writer.write_table(table)
                 empty -= {name for name in empty if _has_values(table.column(name))}
-        bad = known.incomplete()
+        bad = ledger.incomplete()
         columns = [name for name in SCHEMA.names if name not in empty]
         report.rollouts, report.turns = _copy(first, part, columns, bad, {**made_by, **_counts(report)})
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
 
 
-class Known:
+class Ledger:
     """The rollouts so far: which ids are taken, and which turns of a rollout in parts are there."""
 
     def __init__(self, report: Report) -> None:
@@ -100,8 +100,8 @@ class Known:
         return None
 
     def _part(self, rollout: Rollout) -> str | None:
-        known = self._parts.setdefault(rollout.rollout_id, [rollout.group_id, 0, rollout.where])
-        if known[0] != rollout.group_id:
+        record = self._parts.setdefault(rollout.rollout_id, [rollout.group_id, 0, rollout.where])
+        if record[0] != rollout.group_id:
             self.bad.add(rollout.rollout_id)
             return "a rollout in two groups"
         for turn in rollout.turns:
@@ -109,9 +109,9 @@ class Known:
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST_TURNS:
                 self.bad.add(rollout.rollout_id)
                 return "turn is not a number 0, 1, 2, ..."
-            if known[1] >> number & 1:
+            if record[1] >> number & 1:
                 return "a turn that was read before"
-            known[1] |= 1 << number
+            record[1] |= 1 << number
         return None
 
 
@@ -132,14 +132,14 @@ def _size(turn: Turn) -> int:
     return sum([len(value) for value in turn.values() if value.__class__ in (str, list)])
 
 
-def _table(batch: Sequence[Rollout], report: Report, known: Known) -> pa.Table:
+def _table(batch: Sequence[Rollout], report: Report, ledger: Ledger) -> pa.Table:
     """The batch as a table; if a value does not fit its column, rollout by rollout, without those it is in."""
     try:
         return _columns(batch)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, UnicodeEncodeError) as error:
         if len(batch) > 1:
-            return pa.concat_tables([_table([rollout], report, known) for rollout in batch])
-        known.drop(batch[0], "a value of another type than its column's", str(error).splitlines()[0][:100])
+            return pa.concat_tables([_table([rollout], report, ledger) for rollout in batch])
+        ledger.drop(batch[0], "a value of another type than its column's", str(error).splitlines()[0][:100])
         return SCHEMA.empty_table()
 
 
@@ -155,9 +155,9 @@ def _columns(batch: Sequence[Rollout]) -> pa.Table:
                 turn["done"] = False
             rollout.turns[-1]["done"] = rollout.ended
         turns += rollout.turns
-    there = set().union(*turns)
+    present = set().union(*turns)
     columns = [
-        pa.array([turn.get(name) for turn in turns], kind) if name in there else pa.nulls(len(turns), kind)
+        pa.array([turn.get(name) for turn in turns], kind) if name in present else pa.nulls(len(turns), kind)
         for name, kind in TYPES.items()
     ]
     return pa.table(columns, schema=SCHEMA)

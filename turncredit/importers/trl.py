@@ -52,23 +52,23 @@ def _turns(prompt: Any, completion: Any) -> list[Turn]:
     return turns_of(asked + list(completion))
 
 
-def _rewards(path: Path, wanted: str | None) -> list[str]:
+def _rewards(path: Path, reward: str | None) -> list[str]:
     try:
         names = pq.read_schema(path).names
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
     others = [name for name in names if name not in OTHERS]
-    if wanted is None:
+    if reward is None:
         if len(others) == 1:
             return others
         raise UserError(
             f"{path}: which columns are rewards? Name one, or several to be summed, of {', '.join(others) or 'none'} "
             "with --map reward=NAME[,NAME]"
         )
-    for name in wanted.split(","):
+    for name in reward.split(","):
         if name not in names:
-            raise UserError(f"{path}: --map reward={wanted}: there is no column '{name}'{nearest(name, others)}")
-    return wanted.split(",")
+            raise UserError(f"{path}: --map reward={reward}: there is no column '{name}'{nearest(name, others)}")
+    return reward.split(",")
 
 
 def _fits(path: Path, record: Mapping[str, Any]) -> bool:

@@ -44,9 +44,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
         step = f"{row['step']}/" if "step" in row else ""
         turns: list[Turn] = []
         for _, output in rows:
-            found = _turns(output, report if output is row else None)
-            found[0]["context_reset"] = True
-            turns += found
+            output_turns = _turns(output, report if output is row else None)
+            output_turns[0]["context_reset"] = True
+            turns += output_turns
         chain_observations(turns, turns[-1]["next_observation"])
         outcome(turns, finite(row.get("score"), "score"))
         columns = {"task_id": _task(row["input"])}
@@ -61,8 +61,8 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             yield Rollout(f"{step}{columns['task_id']}", f"{source.label}:{first}", turns, where, None, columns)
 
     def key(line: tuple[str, dict[str, Any]]) -> str:
-        found = SESSION.fullmatch(str(line[1].get("uid", "")))
-        return f"{line[1].get('step')}/{found[1]}_{found[2]}" if found else line[0]
+        match = SESSION.fullmatch(str(line[1].get("uid", "")))
+        return f"{line[1].get('step')}/{match[1]}_{match[2]}" if match else line[0]
 
     def read_one(number: str, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Rollout]:
         yield from session(number.rpartition(":")[2], rows)
@@ -89,8 +89,8 @@ def _turns(row: dict[str, Any], report: Report | None) -> list[Turn]:
     pattern = MARKED if MARKED.search(row["output"]) else BARE
     parts = pattern.split(row["output"])
     if report is not None:
-        found = "of the chat template" if pattern is MARKED else "left of the chat template: lines that are a role"
-        text = f"turns within an output told by the markers {found}" if len(parts) > 1 else "an output is one turn"
+        kind = "of the chat template" if pattern is MARKED else "left of the chat template: lines that are a role"
+        text = f"turns within an output told by the markers {kind}" if len(parts) > 1 else "an output is one turn"
         report.note(text)
     messages = [("assistant", parts[0]), *zip(parts[1::2], parts[2::2], strict=True)]
     turns: list[Turn] = []
@@ -110,8 +110,8 @@ def _turns(row: dict[str, Any], report: Report | None) -> list[Turn]:
 
 def _fits(path: Path, record: Mapping[str, Any]) -> bool:
     del path
-    known = {"input", "output", "score"} <= set(record)
-    return known and SESSION.fullmatch(str(record.get("uid", ""))) is not None and "traj_uid" not in record
+    has_columns = {"input", "output", "score"} <= set(record)
+    return has_columns and SESSION.fullmatch(str(record.get("uid", ""))) is not None and "traj_uid" not in record
 
 
 FORMAT = Format("verl", ".jsonl", _fits, read)

@@ -35,10 +35,10 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
                 f"{where}: a dump of verl-agent without {', '.join(missing)}: its lines cannot be put into rollouts. "
                 f"Add to verl-agent, {ADD}"
             )
-        seen = row.get("anchor_obs")
+        anchor = row.get("anchor_obs")
         turn: Turn = {
             "turn": row["turn"],
-            "observation": seen if isinstance(seen, str) else row["input"],
+            "observation": anchor if isinstance(anchor, str) else row["input"],
             "response_text": row["output"],
             "action": row["output"],
             "reward": finite(row["rewards"]),

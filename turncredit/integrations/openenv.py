@@ -103,13 +103,13 @@ class Served:
         self._by_id = {row["task_id"]: row for row in rows}
         self._next = cycle(rows)
 
-    def task(self, wanted: Reset) -> Mapping[str, Any]:
+    def task(self, options: Reset) -> Mapping[str, Any]:
         """The task that a reset asks for. Raises Refused for an unknown one."""
-        if wanted.task_id is not None:
-            if wanted.task_id not in self._by_id:
-                raise Refused("EXECUTION_ERROR", f"unknown task_id '{wanted.task_id}'")
-            return self._by_id[wanted.task_id]
-        return next(self._next) if wanted.seed is None else self.rows[wanted.seed % len(self.rows)]
+        if options.task_id is not None:
+            if options.task_id not in self._by_id:
+                raise Refused("EXECUTION_ERROR", f"unknown task_id '{options.task_id}'")
+            return self._by_id[options.task_id]
+        return next(self._next) if options.seed is None else self.rows[options.seed % len(self.rows)]
 
 
 class Session:
@@ -121,14 +121,14 @@ class Session:
         self._task: Mapping[str, Any] = {}
         self.used = time.monotonic()
 
-    def reset(self, wanted: Reset) -> dict[str, Any]:
+    def reset(self, options: Reset) -> dict[str, Any]:
         """Start a rollout; the first observation, without a reward."""
-        task = self._served.task(wanted)
+        task = self._served.task(options)
         self.close()
         assert self._served.environment.open_task is not None
         self._env = self._served.environment.open_task(task, self._served.settings)
         self._task = task
-        self._state = State(episode_id=wanted.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
+        self._state = State(episode_id=options.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
         return self._shown(self._env.reset(), None, success=False, valid=True)
 
     def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,11 +213,10 @@ class Sessions:
             if unused(session):
                 self._over_http.pop(episode_id).close()
 
-    def reset(self, wanted: Reset) -> dict[str, Any]:
+    def reset(self, options: Reset) -> dict[str, Any]:
         """Start a rollout over HTTP, in the session of its `episode_id` if there is one."""
-        known = self._over_http.get(wanted.episode_id or "")
-        session = known or self.open()
-        shown = session.reset(wanted)
+        session = self._over_http.get(options.episode_id or "") or self.open()
+        shown = session.reset(options)
         self._over_http[shown["metadata"]["episode_id"]] = session
         return shown
 

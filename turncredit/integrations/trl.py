@@ -97,9 +97,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         begin_B = own.last_B - own.turns_B + 1
         for row, example in enumerate(examples):
             turns = rows[begin_B[row] : own.last_B[row] + 1]
-            said = _said(example)
-            if said is not None:
-                _add(turns, said, first + row)
+            extras = _turn_extras(example)
+            if extras is not None:
+                _add(turns, extras, first + row)
             turns[-1]["reward"] += reward_B[row] - sum(turn["reward"] for turn in turns)
         return rows
 
@@ -107,11 +107,11 @@ class CreditGRPOTrainer(GRPOTrainer):
         """Those of `observation`, `action` and `next_observation` that the method reads, by the tokenizer."""
         if not set(self.credit_method.reads) & set(TEXTS):
             return {}
-        if _only_compares(self.credit_method) and not any(_said(example) for example in examples):
+        if _only_compares(self.credit_method) and not any(_turn_extras(example) for example in examples):
             return {"observation": _token_hashes(output, own, _special(self._tokenizer))}
         ids_BT, length_B = output["completion_ids"].tolist(), _lengths(output)
         prompts = [
-            ids[there].tolist() for ids, there in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
+            ids[mask].tolist() for ids, mask in zip(output["prompt_ids"], output["prompt_mask"].bool(), strict=True)
         ]
         last = own.number_N + 1 == own.turns_B[own.row_N]
         before: list[list[int]] = []
@@ -135,9 +135,9 @@ class CreditGRPOTrainer(GRPOTrainer):
             return {}
         names = dict.fromkeys(name for row in scored for name in row)
         table = {name: [row.get(name) for row in scored] for name in names}
-        made = compute(Turns(table, where="CreditGRPOTrainer"), self.credit_method, seed=self.state.global_step)
+        credits = compute(Turns(table, where="CreditGRPOTrainer"), self.credit_method, seed=self.state.global_step)
         keys = [(row["rollout_id"], row["turn"]) for row in scored]
-        return {key: float(value) for key, value in zip(keys, made["advantage"].to_pylist(), strict=True)}
+        return {key: float(value) for key, value in zip(keys, credits["advantage"].to_pylist(), strict=True)}
 
     def _log_advantages(self, advantage_A: Mapping[tuple[int, int], float], rollouts: int) -> None:
         """What TRL logs for a completion is one number: the mean over its turns."""
@@ -176,11 +176,11 @@ def _only_compares(method: Method) -> bool:
 def _token_hashes(output: Mapping[str, Any], own: Spans, special: list[int]) -> list[str]:
     """For each turn a hash of the tokens before it and after the turn before; in a first turn, of the prompt too."""
     ids_BT, prompt_BL = (output[name].cpu().numpy() for name in ("completion_ids", "prompt_ids"))
-    there_BL = output["prompt_mask"].bool().cpu().numpy() & ~np.isin(prompt_BL, special)
+    kept_BL = output["prompt_mask"].bool().cpu().numpy() & ~np.isin(prompt_BL, special)
     kept_BT = ~np.isin(ids_BT, special)
     place_BT = np.pad(np.cumsum(kept_BT, axis=1), ((0, 0), (1, 0))) * ids_BT.itemsize
     text_B = [ids_T[kept_T].tobytes() for ids_T, kept_T in zip(ids_BT, kept_BT, strict=True)]
-    prompt_B = [ids_L[there_L].tobytes() for ids_L, there_L in zip(prompt_BL, there_BL, strict=True)]
+    prompt_B = [ids_L[kept_L].tobytes() for ids_L, kept_L in zip(prompt_BL, kept_BL, strict=True)]
     previous_N = np.where(own.number_N == 0, 0, np.roll(own.end_N, 1))
     begin_N, end_N = place_BT[own.row_N, previous_N], place_BT[own.row_N, own.start_N]
     return [
@@ -197,20 +197,20 @@ def _special(tokenizer: Any) -> list[int]:
     return sorted({*tokenizer.all_special_ids, *added})
 
 
-def _said(example: Any) -> Any:
+def _turn_extras(example: Any) -> Any:
     """What the `rollout_func` says of a rollout's turns; None where it says nothing."""
     return example.get("turns") if isinstance(example, Mapping) else None
 
 
-def _add(turns: list[dict[str, Any]], said: Any, rollout: int) -> None:
+def _add(turns: list[dict[str, Any]], extras: Any, rollout: int) -> None:
     """Add what the `rollout_func` says of a rollout's turns."""
-    if not isinstance(said, list) or len(said) != len(turns):
-        count = len(said) if isinstance(said, list) else type(said).__name__
+    if not isinstance(extras, list) or len(extras) != len(turns):
+        count = len(extras) if isinstance(extras, list) else type(extras).__name__
         raise UserError(
             f"CreditGRPOTrainer: rollout {rollout} has {len(turns)} turns by its env_mask, and {count} in the field "
             "'turns'; give a dict for each run of the policy's tokens, and tokens of the environment between two turns"
         )
-    for turn, more in zip(turns, said, strict=True):
+    for turn, more in zip(turns, extras, strict=True):
         reward = turn["reward"] + float(more.get("reward", 0.0))
         turn.update({key: value for key, value in more.items() if key not in ("group_id", "rollout_id", "turn")})
         turn["reward"] = reward

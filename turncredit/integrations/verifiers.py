@@ -36,28 +36,28 @@ def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: 
 def assign(episodes: Sequence[Any], method: Method) -> None:
     """`assign_advantages` with a method that has been looked up; nothing happens where there are no episodes."""
     report = Report(strict=True)
-    found: list[Rollout] = []
+    all_rollouts: list[Rollout] = []
     for episode in episodes:
         # Arrays of bytes are no JSON, and log-probabilities are rounded there unless one asks.
         row = episode.model_dump(
             mode="json", exclude={"traces": {"__all__": TENSORS}}, context={"float_decimals": None}
         )
         try:
-            found += rollouts(f"episode {episode.id}", row, report)
+            all_rollouts += rollouts(f"episode {episode.id}", row, report)
         except Skip as skip:
             raise UserError(f"episode {episode.id}: {skip}") from None
-    if not found:
+    if not all_rollouts:
         return
     rows = [
         {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "turn": number, **turn}
-        for rollout in found
+        for rollout in all_rollouts
         for number, turn in enumerate(rollout.turns)
     ]
     names = ("group_id", "rollout_id", "turn", "reward", *COLUMNS)
     table = {name: [row[name] for row in rows] for name in names}
     advantage = iter(compute(Turns(table, where="episodes"), method)["advantage"].to_pylist())
     traces = {trace.id: trace for episode in episodes for trace in episode.traces}
-    for rollout in found:
+    for rollout in all_rollouts:
         for node in traces[rollout.rollout_id].nodes:
             if node.sampled:
                 node.advantages = [next(advantage)] * sum(node.mask)

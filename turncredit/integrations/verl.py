@@ -53,16 +53,16 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
 
     Raises UserError for keys of another form.
     """
-    known: dict[str, Sequence[Any]] = dict(columns)
+    about: dict[str, Sequence[Any]] = dict(columns)
     if keys is not None:
-        found = [SESSION.fullmatch(key) for key in keys]
-        if None in found:
-            raise UserError(f"verl: the key {keys[found.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")
-        known["rollout_id"] = [key[1] for key in found if key]
-        known["turn"] = [int(key[2]) for key in found if key]
-        last = dict(sorted(zip(known["rollout_id"], known["turn"], strict=True)))
-        known[FINAL] = [last[rollout] == turn for rollout, turn in zip(known["rollout_id"], known["turn"], strict=True)]
-    token = _rows.set(known)
+        matches = [SESSION.fullmatch(key) for key in keys]
+        if None in matches:
+            raise UserError(f"verl: the key {keys[matches.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")
+        about["rollout_id"] = [key[1] for key in matches if key]
+        about["turn"] = [int(key[2]) for key in matches if key]
+        last = dict(sorted(zip(about["rollout_id"], about["turn"], strict=True)))
+        about[FINAL] = [last[rollout] == turn for rollout, turn in zip(about["rollout_id"], about["turn"], strict=True)]
+    token = _rows.set(about)
     try:
         yield
     finally:
@@ -116,8 +116,8 @@ def advantages(
         "reward": reward_N,
         **{column: [values[row] for row in row_N] for column, values in about.items()},
     }
-    made = compute(Turns(table, where="verl's batch"), method)
-    advantage_BL = torch.from_numpy(own.spread(made["advantage"].to_numpy()))
+    credits = compute(Turns(table, where="verl's batch"), method)
+    advantage_BL = torch.from_numpy(own.spread(credits["advantage"].to_numpy()))
     advantage_BL = advantage_BL.to(device=token_level_rewards.device, dtype=torch.float32)
     return advantage_BL, advantage_BL
 

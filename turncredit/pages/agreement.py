@@ -30,12 +30,12 @@ def agreement(book: Book, method: str, rollout: int) -> Agreement:
     """
     if book.truth is None:
         return Agreement(float("nan"), 0, 0, False)
-    rows, found = book.rows(rollout), book.correlations[method]
-    known = rows[book.truth.clear_N[rows]]
-    right = book.credits[method].sign_N[known] == np.sign(book.truth.advantage_N[known])
-    scored = bool(found.scored_R[rollout])
-    rank = float(found.rho_R[rollout]) if scored and found.varies_R[rollout] else float("nan")
-    return Agreement(rank, int(right.sum()), len(known), scored)
+    rows, ranked = book.rows(rollout), book.correlations[method]
+    clear = rows[book.truth.clear_N[rows]]
+    right = book.credits[method].sign_N[clear] == np.sign(book.truth.advantage_N[clear])
+    scored = bool(ranked.scored_R[rollout])
+    rank = float(ranked.rho_R[rollout]) if scored and ranked.varies_R[rollout] else float("nan")
+    return Agreement(rank, int(right.sum()), len(clear), scored)
 
 
 def clashes(book: Book, method: str, row: int) -> bool:

@@ -34,16 +34,16 @@ SHOWN = 6
 class Pages:
     """The data shared by all pages of a round.
 
-    order   the methods' order: by mean rank correlation with A*, then as given
-    off     indices of the methods whose columns are hidden at first
-    made    methods by name, for their summaries and for SCPO's parameters
-    files   rollout -> file name; group -> file name; (failed, successful) -> file name
+    order     the methods' order: by mean rank correlation with A*, then as given
+    off       indices of the methods whose columns are hidden at first
+    methods   the methods by name, for their summaries and for SCPO's parameters
+    files     rollout -> file name; group -> file name; (failed, successful) -> file name
     """
 
     book: Book
     order: list[str]
     off: list[int]
-    made: Mapping[str, Method]
+    methods: Mapping[str, Method]
     ranks: dict[str, float]
     rollout_files: dict[int, str]
     group_files: dict[int, str]
@@ -60,14 +60,14 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
     apart_R = disagreement_R(book)
     chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
     pages = gather(book, chosen, methods, first=first)
-    made = {"index.html": render_index(pages, chosen, title)}
+    texts = {"index.html": render_index(pages, chosen, title)}
     for place, rollout in enumerate(chosen):
-        made[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
+        texts[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
     for place, group in enumerate(pages.group_files):
-        made[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
+        texts[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
     for place, pair in enumerate(pages.pair_files):
-        made[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
-    return made
+        texts[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
+    return texts
 
 
 def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
@@ -78,8 +78,8 @@ def page(book: Book, rollout: int, *, against: int | None, out: str | Path, show
     if against is not None and book.success_R[rollout] and not book.success_R[against]:
         rollout, against = against, rollout
     chosen = [rollout] if against is None else [rollout, against]
-    made = {name: METHODS[name] for name in book.credits if name in METHODS}
-    pages = gather(book, chosen, made, first=None, shown=shown, alone=True)
+    methods = {name: METHODS[name] for name in book.credits if name in METHODS}
+    pages = gather(book, chosen, methods, first=None, shown=shown, alone=True)
     text = render_rollout(pages, rollout, {}) if against is None else render_pair(pages, rollout, against, {})
     write_text(out, text)
 
@@ -87,7 +87,7 @@ def page(book: Book, rollout: int, *, against: int | None, out: str | Path, show
 def gather(
     book: Book,
     chosen: Sequence[int],
-    made: Mapping[str, Method],
+    methods: Mapping[str, Method],
     *,
     first: str | None,
     shown: Sequence[str] | None = None,
@@ -97,8 +97,8 @@ def gather(
     ranks = mean_ranks(book)
     order = sorted(book.credits, key=lambda name: -np.nan_to_num(ranks[name], nan=-2.0))
     if shown is None:
-        wanted = dict.fromkeys([*([first] if first in book.credits else []), *order[: SHOWN - 2], *order[-1:], *order])
-        shown = list(wanted)[:SHOWN]
+        preferred = [*([first] if first in book.credits else []), *order[: SHOWN - 2], *order[-1:], *order]
+        shown = list(dict.fromkeys(preferred))[:SHOWN]
     used: set[str] = set()
     rollouts = [] if alone else list(chosen)
     groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
@@ -108,7 +108,7 @@ def gather(
         book=book,
         order=order,
         off=[number for number, name in enumerate(order) if name not in shown],
-        made=made,
+        methods=methods,
         ranks=ranks,
         rollout_files={r: _file(names[r], used) for r in rollouts},
         group_files={g: _file("group-" + _slug(_group_name(book, g)), used) for g in groups},
@@ -157,9 +157,9 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
     book = pages.book
     walks, drawn = [], {}
     for method in pages.order:
-        found = walk(book, method, pages.made[method], left) if method in pages.made else None
-        if found is not None and set(found.reference.tolist()) <= set(book.rows(right).tolist()):
-            walks.append(context.walk_view(book, found, drawn))
+        scpo_walk = walk(book, method, pages.methods[method], left) if method in pages.methods else None
+        if scpo_walk is not None and set(scpo_walk.reference.tolist()) <= set(book.rows(right).tolist()):
+            walks.append(context.walk_view(book, scpo_walk, drawn))
     sides = [context.turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
     return _render(
         "pair.html.j2",
@@ -219,7 +219,7 @@ def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
 def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     """The list of the round's pages, those on which methods disagree most first."""
     book = pages.book
-    branched_R = book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+    branched_R = book.turns.sum_R(book.truth.branched_N) if book.truth else np.zeros(book.turns.rollouts)
     rows = []
     for rollout in chosen:
         count = int(branched_R[rollout])
@@ -239,7 +239,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
                 else [],
             }
         )
-    varied = {name for name, found in book.correlations.items() if found.varies_R.any()}
+    varied = {name for name, ranked in book.correlations.items() if ranked.varies_R.any()}
     compared = [name for name in pages.order if name not in RAILS and name in varied]
     facts = [
         f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
@@ -247,7 +247,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
         f"{book.turns.n} turns",
     ]
     if book.truth:
-        facts.append(f"{int(book.truth.there_N.sum())} turns branched")
+        facts.append(f"{int(book.truth.branched_N.sum())} turns branched")
     means = [context.rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
     return _render(
         "index.html.j2",
@@ -256,7 +256,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
         facts=facts,
         rows=rows,
         means=means,
-        ranked=max((int(found.scored_R.sum()) for found in book.correlations.values()), default=0),
+        ranked=max((int(ranked.scored_R.sum()) for ranked in book.correlations.values()), default=0),
         best=_best(pages, compared),
         stop_word="rollout",
     )
@@ -282,7 +282,7 @@ def _render(template: str, pages: Pages, **values: Any) -> str:
         methods=[
             {
                 "name": name,
-                "summary": pages.made[name].summary if name in pages.made else name,
+                "summary": pages.methods[name].summary if name in pages.methods else name,
                 "breakable": Markup("_<wbr>").join(name.split("_")),
             }
             for name in pages.order
@@ -312,11 +312,11 @@ def _environment() -> Environment:
 def _head(book: Book, rollout: int) -> dict[str, Any]:
     rows = book.rows(rollout)
     group, name = book.ids_R[rollout]
-    said = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
+    cells = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
     facts = [f"{len(rows)} turns", f"return {draw.plain(float(book.turns.return_R[rollout]))}"]
     invalid = sum(book.cell("valid", int(row)) is False for row in rows)
     facts += [f"{invalid} invalid"] if invalid else []
-    facts += [str(fact) for fact in said if fact is not None]
+    facts += [str(fact) for fact in cells if fact is not None]
     return {
         "name": name,
         "goal": _goal(book, rollout),
@@ -396,12 +396,12 @@ def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any
 
 
 def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
-    found = []
+    probes = []
     for method, measures in book.probes.items():
-        said = [(words, draw.plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
-        if said:
-            found.append((method, said))
-    return found
+        values = [(words, draw.plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
+        if values:
+            probes.append((method, values))
+    return probes
 
 
 def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:

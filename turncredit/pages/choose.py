@@ -19,20 +19,20 @@ def choose(book: Book, pages: int) -> list[int]:
     truth_R = _truth_R(book)
     apart_R = disagreement_R(book)
     mixed_R = _mixed_R(book)
-    known = np.flatnonzero(truth_R > 0) if truth_R.any() else np.arange(book.turns.rollouts)
-    known_first = sorted(known, key=lambda r: (truth_R[r] < FEWEST, not mixed_R[r], -apart_R[r], book.ids_R[r]))
-    return [int(rollout) for rollout in known_first[:pages]]
+    candidates = np.flatnonzero(truth_R > 0) if truth_R.any() else np.arange(book.turns.rollouts)
+    ranked = sorted(candidates, key=lambda r: (truth_R[r] < FEWEST, not mixed_R[r], -apart_R[r], book.ids_R[r]))
+    return [int(rollout) for rollout in ranked[:pages]]
 
 
 def pairs(book: Book, chosen: list[int]) -> list[tuple[int, int]]:
     """(failed, successful) for each chosen rollout with a sibling of the other outcome, which need not be chosen."""
-    found: dict[tuple[int, int], None] = {}
+    unique: dict[tuple[int, int], None] = {}
     truth_R = _truth_R(book)
     for rollout in chosen:
         partner = _partner(book, rollout, set(chosen), truth_R)
         if partner is not None:
-            found[(partner, rollout) if book.success_R[rollout] else (rollout, partner)] = None
-    return list(found)
+            unique[(partner, rollout) if book.success_R[rollout] else (rollout, partner)] = None
+    return list(unique)
 
 
 def _mixed_R(book: Book) -> np.ndarray:
@@ -43,7 +43,7 @@ def _mixed_R(book: Book) -> np.ndarray:
 
 def _truth_R(book: Book) -> np.ndarray:
     """The number of turns with ground truth in each rollout."""
-    return book.turns.sum_R(book.truth.there_N) if book.truth else np.zeros(book.turns.rollouts)
+    return book.turns.sum_R(book.truth.branched_N) if book.truth else np.zeros(book.turns.rollouts)
 
 
 def _partner(book: Book, rollout: int, chosen: set[int], truth_R: np.ndarray) -> int | None:

@@ -74,12 +74,12 @@ def marks(book: Book, rollout: int) -> dict[int, str]:
         return {}
     rows = book.branched(rollout)
     true = book.truth.advantage_N[rows]
-    found = {}
+    mark_of = {}
     if len(rows) and true.max() > 0:
-        found[int(book.turns.turn_N[rows[true.argmax()]])] = "decisive"
+        mark_of[int(book.turns.turn_N[rows[true.argmax()]])] = "decisive"
     if len(rows) and true.min() < 0:
-        found[int(book.turns.turn_N[rows[true.argmin()]])] = "fatal"
-    return found
+        mark_of[int(book.turns.turn_N[rows[true.argmin()]])] = "fatal"
+    return mark_of
 
 
 def sign_of(value: float) -> str:
@@ -124,9 +124,9 @@ def true_cell(book: Book, row: int) -> Cell | None:
 
 def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) -> list[Turn]:
     """Every turn of a rollout. `order` is the methods' order; components only if requested."""
-    found = marks(book, rollout)
+    mark_of = marks(book, rollout)
     begins = {subgoal.first: subgoal for subgoal in subgoals(book, rollout)}
-    seen = None
+    previous = None
     out = []
     for row in book.rows(rollout).tolist():
         number = int(book.turns.turn_N[row])
@@ -135,11 +135,11 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
         out.append(
             Turn(
                 number=number,
-                saw=saw if number and saw != seen else "",
+                saw=saw if number and saw != previous else "",
                 action=one_line(action if action is not None else book.cell("response_text", row)) or "(no action)",
                 valid=book.cell("valid", row) is not False,
                 got=got,
-                mark=found.get(number, ""),
+                mark=mark_of.get(number, ""),
                 facts=_facts(book, row),
                 labels=_labels(book, row),
                 more=_more(book, row) if components else [],
@@ -152,19 +152,19 @@ def turns_of(book: Book, rollout: int, order: list[str], *, components: bool) ->
                 components=_components(book, row, order) if components else [],
             )
         )
-        seen = got
+        previous = got
     return out
 
 
 def subgoals(book: Book, rollout: int) -> list[Subgoal]:
     """The subgoals of a rollout; none where the turns have no such columns."""
     names = ("subgoal", "subgoal_index", "completed", "prompt_tokens")
-    there = [name for name in names if book.turns.has(name)]
+    present = [name for name in names if book.turns.has(name)]
     rows = book.rows(rollout).tolist()
     return subgoals_of(
         [
             {"turn": int(book.turns.turn_N[row])}
-            | {name: one_line(book.cell(name, row)) if name == "subgoal" else book.cell(name, row) for name in there}
+            | {name: one_line(book.cell(name, row)) if name == "subgoal" else book.cell(name, row) for name in present}
             for row in rows
         ]
     )
@@ -172,13 +172,13 @@ def subgoals(book: Book, rollout: int) -> list[Subgoal]:
 
 def brackets(book: Book, rollout: int) -> dict[str, Any] | None:
     """The subgoals as brackets over the columns of turns, with the tokens of the context below them, if recorded."""
-    found = subgoals(book, rollout)
-    if not found:
+    rollout_subgoals = subgoals(book, rollout)
+    if not rollout_subgoals:
         return None
     # Stretches from left to right, those without a subgoal between them.
     parts: list[tuple[int, Subgoal | None]] = []
     turn = 0
-    for subgoal in found:
+    for subgoal in rollout_subgoals:
         parts += [(subgoal.first - turn, None)] if subgoal.first > turn else []
         parts.append((subgoal.last - subgoal.first + 1, subgoal))
         turn = subgoal.last + 1
@@ -192,8 +192,8 @@ def brackets(book: Book, rollout: int) -> dict[str, Any] | None:
             "low": f"{tokens_T.min():,.0f}",
             "high": f"{tokens_T.max():,.0f}",
         }
-    folded = sum(subgoal.completed_at is not None for subgoal in found)
-    return {"parts": parts, "count": len(found), "folded": folded, "context": context}
+    folded = sum(subgoal.completed_at is not None for subgoal in rollout_subgoals)
+    return {"parts": parts, "count": len(rollout_subgoals), "folded": folded, "context": context}
 
 
 def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
@@ -217,7 +217,7 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
         )
     for column, method in enumerate(order):
         credit = book.credits[method]
-        found = agreement(book, method, rollout)
+        score = agreement(book, method, rollout)
         out.append(
             Lane(
                 method,
@@ -228,27 +228,27 @@ def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
                     credit.advantage_N[rows], credit.scale, width=width, label=f"credit of each turn by {method}"
                 )
                 + Markup("</div>"),
-                score=rank_text(found) if book.truth else "",
-                signs=f"{found.right} of {found.clear}" if found.clear else "",
+                score=rank_text(score) if book.truth else "",
+                signs=f"{score.right} of {score.clear}" if score.clear else "",
             )
         )
     return out
 
 
-def rank_text(found: Agreement) -> str:
+def rank_text(score: Agreement) -> str:
     """The rank correlation; ∅ if a method's credit is constant, a dash if there is no order to find."""
-    return draw.number(found.rank) if np.isfinite(found.rank) else "∅" if found.ranked else "–"
+    return draw.number(score.rank) if np.isfinite(score.rank) else "∅" if score.ranked else "–"
 
 
-def rank_cell(method: str, found: Agreement) -> Cell:
+def rank_cell(method: str, score: Agreement) -> Cell:
     """A rank correlation as a cell of the index."""
-    known = bool(np.isfinite(found.rank))
+    finite = bool(np.isfinite(score.rank))
     return Cell(
         name=method,
-        text=rank_text(found),
-        kind=sign_of(found.rank) if known else "none",
-        share=f"{abs(found.rank):.2f}" if known else "0",
-        title=f"{method}: {found.right} of {found.clear} known signs right" if found.clear else method,
+        text=rank_text(score),
+        kind=sign_of(score.rank) if finite else "none",
+        share=f"{abs(score.rank):.2f}" if finite else "0",
+        title=f"{method}: {score.right} of {score.clear} known signs right" if score.clear else method,
     )
 
 
@@ -305,21 +305,21 @@ def _mattered(book: Book, rollout: int, word: str, row: int, sign: int) -> Marku
 def _who_saw(book: Book, rollout: int, row: int, sign: int) -> list[str]:
     """The methods that credit (or blame) this turn more than any other of the rollout, and not most turns alike."""
     rows = book.rows(rollout)
-    found = []
+    methods = []
     for method, credit in book.credits.items():
         size = credit.advantage_N[rows] * sign
         mine = credit.advantage_N[row] * sign
         if mine > 0 and mine == size.max() and np.median(size) < mine:
-            found.append(method)
-    return found
+            methods.append(method)
+    return methods
 
 
 def _ranked(book: Book, rollout: int) -> Markup | None:
-    found = [(agreement(book, method, rollout).rank, method) for method in book.credits]
-    found = sorted(((rank, method) for rank, method in found if np.isfinite(rank)), reverse=True)
-    if len(found) < 2:
+    ranks = [(agreement(book, method, rollout).rank, method) for method in book.credits]
+    ranks = sorted(((rank, method) for rank, method in ranks if np.isfinite(rank)), reverse=True)
+    if len(ranks) < 2:
         return None
-    (top, best), (low, worst) = found[0], found[-1]
+    (top, best), (low, worst) = ranks[0], ranks[-1]
     return Markup("Over its {} branched turns <b>{}</b> ranks most like A* ({}), <b>{}</b> least ({}).").format(
         len(book.branched(rollout)), best, draw.number(top), worst, draw.number(low)
     )
@@ -337,12 +337,12 @@ def course(book: Book, rollout: int, width: int) -> dict[str, Any] | None:
     missing = np.full(len(rows), np.nan)
     se = [truth.extra[name][rows] if name in truth.extra else missing for name in ("v_se", "q_se")]
     learned = [
-        (method, said.value_N[rows])
-        for method, said in book.values.items()
-        if said.kind == "turn_value" and np.isfinite(said.value_N[rows]).any()
+        (method, outputs.value_N[rows])
+        for method, outputs in book.values.items()
+        if outputs.kind == "turn_value" and np.isfinite(outputs.value_N[rows]).any()
     ][:2]
-    seen = np.concatenate([before, after])
-    low, high = (0.0, 1.0) if book.is_chance else (float(np.nanmin(seen)), float(np.nanmax(seen)))
+    values = np.concatenate([before, after])
+    low, high = (0.0, 1.0) if book.is_chance else (float(np.nanmin(values)), float(np.nanmax(values)))
     picture = draw.course(
         before,
         se[0],
@@ -471,7 +471,7 @@ def _more(book: Book, row: int) -> list[str]:
     """Details of a turn: values by branching, by the reference policy and by credit models; admissible actions."""
     out = []
     truth = book.truth
-    if truth is not None and truth.there_N[row]:
+    if truth is not None and truth.branched_N[row]:
         v, q = truth.of("v_true", row), truth.of("q_true", row)
         if np.isfinite(v) and np.isfinite(q):
             out.append(
@@ -482,10 +482,10 @@ def _more(book: Book, row: int) -> list[str]:
         if np.isfinite(reference):
             se = truth.of("advantage_reference_se", row)
             out.append(f"under the noisy expert A is {_significant(reference)} ± {_significant(se)}")
-    for method, said in book.values.items():
+    for method, outputs in book.values.items():
         numbers = [
             f"{what} {_significant(float(numbers_N[row]))}"
-            for what, numbers_N in (("V", said.value_N), ("attention", said.weight_N))
+            for what, numbers_N in (("V", outputs.value_N), ("attention", outputs.weight_N))
             if np.isfinite(numbers_N[row])
         ]
         if numbers:
@@ -501,22 +501,22 @@ def _labels(book: Book, row: int) -> list[dict[str, str]]:
     out = []
     for judge, side in book.labels.items():
         at = int(side.row_N[row])
-        said = {
+        label = {
             name: side.table.column(name)[at].as_py() if side.has(name) else None
             for name in ("role", "score", "evidence", "reason")
         }
         parts = []
-        if said["role"]:
-            parts.append(ROLES.get(said["role"], said["role"]))
-        if said["score"] is not None:
-            parts.append(f"score {said['score']:.2g}")
-        if said["evidence"]:
-            parts.append(f"“{one_line(said['evidence'])}”")
+        if label["role"]:
+            parts.append(ROLES.get(label["role"], label["role"]))
+        if label["score"] is not None:
+            parts.append(f"score {label['score']:.2g}")
+        if label["evidence"]:
+            parts.append(f"“{one_line(label['evidence'])}”")
         if not parts:
-            parts.append(f"no label: {one_line(said['reason']) or 'no reason given'}")
-        role = ROLES.get(said["role"], said["role"]) if said["role"] else ""
-        known = any(label["role"] == role for label in out)
-        out.append({"judge": judge, "role": "" if known else role, "words": ", ".join(parts)})
+            parts.append(f"no label: {one_line(label['reason']) or 'no reason given'}")
+        role = ROLES.get(label["role"], label["role"]) if label["role"] else ""
+        repeated = any(earlier["role"] == role for earlier in out)
+        out.append({"judge": judge, "role": "" if repeated else role, "words": ", ".join(parts)})
     return out
 
 

@@ -75,14 +75,14 @@ class Truth:
         return _scale(self.advantage_N)
 
     @cached_property
-    def there_N(self) -> np.ndarray:
+    def branched_N(self) -> np.ndarray:
         """Which turns were branched."""
         return np.isfinite(self.advantage_N)
 
     @cached_property
     def clear_N(self) -> np.ndarray:
         """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
-        clear_N = self.there_N.copy()
+        clear_N = self.branched_N.copy()
         true, se = self.advantage_N[clear_N], self.se_N[clear_N]
         clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (rounded(true) != 0)
         return clear_N
@@ -138,9 +138,9 @@ class Book:
         """Each method's rank correlation with A* within each rollout, over its branched turns; empty without A*."""
         if self.truth is None:
             return {}
-        there = np.flatnonzero(self.truth.there_N)
-        true, rollout, count = self.truth.advantage_N[there], self.turns.rollout_N[there], self.turns.rollouts
-        return {name: within(credit.advantage_N[there], true, rollout, count) for name, credit in self.credits.items()}
+        rows = np.flatnonzero(self.truth.branched_N)
+        true, rollout, count = self.truth.advantage_N[rows], self.turns.rollout_N[rows], self.turns.rollouts
+        return {name: within(credit.advantage_N[rows], true, rollout, count) for name, credit in self.credits.items()}
 
     def rows(self, rollout: int) -> np.ndarray:
         """The sorted rows of a rollout's turns."""
@@ -162,7 +162,7 @@ class Book:
     def branched(self, rollout: int) -> np.ndarray:
         """The rows of a rollout that have ground truth."""
         rows = self.rows(rollout)
-        return rows[self.truth.there_N[rows]] if self.truth else rows[:0]
+        return rows[self.truth.branched_N[rows]] if self.truth else rows[:0]
 
 
 def read_book(
@@ -262,11 +262,11 @@ def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
         out_N[at] = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
         return out_N
 
-    wanted = ("v_true", "v_se", "q_true", "q_se", "advantage_reference", "advantage_reference_se", "continuations")
+    optional = ("v_true", "v_se", "q_true", "q_se", "advantage_reference", "advantage_reference_se", "continuations")
     return Truth(
         advantage_N=spread("advantage_true"),
         se_N=spread("advantage_true_se"),
-        extra={name: spread(name) for name in wanted if name in table.column_names},
+        extra={name: spread(name) for name in optional if name in table.column_names},
     )
 
 
@@ -274,8 +274,8 @@ def _outputs(turns: Turns, table: pa.Table, where: str) -> Outputs:
     side = SideTable(turns, table, where)
     columns = {}
     for name in ("value", "weight"):
-        there = side.has(name) and not side.all_null(name)
-        columns[name] = side.numbers(name, "a credit page", nulls=True) if there else np.full(turns.n, np.nan)
+        has_values = side.has(name) and not side.all_null(name)
+        columns[name] = side.numbers(name, "a credit page", nulls=True) if has_values else np.full(turns.n, np.nan)
     kind = str(table.column("model")[0].as_py()) if side.has("model") else "credit model"
     return Outputs(kind, columns["value"], columns["weight"])
 

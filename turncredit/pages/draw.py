@@ -121,8 +121,8 @@ def course(
         f'<path class="{name}" d="{"".join(d)}"/>' for name, d in (("e", band), ("rise", rise), ("fall", fall)) if d
     ]
     for name, value_T in lines:
-        there = np.flatnonzero(np.isfinite(value_T)).tolist()
-        points = " ".join(f"{turn * UNIT + 0.8:g},{y(value_T[turn])}" for turn in there)
+        turns = np.flatnonzero(np.isfinite(value_T)).tolist()
+        points = " ".join(f"{turn * UNIT + 0.8:g},{y(value_T[turn])}" for turn in turns)
         parts.append(f'<polyline class="learned {name}" points="{points}"/>')
     box = f'viewBox="0 0 {width * UNIT} {tall}" preserveAspectRatio="none"'
     return Markup(f'<svg class="course" role="img" aria-label="{Markup.escape(label)}" {box}>{"".join(parts)}</svg>')

@@ -50,12 +50,12 @@ class Walk:
     steps: list[Step]
 
 
-def walk(book: Book, method: str, made: Method, rollout: int) -> Walk | None:
+def walk(book: Book, method: str, credit_method: Method, rollout: int) -> Walk | None:
     """SCPO's walk through a failed rollout; None if it had no reference, or no turn to visit.
 
     The similarities are recomputed with the method's own scorer; positions and credits are those of the table.
     """
-    part = next((part for part in made.shapers if part.name == "scpo"), None)
+    part = next((part for part in credit_method.shapers if part.name == "scpo"), None)
     components = book.credits[method].components
     if part is None or not {"scpo_credit", "scpo_reference", "scpo_order"} <= set(components):
         return None
@@ -104,8 +104,8 @@ def model_strips(book: Book, rollout: int) -> list[tuple[str, str, np.ndarray, s
     """(method, what, numbers of the rollout's turns, the model's kind) for each output of each learned credit model."""
     rows = book.rows(rollout)
     out = []
-    for method, said in book.values.items():
-        for what, numbers_N in (("V", said.value_N), ("attention", said.weight_N)):
+    for method, outputs in book.values.items():
+        for what, numbers_N in (("V", outputs.value_N), ("attention", outputs.weight_N)):
             if np.isfinite(numbers_N[rows]).any():
-                out.append((method, what, numbers_N[rows], said.kind))
+                out.append((method, what, numbers_N[rows], outputs.kind))
     return out

@@ -23,7 +23,7 @@ from turncredit.stats.ranks import FEWEST, within
 from turncredit.terminal import console, plain_table, visible
 
 #: keys of an artifact that is there
-Found = dict[str, str | int]
+Keys = dict[str, str | int]
 
 BAR = 12  # cells on each side of zero
 
@@ -124,31 +124,31 @@ def find(what: str, results: Path, layout_of: Callable[[Path], Layout] = Layout)
     raise UserError(f"{what}: neither a file, nor a folder, nor a run's round{hint}")
 
 
-def _called(layout: Layout, name: str) -> Found | None:
+def _called(layout: Layout, name: str) -> Keys | None:
     """The keys of the round called METHOD/seedK/roundRR, or POLICY/... for turns of the SFT policy."""
     parts = named_round(name)
     if parts is None:
         return None
     who, seed, round_ = parts
     policy = who if of_sft(who) else sampled_by(read_config(layout.root), who, round_)
-    keys: Found = {"policy": policy, "method": who, "seed": seed, "round": round_}
+    keys: Keys = {"policy": policy, "method": who, "seed": seed, "round": round_}
     return keys if _has(layout, keys) else None
 
 
-def _has(layout: Layout, keys: Found) -> bool:
+def _has(layout: Layout, keys: Keys) -> bool:
     """Whether a layout has this round. Round 1's turns are shared: they belong to every method that credited them."""
     of = {name: keys[name] for name in ("policy", "seed", "round")}
     method = keys.get("method", keys["policy"])
-    found = layout.find("turns", **of) if method == keys["policy"] else layout.find("credits", **of, method=method)
-    return next(found, None) is not None
+    files = layout.find("turns", **of) if method == keys["policy"] else layout.find("credits", **of, method=method)
+    return next(files, None) is not None
 
 
 def _rounds(layout: Layout) -> Iterator[str]:
     """The names of an experiment's rounds."""
     for row in run_rounds(layout, read_config(layout.root)):
         yield round_name(row.method, row.seed, row.round)
-    for found in layout.find("turns", round=1):
-        yield round_name(str(found.keys["policy"]), int(found.keys["seed"]), 1)
+    for located in layout.find("turns", round=1):
+        yield round_name(str(located.keys["policy"]), int(located.keys["seed"]), 1)
 
 
 def _at(path: Path, layout_of: Callable[[Path], Layout]) -> Tables:
@@ -157,7 +157,7 @@ def _at(path: Path, layout_of: Callable[[Path], Layout]) -> Tables:
     if root is not None:
         layout, experiment = layout_of(root), read_config(root)
         located = layout.locate(path)
-        keys: Found | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
+        keys: Keys | None = located.keys if located and located.artifact == "turns" else layout.locate_round(path)
         if keys is not None:
             if "policy" not in keys:
                 method, round_ = str(keys["method"]), int(keys["round"])
@@ -169,19 +169,19 @@ def _at(path: Path, layout_of: Callable[[Path], Layout]) -> Tables:
     return Tables(path, [], [], None)
 
 
-def _of_round(layout: Layout, keys: Found) -> Tables:
+def _of_round(layout: Layout, keys: Keys) -> Tables:
     """The turns of a round and the files about them; `keys` are the turns' own and, for a run's round, its method."""
     turns = Path(layout.path("turns", keys))
     if not turns.exists():
         raise UserError(f"{turns}: no turns of this round yet; give a Parquet file or another round")
     of = {name: keys[name] for name in ("policy", "seed", "round")}
     own = keys.get("method", keys["policy"])
-    credits = sorted(layout.find("credits", **of), key=lambda found: (found.keys["method"] != own, str(found.path)))
+    credits = sorted(layout.find("credits", **of), key=lambda file: (file.keys["method"] != own, str(file.path)))
     branches = next(layout.find("branches", **of), None)
     return Tables(
         turns,
-        [found.path for found in credits],
-        [found.path for found in layout.find("labels", **of)],
+        [file.path for file in credits],
+        [file.path for file in layout.find("labels", **of)],
         branches.path if branches else None,
     )
 
@@ -292,7 +292,7 @@ def _list(screen: Console, turns: pd.DataFrame, truth: pd.DataFrame | None, wher
     numeric = {"score", "turns", "branched", "invalid"}
     branched = _branched(truth)
     counted = [
-        name for name, there in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if there
+        name for name, present in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if present
     ]
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
@@ -328,9 +328,9 @@ def _agreement(screen: Console, about: About) -> None:
     if len(turns) < FEWEST or not about.credits:
         return
     truth = [about.truth[turn]["advantage_true"] for turn in turns]
-    found = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
-    said = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(found.items(), key=lambda item: -item[1]))
-    screen.print(Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {said}"))
+    ranks = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
+    ranking = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(ranks.items(), key=lambda item: -item[1]))
+    screen.print(Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {ranking}"))
     screen.print()
 
 
@@ -361,9 +361,9 @@ def _turn(row: dict, about: About, components: bool) -> Iterator[Text]:
     if "next_observation" in row:
         yield _text(f"     {' '.join(str(row['next_observation']).split())}")
     yield from _truth_line(number, about.truth)
-    for judge, said in about.labels:
-        if number in said:
-            yield _text(f"     {judge}: {_label(said[number])}", "dim")
+    for judge, labels in about.labels:
+        if number in labels:
+            yield _text(f"     {judge}: {_label(labels[number])}", "dim")
     for words, value, methods in charged({credit.method: credit.components[number] for credit in about.credits}):
         yield Text(f"     penalty {value:+g}: {words} ({', '.join(methods)})")
     width = max((len(credit.method) for credit in about.credits), default=0)
@@ -396,17 +396,17 @@ def _truth_line(number: int, truth: dict[int, dict]) -> Iterator[Text]:
     if number not in truth:
         return
     row = truth[number]
-    values = {turn: found["advantage_true"] for turn, found in truth.items()}
+    values = {turn: branch["advantage_true"] for turn, branch in truth.items()}
     best, worst = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
     star = " ★ most useful" if number == best and values[best] > 0 else ""
     star = star or (" ★ most harmful" if number == worst and values[worst] < 0 else "")
     if star and abs(row["advantage_true"]) <= noise_of_largest(row["advantage_true_se"], len(truth)):
         star += f", within the noise of the largest of {len(truth)}"
-    told = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
+    details = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
     if "continuations" in row:
-        told.append(f"{row['continuations']} continuations")
+        details.append(f"{row['continuations']} continuations")
     text = f"     A* {row['advantage_true']:+.3f} ± {row['advantage_true_se']:.3f}"
-    yield Text.assemble(text, (f" ({', '.join(told)})" if told else "", "dim"), (star, "bold"))
+    yield Text.assemble(text, (f" ({', '.join(details)})" if details else "", "dim"), (star, "bold"))
 
 
 def _credit_line(credit: Credit, number: int, width: int) -> Text:
@@ -447,15 +447,15 @@ def _state(name: str, value: Any) -> str:
     return "unreachable" if name == "distance" and value < 0 else f"{value:.3g}"
 
 
-def _label(said: dict) -> str:
+def _label(label: dict) -> str:
     """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
-    role, score = said["role"], said["score"]
-    told = [role] if isinstance(role, str) else []
-    told += [] if pd.isna(score) else [f"score {score:g}"]
-    if not told:
-        return f"no label ({said['reason']})"
-    evidence = f" ({said['evidence']})" if isinstance(said["evidence"], str) else ""
-    return f"{', '.join(told)}{evidence}"
+    role, score = label["role"], label["score"]
+    parts = [role] if isinstance(role, str) else []
+    parts += [] if pd.isna(score) else [f"score {score:g}"]
+    if not parts:
+        return f"no label ({label['reason']})"
+    evidence = f" ({label['evidence']})" if isinstance(label["evidence"], str) else ""
+    return f"{', '.join(parts)}{evidence}"
 
 
 def _turn_in_full(row: dict, about: About) -> Iterator[Text]:
@@ -470,9 +470,9 @@ def _turn_in_full(row: dict, about: About) -> Iterator[Text]:
         )
         yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
     yield from _truth_line(row["turn"], about.truth)
-    for judge, said in about.labels:
-        if row["turn"] in said:
-            yield Text.assemble((f"label by {judge}: ", "dim"), visible(_label(said[row["turn"]])))
+    for judge, labels in about.labels:
+        if row["turn"] in labels:
+            yield Text.assemble((f"label by {judge}: ", "dim"), visible(_label(labels[row["turn"]])))
     yield Text()
     width = max((len(credit.method) for credit in about.credits), default=0)
     for credit in about.credits:

@@ -62,14 +62,14 @@ def subgoals_of(rows: Sequence[Mapping[str, Any]]) -> list[Subgoal]:
         return []
     parts = [list(part) for _, part in groupby(rows, key=lambda row: (row["subgoal_index"], bool(row["subgoal"])))]
     tokens = {int(row["turn"]): row["prompt_tokens"] for row in rows if row.get("prompt_tokens") is not None}
-    found: list[Subgoal] = []
+    subgoals: list[Subgoal] = []
     for place, part in enumerate(parts):
         if part[0]["subgoal"]:
             after = parts[place + 1][0] if place + 1 < len(parts) else None
             done = int(after["turn"]) if after is not None and after.get("completed") else None
-            found.append(
+            subgoals.append(
                 Subgoal(
-                    number=len(found) + 1,
+                    number=len(subgoals) + 1,
                     text=str(part[0]["subgoal"]),
                     first=int(part[0]["turn"]),
                     last=int(part[-1]["turn"]),
@@ -80,14 +80,14 @@ def subgoals_of(rows: Sequence[Mapping[str, Any]]) -> list[Subgoal]:
                     else None,
                 )
             )
-    return found
+    return subgoals
 
 
 def charged(components: Mapping[str, Mapping[str, float]]) -> list[tuple[str, float, list[str]]]:
     """The penalties of one turn: what for, how much, and by which methods. `components`: each method's numbers."""
-    found: dict[tuple[str, float], list[str]] = {}
+    methods_of: dict[tuple[str, float], list[str]] = {}
     for method, parts in components.items():
         for name, words in PENALTIES.items():
             if parts.get(name, 0.0) < 0:
-                found.setdefault((words, parts[name]), []).append(method)
-    return [(words, value, methods) for (words, value), methods in found.items()]
+                methods_of.setdefault((words, parts[name]), []).append(method)
+    return [(words, value, methods) for (words, value), methods in methods_of.items()]

@@ -35,7 +35,7 @@ class Ratio(NamedTuple):
     top: str
     bottom: str
 
-    def there(self, names: Sequence[str]) -> bool:
+    def computable(self, names: Sequence[str]) -> bool:
         """Whether both sums are among `names`."""
         return {self.top, self.bottom} <= {"turns", "rollouts", *names}
 
@@ -101,7 +101,7 @@ def context_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         f"Training rollouts of rounds 1 to {results.experiment.rounds} of finished seeds; round 1 is sampled by the "
         "SFT policy. Means over rollouts, then over seeds, with 95% intervals over seeds (none with one seed)."
     )
-    there = list(contexts.turns.columns)
+    columns = list(contexts.turns.columns)
     read = Grid(
         name="contexts",
         title="Turns and input tokens of a rollout",
@@ -112,7 +112,7 @@ def context_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         ),
         columns=[
             Column("agent", "agent", "the agent that played the turns"),
-            *(Column(key, ratio.heading, ratio.meaning) for key, ratio in READ.items() if ratio.there(there)),
+            *(Column(key, ratio.heading, ratio.meaning) for key, ratio in READ.items() if ratio.computable(columns)),
         ],
     )
     planned = Grid(
@@ -120,7 +120,7 @@ def context_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         title="Subgoals and penalties",
         caption="The same rollouts. Penalties: shares of all turns that the method's own credit charges.",
         columns=[
-            *(Column(key, ratio.heading, ratio.meaning) for key, ratio in PLANNED.items() if ratio.there(there)),
+            *(Column(key, ratio.heading, ratio.meaning) for key, ratio in PLANNED.items() if ratio.computable(columns)),
             *(CHARGED[name] for name in PENALTIES if len(contexts.penalties)),
         ],
     )
@@ -164,7 +164,7 @@ def _ratios(results: Results, method: str, turns: pd.DataFrame, ratios: Mapping[
     sums["rollouts"] = turns[turns["turn"] == 0].groupby("seed")["rollouts"].sum()
     row: dict[str, Cell] = {}
     for key, ratio in ratios.items():
-        if ratio.there(list(sums.columns)):
+        if ratio.computable(list(sums.columns)):
             value_S = (sums[ratio.top] / sums[ratio.bottom].where(sums[ratio.bottom] > 0)).dropna()
             if len(value_S):
                 rows = turns_sql(results.folder.name, ratio.sums)
@@ -214,14 +214,14 @@ def _faults(results: Results, names: Sequence[str], contexts: Contexts) -> Grid:
         "JOIN runs USING (experiment, policy, seed, round)"
     )
     for method in names:
-        turns, found = _of(contexts.turns, results, method), _of(contexts.faults, results, method)
-        if len(turns) and len(found):
+        turns, faults = _of(contexts.turns, results, method), _of(contexts.faults, results, method)
+        if len(turns) and len(faults):
             turns_S = turns.groupby("seed")["rollouts"].sum()
             n = int(turns_S.sum())
             grid.rows[method] = {}
             for column in grid.columns:
                 fault = column.key.replace("'", "''")
-                with_S = found[found["fault"] == column.key].set_index("seed")["turns"]
+                with_S = faults[faults["fault"] == column.key].set_index("seed")["turns"]
                 share_S = with_S.reindex(turns_S.index, fill_value=0) / turns_S
                 query = _per_seed(source, f"sum(coalesce(fault = '{fault}', false)::INT) / count(*)")
                 cell = _mean(results, method, share_S, "share", query, "turns", f"n: {n} turns", n)
@@ -242,8 +242,8 @@ def _mean(
     mean = mean_of_seeds(value_S.to_numpy(dtype=np.float64), n, 0)
     top = 1.0 if unit == "share" else np.inf
     # Seeds that all agree, as on a share of 0, say nothing about the spread of others.
-    known = mean.seeds > 1 and bool(np.ptp(value_S.to_numpy(dtype=np.float64)) > 0)
-    low, high = (float(np.clip(end, 0.0, top)) if known else None for end in (mean.low, mean.high))
+    has_spread = mean.seeds > 1 and bool(np.ptp(value_S.to_numpy(dtype=np.float64)) > 0)
+    low, high = (float(np.clip(end, 0.0, top)) if has_spread else None for end in (mean.low, mean.high))
     sql = f"SELECT avg(value) FROM ({query} WHERE method = '{method}' AND seed IN ({listed(seeds)}) GROUP BY seed)"
     rounds: dict[str, list[str | int]] = {}
     for round_ in range(1, results.experiment.rounds + 1):

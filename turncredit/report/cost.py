@@ -129,7 +129,7 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
     """
     turns = results.metrics[results.metrics["name"] == "turns"]
     played = played_for(results.experiment)
-    found = {}
+    numbers = {}
     for name, rounds in results.training.groupby("method"):
         sampled = [sampled_by(results.experiment, str(name), round_) for round_ in rounds["round"]]
         own = turns.merge(rounds[["seed", "round"]].assign(policy=sampled), on=["seed", "round", "policy"])
@@ -144,8 +144,8 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
                 "SELECT sum(value) FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
                 f"'{results.folder.name}' AND runs.method = '{name}' AND name = 'turns' AND ({' OR '.join(conditions)})"
             )
-            found[str(name)] = Number(float(own[read]["value"].sum()), "count", sql, FILES, n=int(read.sum()))
-    return found
+            numbers[str(name)] = Number(float(own[read]["value"].sum()), "count", sql, FILES, n=int(read.sum()))
+    return numbers
 
 
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:

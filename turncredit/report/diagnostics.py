@@ -105,8 +105,8 @@ def measure(results: Results, table: str, policy: str, round_: int, **keys: str)
     if frame is None:
         return None
     keep = (frame["policy"] == policy) & (frame["round"] == round_)
-    for name, wanted in keys.items():
-        keep &= frame[name] == wanted
+    for name, key in keys.items():
+        keep &= frame[name] == key
     rows = frame[keep]
     if rows.empty:
         return None
@@ -128,8 +128,8 @@ def measure(results: Results, table: str, policy: str, round_: int, **keys: str)
 def _unit(table: str, keys: dict[str, str]) -> str:
     if table == "leaks":
         return "correlation" if keys["measure"].startswith("rank") else "auc"
-    known = FIDELITY if table == "fidelity" else GRADIENTS
-    return known.get(keys["measure"], ("", "", "small"))[2]
+    measures = FIDELITY if table == "fidelity" else GRADIENTS
+    return measures.get(keys["measure"], ("", "", "small"))[2]
 
 
 def _where(results: Results, policy: str, round_: int, **keys: str) -> str:
@@ -219,17 +219,17 @@ def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str
 
 def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
     """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
-    said = []
+    parts = []
     frame = results.analysis.get("fidelity", pd.DataFrame())
     for policy, round_ in pairs if len(frame) else ():
         here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
         per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
         rollouts = results.branched_rollouts[policy, round_]
-        said.append(
+        parts.append(
             f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
             f"{per_seed['groups']:.0f} groups"
         )
-    return f"Ground truth: {'; '.join(said)}." if said else ""
+    return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 
 def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
@@ -324,19 +324,19 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
     lines = []
     for method in _present(names, here):
         rows = here[here["method"] == method]
-        found = {}
+        measures = {}
         for (view, name), part in rows.groupby(["view", "measure"], sort=False):
             value, low, high = pooled(part)
             ends = (float("nan") if end is None else end for end in (low, high))
-            found[view, name] = leak_measures.Measured(value, *ends)
-        lines.append(Leak(method, leak_measures.verdict(found), not _leaks(found)))
+            measures[view, name] = leak_measures.Measured(value, *ends)
+        lines.append(Leak(method, leak_measures.verdict(measures), not _leaks(measures)))
     return lines, f"round {round_}, rollouts of {sampler(policy)}"
 
 
-def _leaks(found: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
+def _leaks(measures: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
     """Whether hiding the length or the last turn removes knowledge of the outcome, by a margin."""
     tests = [(view, "outcome_drop") for view in ("padded", "masked_last", "blind")] + [("half", "hindsight")]
-    return any(leak_measures.clear(found.get(test, leak_measures.NOTHING)) for test in tests)
+    return any(leak_measures.clear(measures.get(test, leak_measures.NOTHING)) for test in tests)
 
 
 def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:

@@ -95,15 +95,15 @@ def _final_row(
         others = ("minus_sft", "minus_baseline", "gap", "last", "best", "training", "holm", "holm_relatives")
         return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
     seeds, start = results.finished_seeds(method), results.experiment.start_of(method)
-    for key, other, found in (
+    for key, other, estimate in (
         ("minus_sft", start, paired(results, method, start)),
         ("minus_baseline", baseline, difference),
     ):
-        if found is not None:
+        if estimate is not None:
             common = seeds if other == start else sorted(set(seeds) & set(results.finished_seeds(other)))
             sql = difference_sql(results, method, other, rounds, mode, common)
             files = f"{eval_files(method, rounds, common)} {eval_files(other, rounds, common)}"
-            row[key] = _estimated(found, "points", sql, files)
+            row[key] = _estimated(estimate, "points", sql, files)
     if method == baseline:
         row["minus_baseline"] = "baseline"
     row["gap"] = _gap(results, method, baseline)
@@ -122,30 +122,30 @@ def _p(p: float | None, family: str = "") -> str:
     """A p-value as text, with the family of a relative: `0.080 (triage)`."""
     if p is None:
         return ""
-    said = "none" if np.isnan(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001"
-    return f"{said} ({family})" if family else said
+    text = "none" if np.isnan(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001"
+    return f"{text} ({family})" if family else text
 
 
 def checkpoint_cell(
     results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = ()
 ) -> Number | None:
     """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
-    found = at_checkpoint(results, method, checkpoint, families)
-    return None if found is None else _estimated(found[0], "share", found[1], found[2])
+    success = at_checkpoint(results, method, checkpoint, families)
+    return None if success is None else _estimated(success[0], "share", success[1], success[2])
 
 
 def _gap(results: Results, method: str, baseline: str) -> Cell:
     """The share of the gap from flat GRPO to the upper bound that a method closes; empty for these two themselves."""
     if baseline != MIDDLE or method in (MIDDLE, upper_of(results)):
         return ""
-    found, seeds = closed_gap(results, method)
-    if found is None:
+    gap, seeds = closed_gap(results, method)
+    if gap is None:
         return ""
-    if not found.high - found.low < 1:  # also where an end is unknown
+    if not gap.high - gap.low < 1:  # also where an end is unknown
         return "not clear"
     rounds, mode = final_rounds(results), results.experiment.eval.primary
     files = " ".join(eval_files(name, rounds, seeds) for name in (method, MIDDLE, upper_of(results)))
-    return _estimated(found, "gap", gap_sql(results, method, rounds, mode, seeds), files)
+    return _estimated(gap, "gap", gap_sql(results, method, rounds, mode, seeds), files)
 
 
 def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | None:
@@ -167,11 +167,12 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
 
 
-def _estimated(found: Estimate, unit: str, sql: str, path: str) -> Number:
-    ends = np.clip([found.low, found.high], 0, 1) if unit == "share" else (found.low, found.high)
+def _estimated(estimate: Estimate, unit: str, sql: str, path: str) -> Number:
+    ends = np.clip([estimate.low, estimate.high], 0, 1) if unit == "share" else (estimate.low, estimate.high)
     low, high = (None if np.isnan(end) else float(end) for end in ends)
-    note = f"{found.seeds} seed{'s' if found.seeds > 1 else ''}, {found.games} games; interval over {found.covers}"
-    return Number(found.value, unit, sql, path, low, high, found.rollouts, note)
+    counted = f"{estimate.seeds} seed{'s' if estimate.seeds > 1 else ''}, {estimate.games} games"
+    note = f"{counted}; interval over {estimate.covers}"
+    return Number(estimate.value, unit, sql, path, low, high, estimate.rollouts, note)
 
 
 def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
@@ -230,8 +231,8 @@ def families(results: Results, names: Sequence[str]) -> Grid:
         columns=[Column(family, family, f"success on '{family}' games") for family in families],
     )
     for method in names:
-        found = {family: at_checkpoint(results, method, "final", [family]) for family in families}
-        grid.rows[method] = {family: one and _estimated(one[0], "share", *one[1:]) for family, one in found.items()}
+        success = {family: at_checkpoint(results, method, "final", [family]) for family in families}
+        grid.rows[method] = {family: one and _estimated(one[0], "share", *one[1:]) for family, one in success.items()}
     return grid
 
 
@@ -269,10 +270,10 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
         if evals.empty:
             grid.rows[method] = dict.fromkeys(_COSTS)
             continue
-        found, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
+        rates, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
         where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
         grid.rows[method] = {
-            key: Number(float(found[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n)
+            key: Number(float(rates[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n)
             for key, (_, _, unit, sql) in _COSTS.items()
         }
     return grid
@@ -280,8 +281,8 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
 
 def modes(results: Results, names: Sequence[str]) -> list[Grid]:
     """Final success in every evaluation mode, if there are several."""
-    wanted = [mode.name for mode in results.experiment.eval.modes]
-    if len(wanted) < 2:
+    mode_names = [mode.name for mode in results.experiment.eval.modes]
+    if len(mode_names) < 2:
         return []
     rounds = final_rounds(results)
     grid = Grid(
@@ -294,8 +295,8 @@ def modes(results: Results, names: Sequence[str]) -> list[Grid]:
     )
     for method in names:
         seeds = None if is_start(method) else results.finished_seeds(method)
-        row: dict[str, Cell] = dict.fromkeys(wanted)
-        for mode in wanted:
+        row: dict[str, Cell] = dict.fromkeys(mode_names)
+        for mode in mode_names:
             evals = final_evals(results, method, mode)
             if len(evals):
                 mean = intervals.crossed_mean(intervals.cells(evals))
@@ -309,5 +310,5 @@ def _progress(results: Results, method: str) -> str:
     if is_start(method):
         return "not evaluated yet"
     rows = results.runs[results.runs["method"] == method]
-    done, wanted = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])
-    return f"unfinished: {done} of {wanted} evaluations"
+    done, total = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])
+    return f"unfinished: {done} of {total} evaluations"

@@ -140,10 +140,10 @@ def prediction_grid(
 def _words(points: Sequence[Point]) -> str:
     """The rank correlation over methods with and without the bounds, and its uncertainty."""
     inner = [point for point in points if point.group != "rails"]
-    said = [f"over all {len(points)} {_correlation(points)}"]
+    parts = [f"over all {len(points)} {_correlation(points)}"]
     if len(inner) < len(points):
-        said.append(f"over the {len(inner)} without the bounds {_correlation(inner)}")
-    return f"Spearman's correlation with the gain, {'; '.join(said)}."
+        parts.append(f"over the {len(inner)} without the bounds {_correlation(inner)}")
+    return f"Spearman's correlation with the gain, {'; '.join(parts)}."
 
 
 def _correlation(points: Sequence[Point]) -> str:

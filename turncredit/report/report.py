@@ -81,12 +81,12 @@ def report(
 def links(results: Results, out: Path) -> list[tuple[str, str]]:
     """(words, address from `out`) of the credit pages' indexes."""
     here = out.resolve()
-    found = []
+    addresses = []
     for page in sorted(results.pages, key=lambda page: (page.keys["round"], page.keys["policy"], page.keys["seed"])):
         policy, seed, round_ = (page.keys[key] for key in ("policy", "seed", "round"))
         words = f"rollouts of {sampler(str(policy))}, seed {seed}, round {round_}"
-        found.append((words, os.path.relpath(page.path, here)))
-    return found
+        addresses.append((words, os.path.relpath(page.path, here)))
+    return addresses
 
 
 def _bands(results: Results) -> str:
@@ -161,10 +161,10 @@ def _pictures(summary: Summary) -> dict[str, str]:
             out["fidelity"] = figures.page_svg(
                 dots, "fidelity", "Rank correlation of each method's credit with the truth"
             )
-    for found in summary.predictions:
-        points = figures.scatter(found.points, label=found.label, against=summary.baseline, methods=everyone)
-        label = f"Gain after training against {found.label} in round 1"
-        out[f"predicts_{found.name}"] = figures.page_svg(points, f"predicts-{found.name}", label)
+    for prediction in summary.predictions:
+        points = figures.scatter(prediction.points, label=prediction.label, against=summary.baseline, methods=everyone)
+        label = f"Gain after training against {prediction.label} in round 1"
+        out[f"predicts_{prediction.name}"] = figures.page_svg(points, f"predicts-{prediction.name}", label)
     return out
 
 

@@ -74,8 +74,8 @@ def role_shares(results: str | Path, layout_of: Callable[[Path], Layout] = Layou
     Raises UserError if there are no role labels.
     """
     layouts = [layout_of(folder.resolve()) for folder in experiment_folders(results)]
-    found = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
-    parts = [part for layout, labels in found if (part := _labelled(layout, labels)) is not None]
+    files = ((layout, labels) for layout in layouts for labels in layout.find("labels", ask="role"))
+    parts = [part for layout, labels in files if (part := _labelled(layout, labels)) is not None]
     if not parts:
         raise UserError(f"{results}: no role labels there; run a method that reads labels, or label with --ask role")
     rows = pd.concat(parts, ignore_index=True)

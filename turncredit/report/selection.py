@@ -83,13 +83,13 @@ def at_checkpoint(
     if evals.empty:
         return None
     if checkpoint == "best":
-        found = intervals.mean_of_seeds(
+        estimate = intervals.mean_of_seeds(
             evals.groupby("seed")["success"].mean().to_numpy(), len(evals), evals["task_id"].nunique()
         )
     else:
-        found = intervals.crossed_mean(intervals.cells(evals))
+        estimate = intervals.crossed_mean(intervals.cells(evals))
     where = where_sql(results, method, rounds, mode, seeds) + more
-    return found, mean_sql(where), eval_files(method, rounds, seeds)
+    return estimate, mean_sql(where), eval_files(method, rounds, seeds)
 
 
 def paired_differences(results: Results, left: str, right: str, mode: str | None = None) -> pd.DataFrame | None:

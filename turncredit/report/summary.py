@@ -64,7 +64,7 @@ def summarise(results: Results) -> Summary:
         for method in results.methods
         if method != baseline and (difference := paired(results, method, baseline)) is not None
     }
-    adjusted = corrected(results.experiment, baseline, {name: found.p for name, found in differences.items()})
+    adjusted = corrected(results.experiment, baseline, {name: difference.p for name, difference in differences.items()})
     against_middle = differences if baseline == MIDDLE else {}
     effects = {**differences, **({baseline: _zero()} if differences else {})}
     compared = {name for table in _BY_METHOD if table in results.analysis for name in results.analysis[table]["method"]}
@@ -100,7 +100,7 @@ def summarise(results: Results) -> Summary:
         holds=diagnostics.holds(results),
         verdict=verdict(
             bounds_of(results, against_middle),
-            apart=_told_apart(differences, adjusted.all) if baseline == MIDDLE else [],
+            apart=_significant(differences, adjusted.all) if baseline == MIDDLE else [],
             methods=results.experiment.methods,
             seeds=results.experiment.seeds,
             measurable=_has_distance(results),
@@ -190,19 +190,19 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
         return f"No result yet: {baseline} has no finished run."
     change = f"{baseline}, {before[0].value:.0%} -> {after[0].value:.0%}"
     if gain.clear:
-        said = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
+        sentence = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
-        said = f"It is not clear whether training works: {change}, {intervals.points(gain)}."
+        sentence = f"It is not clear whether training works: {change}, {intervals.points(gain)}."
     if not adjusted.all:
-        return f"{said} No method is compared with {baseline}."
+        return f"{sentence} No method is compared with {baseline}."
     seeds = max(differences[name].seeds for name in adjusted.all)  # a method that has only begun silences no other
     if seeds == 1:
-        return f"{said} No difference between methods can be shown with one seed."
-    clear = _told_apart(differences, adjusted.all)
+        return f"{sentence} No difference between methods can be shown with one seed."
+    clear = _significant(differences, adjusted.all)
     if not clear:
-        return f"{said} No difference between methods can be shown with {seeds} seeds."
+        return f"{sentence} No difference between methods can be shown with {seeds} seeds."
     best = ", ".join(f"{name} ({100 * differences[name].value:+z.1f} points)" for name in clear)
-    return f"{said} {best} differ{'s' * (len(clear) == 1)} from {baseline}."
+    return f"{sentence} {best} differ{'s' * (len(clear) == 1)} from {baseline}."
 
 
 def _has_distance(results: Results) -> bool:
@@ -214,7 +214,7 @@ def _has_distance(results: Results) -> bool:
         return True
 
 
-def _told_apart(differences: Mapping[str, Estimate], p_values: Mapping[str, float]) -> list[str]:
+def _significant(differences: Mapping[str, Estimate], p_values: Mapping[str, float]) -> list[str]:
     """The methods whose corrected p-value is below 5%; none with one seed."""
     return [name for name, p in p_values.items() if p < 0.05 and differences[name].seeds > 1]
 
@@ -240,11 +240,11 @@ def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     """Which of the corrected differences are clear of zero, the largest first, with their sizes and intervals."""
     if all(differences[name].seeds == 1 for name in adjusted):
         return "none can be told apart from it with one seed; do not rank them."
-    clear = _told_apart(differences, adjusted)
+    clear = _significant(differences, adjusted)
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)
-    said = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
+    effects = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
     left = len(adjusted) - len(clear)
     rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
-    return f"after Holm's correction at the 5% level, {said} differ{'s' if len(clear) == 1 else ''}{rest}."
+    return f"after Holm's correction at the 5% level, {effects} differ{'s' if len(clear) == 1 else ''}{rest}."

@@ -96,7 +96,7 @@ def _state(bounds: Bounds, apart: Sequence[str]) -> State:
 def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
     upper, lower, whole = bounds.upper, bounds.lower, bounds.whole
     if upper is None or lower is None or whole is None:
-        gone = [name for name, found in ((bounds.name, upper), (LOWER, lower)) if found is None]
+        gone = [name for name, difference in ((bounds.name, upper), (LOWER, lower)) if difference is None]
         why = "the bounds have no finished seed in common"
         if gone:
             why = f"{' and '.join(gone)} {'has' if len(gone) == 1 else 'have'} no finished run"
@@ -124,16 +124,16 @@ def _do(names: Sequence[str]) -> str:
 
 def _facts(bounds: Bounds) -> str:
     """The bounds' differences as a sentence; empty if there is none."""
-    said = [
-        f"{name} is {points(found)} against {against}"
-        for name, against, found in (
+    facts = [
+        f"{name} is {points(difference)} against {against}"
+        for name, against, difference in (
             (bounds.name, MIDDLE, bounds.upper),
             (LOWER, MIDDLE, bounds.lower),
             (bounds.name, LOWER, bounds.whole),
         )
-        if found is not None
+        if difference is not None
     ]
-    return f" {', '.join(said)}." if said else ""
+    return f" {', '.join(facts)}." if facts else ""
 
 
 def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:

@@ -54,9 +54,9 @@ class Results:
     def branched_rollouts(self) -> Counter[tuple[str, int]]:
         """Rollouts with ground truth, of all seeds, by the policy that sampled them and the round."""
         count: Counter[tuple[str, int]] = Counter()
-        for found in self.layout.find("branches"):
-            ids = tables.read(found.path, "branches", ["group_id", "rollout_id"]).to_pylist()
-            count[str(found.keys["policy"]), int(found.keys["round"])] += len({tuple(row.values()) for row in ids})
+        for located in self.layout.find("branches"):
+            ids = tables.read(located.path, "branches", ["group_id", "rollout_id"]).to_pylist()
+            count[str(located.keys["policy"]), int(located.keys["round"])] += len({tuple(row.values()) for row in ids})
         return count
 
     def finished_seeds(self, method: str) -> list[int]:
@@ -99,21 +99,21 @@ def collect(
 def _analysis(layout: Layout, view: str) -> pd.DataFrame:
     """All tables of one view, with the keys of their files."""
     parts = [
-        tables.read(found.path, view).to_pandas().assign(**found.keys)
+        tables.read(located.path, view).to_pandas().assign(**located.keys)
         for name in views.TABLES[view]
-        for found in layout.find(name)
+        for located in layout.find(name)
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def _evals(layout: Layout) -> pd.DataFrame:
     parts = []
-    for found in layout.find("evals"):
-        frame = tables.read(found.path, "evals").to_pandas()
+    for located in layout.find("evals"):
+        frame = tables.read(located.path, "evals").to_pandas()
         # The folder determines which run this is; the columns must agree with it.
-        for name, value in found.keys.items():
+        for name, value in located.keys.items():
             if len(frame) and set(frame[name]) != {value}:
-                raise UserError(f"{found.path}: its column '{name}' is {frame[name].iloc[0]!r}; was the file moved?")
+                raise UserError(f"{located.path}: its column '{name}' is {frame[name].iloc[0]!r}; was the file moved?")
         parts.append(frame)
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

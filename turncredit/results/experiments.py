@@ -29,12 +29,12 @@ def experiment_folders(results: str | Path) -> list[Path]:
     if not results.is_dir():
         raise UserError(f"{results}: no such folder; run an experiment first, or give the folder of its results")
     name = artifact("config").pattern
-    found = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
-    if not found:
+    folders = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
+    if not folders:
         raise UserError(f"{results}: no experiment here (no */{name}); run one, or give the folder that has one")
-    for folder in found:
+    for folder in folders:
         refuse_old(folder)
-    return found
+    return folders
 
 
 def experiment_of(path: str | Path) -> Path | None:
@@ -97,12 +97,12 @@ def run_rounds(layout: Layout, experiment: Experiment) -> list[RunRound]:
     only compared credit these turns, too.
     """
     begun = {
-        (str(found.keys["method"]), int(found.keys["seed"]), int(found.keys["round"]))
+        (str(located.keys["method"]), int(located.keys["seed"]), int(located.keys["round"]))
         for name in ("updates", "evals")
-        for found in layout.find(name)
+        for located in layout.find(name)
     }
-    for found in layout.find("turns"):
-        policy, seed, round_ = str(found.keys["policy"]), int(found.keys["seed"]), int(found.keys["round"])
+    for located in layout.find("turns"):
+        policy, seed, round_ = str(located.keys["policy"]), int(located.keys["seed"]), int(located.keys["round"])
         if not of_sft(policy):
             begun.add((policy, seed, round_))
     for method, seed in experiment.runs():

@@ -75,15 +75,15 @@ def writes(statement: duckdb.Statement) -> str | None:
 def _one_line(message: str, names: Sequence[str]) -> str:
     """DuckDB's message without the copy of the query at its end; for a missing table, the nearest of the views."""
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
-    if found := re.search(r"Table with name (\w+) does not exist!", text):
-        return f"there is no view '{found[1]}'{nearest(found[1], names)}; the views are {', '.join(names)}"
-    if found := re.search(r'Cannot access (?:file|directory) "([^"]+)"', text):
+    if match := re.search(r"Table with name (\w+) does not exist!", text):
+        return f"there is no view '{match[1]}'{nearest(match[1], names)}; the views are {', '.join(names)}"
+    if match := re.search(r'Cannot access (?:file|directory) "([^"]+)"', text):
         return (
-            f"{found[1]}: a query reads the results only, or what --file gives; give this Parquet file so, and query "
+            f"{match[1]}: a query reads the results only, or what --file gives; give this Parquet file so, and query "
             "it by its name (turns.parquet is the view turns)"
         )
-    if found := re.search(r"'(\w+)\(BOOLEAN\)'", text):
-        return f"{found[1]} needs numbers, not booleans: write {found[1]}(success::INT), say, for a rate of success"
+    if match := re.search(r"'(\w+)\(BOOLEAN\)'", text):
+        return f"{match[1]} needs numbers, not booleans: write {match[1]}(success::INT), say, for a rate of success"
     return text
 
 

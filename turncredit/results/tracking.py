@@ -161,7 +161,7 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
     A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
     """
     rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
-    found = []
+    all_entries = []
     for stage, keys, path in layout.find_metrics():
         if stage in NOT_TRACKED:
             continue
@@ -170,14 +170,14 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
             of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
             # Every agent has its own warm start.
             whose = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
-            found.append(Entry(SHARED, of_round, path.stem + whose, keys, path))
+            all_entries.append(Entry(SHARED, of_round, path.stem + whose, keys, path))
             continue
         parent = f"{payer}/seed{keys['seed']}"
         # Metrics of the whole run (its invariants) are in the run itself.
         of_round = _round(payer, keys) if "round" in keys else parent
         name = stage if "method" in keys else path.stem
-        found.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
-    return sorted(found, key=lambda entry: (entry.key, entry.path))
+        all_entries.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
+    return sorted(all_entries, key=lambda entry: (entry.key, entry.path))
 
 
 def _round(who: object, keys: Mapping[str, str | int]) -> str:
@@ -204,7 +204,7 @@ def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[
     mlflow_id = _experiment_id(client, experiment.experiment, layout.root)
     runs = _existing(client, mlflow_id)
     every = entries(experiment, layout)
-    new = [found for entry in every if (found := _read(entry, runs.get(entry.key, {}))) is not None]
+    new = [measured for entry in every if (measured := _read(entry, runs.get(entry.key, {}))) is not None]
     for one in new:
         for key in dict.fromkeys((one.entry.parent, one.entry.key)):
             if key not in runs:
@@ -237,26 +237,26 @@ def _read(entry: Entry, tags: Mapping[str, str]) -> Measured | None:
 
 
 def _experiment_id(client: MlflowClient, name: str, results: Path) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         return client.create_experiment(name, artifact_location=(results / "mlflow-artifacts").resolve().as_uri())
-    if found.lifecycle_stage != "active":
+    if experiment.lifecycle_stage != "active":
         raise UserError(f"MLflow: the experiment '{name}' was deleted there; restore it, or give this one another name")
-    return found.experiment_id
+    return experiment.experiment_id
 
 
 def _existing(client: MlflowClient, mlflow_id: str) -> dict[str, dict[str, str]]:
     """Our runs in the store, by key: their tags, with the run's id under `id`."""
-    found: dict[str, dict[str, str]] = {}
+    runs: dict[str, dict[str, str]] = {}
     token = None
     while True:
         page = client.search_runs([mlflow_id], max_results=1000, page_token=token)
         for run in page:
             if KEY in run.data.tags:
-                found[run.data.tags[KEY]] = {**run.data.tags, "id": run.info.run_id}
+                runs[run.data.tags[KEY]] = {**run.data.tags, "id": run.info.run_id}
         token = page.token
         if not token:
-            return found
+            return runs
 
 
 def _new_run(

@@ -126,8 +126,8 @@ def connect(
     words |= {"evals"} if of_success else set()
     for view, names in TABLES.items():
         if view in words:
-            found = [(one.root, name, list(one.find(name))) for one in layouts for name in names]
-            text = _union(found, alike=alike)
+            sources = [(one.root, name, list(one.find(name))) for one in layouts for name in names]
+            text = _union(sources, alike=alike)
             if view == "turns" and (words & {*tables.MEASURED} or asks_for_all_columns(query)):
                 beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
                 text = _with_measures(text, _union(beside, alike=alike))
@@ -169,8 +169,8 @@ def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files
 def own_credits(layout: Layout) -> list[Located]:
     """The credits of an experiment that its runs learned from."""
     rounds = run_rounds(layout, read_config(layout.root))
-    found = (Located("credits", row._asdict(), Path(layout.path("credits", row._asdict()))) for row in rounds)
-    return [credit for credit in found if credit.path.exists()]
+    credits = (Located("credits", row._asdict(), Path(layout.path("credits", row._asdict()))) for row in rounds)
+    return [credit for credit in credits if credit.path.exists()]
 
 
 def asks_for_all_columns(query: str) -> bool:
@@ -191,17 +191,17 @@ def _with_measures(turns: str, measures: str) -> str:
     )
 
 
-def _union(found: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -> str:
+def _union(sources: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -> str:
     """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files).
 
     Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
     """
     parts = [
         _select([file.path for file in files], _key_columns(name, folder), alike, own_path="path" in _columns(name))
-        for folder, name, files in found
+        for folder, name, files in sources
         if files
     ]
-    parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in found)]
+    parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in sources)]
     return " UNION ALL BY NAME ".join(parts)
 
 
@@ -321,13 +321,13 @@ def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
     rows = []
     for layout in layouts:
         for name in ARTIFACTS:
-            for found in layout.find(name):
-                made_by = provenance.made_from(found.path)
+            for file in layout.find(name):
+                made_by = provenance.made_from(file.path)
                 if made_by:
-                    said = {key: json.dumps(made_by.get(key), sort_keys=True) for key in ("config", "inputs")}
+                    as_json = {key: json.dumps(made_by.get(key), sort_keys=True) for key in ("config", "inputs")}
                     plain = {key: made_by.get(key) for key in ("stage", "code", "config_hash")}
-                    where = {"experiment": layout.root.name, "artifact": name, **found.keys, "path": str(found.path)}
-                    rows.append({**where, **plain, **said})
+                    where = {"experiment": layout.root.name, "artifact": name, **file.keys, "path": str(file.path)}
+                    rows.append({**where, **plain, **as_json})
     return pa.Table.from_pylist(rows, schema=PROVENANCE_SCHEMA)
 
 

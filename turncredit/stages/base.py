@@ -21,14 +21,14 @@ class Config(Slice):
 def config(plan: Plan, at: At) -> Config:
     """The part of `policy` about the base model, and the agent's settings that affect its texts."""
     policy = plan.experiment.policy
-    made = policy.source == "scratch"
+    from_scratch = policy.source == "scratch"
     agent = agents.load(plan.agent(at).name)
     return Config(
         source=policy.source,
         revision=policy.revision,
-        scratch=policy.scratch if made else None,
-        own_columns=(*agent.demo_columns, *agent.optional_columns) if made else (),
-        vocabulary=agent.vocabulary if made else (),
+        scratch=policy.scratch if from_scratch else None,
+        own_columns=(*agent.demo_columns, *agent.optional_columns) if from_scratch else (),
+        vocabulary=agent.vocabulary if from_scratch else (),
     )
 
 

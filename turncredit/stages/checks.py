@@ -114,11 +114,11 @@ def _check_spread(experiment: Experiment) -> None:
         "update.optimizer: muon": any(update.optimizer == "muon" for update in updates.values()),
         "update.shards above 1": any(update.shards > 1 for update in updates.values()),
     }
-    found = [name for name, there in wrong.items() if there]
-    if found:
+    conflicts = [name for name, present in wrong.items() if present]
+    if conflicts:
         raise UserError(
             f"config: policy.train_gpus is {policy.train_gpus}, which goes with AdamW in float32 and one shard a GPU, "
-            f"but there is {found[0]}; change it, or set train_gpus to 1"
+            f"but there is {conflicts[0]}; change it, or set train_gpus to 1"
         )
 
 

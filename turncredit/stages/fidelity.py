@@ -47,13 +47,13 @@ def run(job: Job) -> dict[str, float]:
 
     labels = next(iter(job.paths("labels")), None)
     scored, advantages = reading.load(job.path("turns"), job.paths("credits"), job.path("branches"), labels)
-    found = fidelity.score(scored, advantages, seed=derive_seed(job.at.seed, "fidelity", job.at.round))
-    write_json(job.output["json"], fidelity.as_json(found))
-    job.write("fidelity", fidelity.table(found))
-    best = [row.value for row in found.rows if (row.measure, row.subset) == ("rank_correlation", "all")]
-    ceiling = [row.ceiling.value for row in found.rows if row.measure == "rank_correlation" and row.ceiling]
+    scores = fidelity.score(scored, advantages, seed=derive_seed(job.at.seed, "fidelity", job.at.round))
+    write_json(job.output["json"], fidelity.as_json(scores))
+    job.write("fidelity", fidelity.table(scores))
+    best = [row.value for row in scores.rows if (row.measure, row.subset) == ("rank_correlation", "all")]
+    ceiling = [row.ceiling.value for row in scores.rows if row.measure == "rank_correlation" and row.ceiling]
     metrics = {"turns": float(len(scored)), "methods": float(len(advantages))}
     for name, values in (("best_rank_correlation", best), ("ceiling", ceiling)):
-        if known := [value for value in values if isfinite(value)]:
-            metrics[name] = max(known)
+        if finite := [value for value in values if isfinite(value)]:
+            metrics[name] = max(finite)
     return metrics

@@ -47,11 +47,11 @@ def config(plan: Plan, at: At) -> Config:
     part = next((part for part in method.parts if part.reader == "implicit"), None)
     if part is None:
         raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
-    wanted = settings(whole, at.method)
+    model_settings = settings(whole, at.method)
     return Config(
         beta=part.settable()["beta"],
-        lr=wanted.lr or 2 * whole.section_for(at.method, "update").lr,
-        steps=wanted.steps,
+        lr=model_settings.lr or 2 * whole.section_for(at.method, "update").lr,
+        steps=model_settings.steps,
         dtype=whole.policy.dtype,
         train_dtype=whole.policy.train_dtype,
         moments_dtype=whole.policy.moments_dtype,

@@ -118,8 +118,8 @@ class Store:
 
     def changed(self, path: str) -> None:
         """Forget everything about `path`, which was written."""
-        for known in (self._tables, self._policies, self._hashes):
-            known.pop(path, None)
+        for cache in (self._tables, self._policies, self._hashes):
+            cache.pop(path, None)
 
     def put_table(self, path: str, table: pa.Table) -> None:
         """Remember a table that was written to `path`."""
@@ -131,9 +131,9 @@ class Store:
         """The policy in `folder` (`turncredit.policy.open.OpenPolicy`)."""
         from turncredit.policy.open import OpenPolicy
 
-        known = self._policies.get(folder)
-        if known is not None and (known.dtype, known.engine) == (dtype, engine):
-            return known
+        cached = self._policies.get(folder)
+        if cached is not None and (cached.dtype, cached.engine) == (dtype, engine):
+            return cached
         policy = OpenPolicy(folder, dtype=dtype, engine=engine)
         if self.keep:
             self._policies[folder] = policy
@@ -161,9 +161,9 @@ class Store:
 
     def forget(self, keep: Sequence[str]) -> None:
         """Free all tables and policies except those at these paths."""
-        wanted = set(keep)
-        self._tables = {path: table for path, table in self._tables.items() if path in wanted}
-        self._policies = {path: policy for path, policy in self._policies.items() if path in wanted}
+        kept = set(keep)
+        self._tables = {path: table for path, table in self._tables.items() if path in kept}
+        self._policies = {path: policy for path, policy in self._policies.items() if path in kept}
 
 
 @dataclass
@@ -249,16 +249,16 @@ class Job:
         Paths in `deleted` were removed because they are no longer needed: outputs that may be missing, inputs whose
         content is not compared.
         """
-        there = [path for path in self.output.values() if path not in deleted]
-        if not all(os.path.exists(path) for path in there):
+        expected = [path for path in self.output.values() if path not in deleted]
+        if not all(os.path.exists(path) for path in expected):
             return False
         gone = {name for name, value in self.input.items() if value in deleted}
         try:
-            wanted = _comparable(self.provenance(without=gone), gone)
+            current = _comparable(self.provenance(without=gone), gone)
         except FileNotFoundError:
             return False
-        made = [provenance.made_from(path) for path in there]
-        return all(_comparable(one, gone) == wanted for one in made if one is not None) and any(made)
+        records = [provenance.made_from(path) for path in expected]
+        return all(_comparable(one, gone) == current for one in records if one is not None) and any(records)
 
 
 def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]:

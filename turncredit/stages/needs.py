@@ -331,8 +331,8 @@ def resource(plan: Plan, stage: str) -> ResourceConfig:
         return given.model_copy(update={"gpu": gpu})
     if stage in POLICY_STAGES and shapes(experiment) is None:
         return given.model_copy(update={"gpu": gpu, "mem_mb": UNKNOWN_MB})
-    wanted = need(plan, stage)
-    host = CUDA_PROCESS + wanted.host if gpu else PROCESS + wanted.total + wanted.host
+    memory = need(plan, stage)
+    host = CUDA_PROCESS + memory.host if gpu else PROCESS + memory.total + memory.host
     mem_mb = max(LEAST_MB, math.ceil(MARGIN * host / 1e6 / STEP_MB) * STEP_MB)
     return given.model_copy(update={"gpu": gpu, "mem_mb": mem_mb})
 
@@ -368,14 +368,14 @@ def disk(plan: Plan) -> dict[str, float]:
     a_turn = 4 * read + 8 * RESPONSE * _responses(experiment) + 2000
     learned = [name for name in experiment.trained() if plan.learns(name)]
     hiddens = len(learned) * len(experiment.seeds) * rounds * turns * TURNS * model.hidden * 2
-    found = {
+    sizes = {
         "base and SFT policies": starts * (base + saved(experiment, model, moments=False)),
         f"policies ({policies}, {f'{kept} of each run at a time' if last else 'all kept'})": policies * folder,
         f"implicit reward models ({models})": models * saved(experiment, model, moments=True),
         "tables of turns": sampled_rounds * turns * TURNS * a_turn,
         "hidden states": hiddens,
     }
-    return {what: size for what, size in found.items() if size}
+    return {what: size for what, size in sizes.items() if size}
 
 
 # Time on a GPU --------------------------------------------------------------------------------------------------------
@@ -435,14 +435,14 @@ def fits(plan: Plan, stage: str) -> str | None:
     experiment = plan.experiment
     if not experiment.gpus(stage):
         return None
-    wanted = need(plan, stage)
-    cache = wanted.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
-    total = wanted.total - cache
+    memory = need(plan, stage)
+    cache = memory.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
+    total = memory.total - cache
     spread = experiment.policy.train_gpus > 1 and stage in ("sft", "update")  # then they are what each GPU takes
     if total <= USABLE * GPU_BYTES * (1 if spread else experiment.gpus(stage)):
         return None
-    largest = max(wanted.model, key=lambda part: wanted.model[part])
+    largest = max(memory.model, key=lambda part: memory.model[part])
     return (
-        f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {wanted.model[largest] / 1e9:.0f} GB of them "
+        f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {memory.model[largest] / 1e9:.0f} GB of them "
         f"{largest}; {ADVICE[largest]}"
     )

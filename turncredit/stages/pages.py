@@ -75,12 +75,12 @@ def run(job: Job) -> dict[str, float]:
         labels={Path(path).stem: path for path in job.paths("labels")},
     )
     methods = {name: resolve(entry, name) for name, entry in config.methods.items()}
-    made = pages(book, methods, count=config.count, first=config.first, title=config.title)
+    texts = pages(book, methods, count=config.count, first=config.first, title=config.title)
     with new_folder(Path(job.output["index"]).parent) as folder:
-        for name, text in made.items():
+        for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     return {
-        "rollouts": float(sum(not name.startswith(("index", "group-", "pair-")) for name in made)),
-        "pages": float(len(made)),
-        "largest_bytes": float(max(len(text.encode()) for text in made.values())),
+        "rollouts": float(sum(not name.startswith(("index", "group-", "pair-")) for name in texts)),
+        "pages": float(len(texts)),
+        "largest_bytes": float(max(len(text.encode()) for text in texts.values())),
     }

@@ -26,7 +26,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     hiddens = {path("hiddens", plan.hiddens_at(at, name).keys) for name in plan.audit_learned}
     reading = [name for name in plan.audit_methods if "logprobs" in plan.method(name).needs]
     logprobs = {path("logprobs", plan.logprobs_at(at, name).keys) for name in reading}
-    made = [name for name in TABLES if name != "leaks" or plan.audit_learned]
+    audit_tables = [name for name in TABLES if name != "leaks" or plan.audit_learned]
     return RoundFiles.model_validate(
         {
             "run": at.policy,
@@ -42,7 +42,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "beside": [
                 *(("hiddens", file) for file in sorted(hiddens)),
                 *(("logprobs", file) for file in sorted(logprobs)),
-                *((name, path(name, at.keys)) for name in made),
+                *((name, path(name, at.keys)) for name in audit_tables),
             ],
         }
     )

@@ -81,7 +81,7 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
     credit = job.table("credits")
     policy = job.policy("policy")
     data = training_set(turns, credit, config.update, job.path("credits"))
-    made = update(
+    result = update(
         policy,
         config.update,
         data,
@@ -96,15 +96,15 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
     )
     after = Path(job.output["policy"])
     if ranks is not None and not ranks.leads:
-        with made.masters.in_model():  # hands over this process's share
+        with result.masters.in_model():  # hands over this process's share
             return {}
     with job.folder("policy") as folder:
-        made.save(folder, base=policy.folder, final=after)
+        result.save(folder, base=policy.folder, final=after)
     job.store.put_policy(job.output["policy"], policy.trained_into(after))
     identity = {"policy_id": round_name(at.method, at.seed, at.round)}
-    rows = [{**identity, **row} for row in made.rows]
+    rows = [{**identity, **row} for row in result.rows]
     schema = tables.schema("updates")
     for name in ("log_ratio", "log_ratio_max"):  # not in the schema: tables of earlier versions lack them
         schema = schema.append(pa.field(name, pa.float64()))
     job.write("updates", pa.Table.from_pylist(rows, schema=schema))
-    return {**made.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
+    return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
