@@ -266,3 +266,10 @@ def test_a_line_is_read_as_the_standard_library_reads_it(value: dict[str, Any], 
 def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
     deep = b'{"a": ' + b"[" * 400 + b"]" * 400 + b"}"
     assert lines.parsed(deep, cut=False) == json.loads(deep)
+
+
+def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path):
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
+    with pytest.raises(UserError, match=r"no 'scor', mapped to reward, in group_id, rollout_id, score, messages"):
+        importers.run([path], tmp_path / "turns.parquet", "jsonl", {"reward": "scor"})

@@ -32,6 +32,8 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
         values = {key: row.get(name) for key, name in plain.items()}
         values.update({key: _inside(row, path) for key, path in nested.items()})
         group, rollout = (_id(values[key], mapping.get(key, key)) for key in ("group_id", "rollout_id"))
+        if values["reward"] is None and "reward" in mapping:
+            raise Skip(f"there is no '{mapping['reward']}', mapped to reward, in {', '.join(list(row)[:8])}")
         reward = finite(values["reward"])
         columns: dict[str, Any] = {key: str(values[key]) for key in IDS if values[key] is not None}
         success, done = (_truth(values[key], key) for key in TRUTHS)

@@ -195,16 +195,24 @@ SAMPLE = {
 
 
 def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
-    """The numbers of turns, rollouts and groups that a method's fidelity is computed from."""
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most.
+
+    A measure counts what it can be computed on: a rank correlation leaves out rollouts whose A* does not vary.
+    """
     frame = results.analysis["fidelity"]
     keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
-    rows = frame[keep & (frame["measure"] == "rank_correlation") & (frame["subset"] == "all")]
+    rows = frame[keep & (frame["subset"] == "all")]
     if rows.empty:
         return {}
-    where = _where(results, policy, round_, method=method, measure="rank_correlation", subset="all")
+    where = _where(results, policy, round_, method=method, subset="all")
     files = _files(rows, policy, round_, "fidelity")
     cells: dict[str, Cell] = {
-        f"n_{name}": Number(int(rows[name].sum()), "count", f"SELECT sum({name}) FROM fidelity WHERE {where}", files)
+        f"n_{name}": Number(
+            int(rows.groupby("seed")[name].max().sum()),
+            "count",
+            f"SELECT sum(n) FROM (SELECT max({name}) AS n FROM fidelity WHERE {where} GROUP BY seed)",
+            files,
+        )
         for name in ("turns", "groups")
     }
     rollouts = results.branched_rollouts[policy, round_]
