@@ -153,3 +153,16 @@ def test_purposes_have_generators_of_their_own():
     draws = [generator(1, name).random() for name in ("x", "x", "y")]
     assert draws[0] == draws[1]
     assert draws[0] != draws[2]
+
+
+def test_a_mistake_is_said_to_be_in_the_last_file_that_sets_the_key(tmp_path):
+    for name, text in (("a.yaml", "rounds: 3"), ("b.yaml", "update: {lr: -1}"), ("c.yaml", "seeds: [0]")):
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml", "c.yaml")]
+    with pytest.raises(UserError, match=rf"^{tmp_path / 'b.yaml'}: update.lr: input should be greater than 0"):
+        config.load(files)
+    with pytest.raises(UserError, match=r"^--config: update.lr: input should be"):
+        config.load(files, ["update={lr: -2}"])
+    (tmp_path / "c.yaml").write_text("metods: [x]")
+    with pytest.raises(UserError, match=rf"^{tmp_path / 'c.yaml'}: unknown key 'metods'"):
+        config.load([files[0], files[2]])

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tiny
-from turncredit.workflow import run, watch
+from turncredit.workflow import locks, run, watch
 
 STATS = """Building DAG of jobs...
 Job stats:
@@ -199,3 +199,31 @@ def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_it
     assert failed.returncode == 1
     assert f"failed: demos: {target}: not a readable Parquet file" in failed.stdout
     assert "Traceback" not in failed.stdout
+
+
+@pytest.mark.parametrize(
+    ("output", "lines"),
+    [
+        ("turncredit: config: rounds: too few\nexit\n", ["turncredit: config: rounds: too few"]),
+        (
+            "InputFunctionException in rule credit:\nError:\n  UserError: unknown method 'rlooo'\nTraceback:\n  File\n",
+            ["turncredit: unknown method 'rlooo'"],
+        ),
+        (
+            "MissingRuleException:\nNo rule to produce results/tiny/a.parquet (if you use input functions ...)\n",
+            ["turncredit: no stage makes results/tiny/a.parquet; `turncredit where STAGE` prints the paths of a stage"],
+        ),
+        ("Error in rule update:\n    UserError: printed by a job\n", []),
+    ],
+)
+def test_a_mistake_in_what_was_asked_for_is_one_line_without_a_traceback(output, lines):
+    assert run.mistakes_in(output) == lines
+
+
+def test_a_run_that_works_in_the_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = tmp_path / ".snakemake/turncredit-processes"
+    records.mkdir(parents=True)
+    (records / "me.json").write_text(json.dumps(locks.identity(os.getpid())))
+    (line,) = run.mistakes_in("LockException:\nError: Directory cannot be locked. Please make sure ...\n")
+    assert line.startswith(f"turncredit: another run works in this folder (process {os.getpid()} on ")

@@ -29,8 +29,13 @@ def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]
     return out
 
 
-def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
-    """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule)."""
+def from_mapping(
+    data: Mapping[str, Any], where: str = "config", sources: Mapping[str, Mapping[str, Any]] | None = None
+) -> Experiment:
+    """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule).
+
+    The line begins with `where`; or, if `data` is merged from `sources` (name -> keys), with the last that sets the key.
+    """
     _check_numbers(data, where)
     try:
         experiment = Experiment.model_validate(dict(data))
@@ -50,8 +55,19 @@ def from_mapping(data: Mapping[str, Any], where: str = "config") -> Experiment:
                 if getattr(entry, section):
                     _checked_override(experiment, name, section, where)
     except ValidationError as error:
-        raise UserError(_one_line(error, Experiment, where)) from None
+        setting = [name for name, keys in (sources or {}).items() if _sets(keys, error.errors()[0]["loc"])]
+        raise UserError(_one_line(error, Experiment, setting[-1] if setting else where)) from None
     return experiment
+
+
+def _sets(keys: Any, path: Iterable[str | int]) -> bool:
+    """Whether `keys`, a file's, have the key at `path` (as pydantic gives it, with the branches of unions)."""
+    for part in path:
+        if isinstance(keys, Mapping) and part in keys:
+            keys = keys[part]
+        elif isinstance(keys, Mapping) and not _BRANCH.match(str(part)):
+            return False
+    return True
 
 
 def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment:
@@ -63,7 +79,7 @@ def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment
     single = merge({}, *(read_entry(entry) for entry in entries))
     if single:
         sources["--config"] = single
-    return from_mapping(merge({}, *sources.values()), ", ".join(sources))
+    return from_mapping(merge({}, *sources.values()), ", ".join(sources), sources)
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:

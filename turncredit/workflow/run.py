@@ -321,11 +321,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
             console.print(line, markup=False, soft_wrap=True)
     output = (folder / "output").read_text()
     if status:
-        own = [line for line in output.splitlines() if line.startswith("turncredit: ")]
-        if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
-            own = [
-                f"turncredit: another run works in this folder (process {other[1]} on {other[0]}); wait until it ends"
-            ]
+        own = mistakes_in(output)
         failed = any("error" in job for job in state.ended)
         for line in own or ([] if failed else output.splitlines()[-25:]):
             console.print(line, markup=False, soft_wrap=True)
@@ -349,6 +345,18 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
         console.print(f"report     {page.resolve()}", markup=False, soft_wrap=True)
     console.print(f"artifacts  {results.resolve()}", markup=False, soft_wrap=True)
     return 0
+
+
+def mistakes_in(output: str) -> list[str]:
+    """The mistakes of the user's that Snakemake printed where it could not plan, a line each; empty if none is known."""
+    lines = [line for line in output.splitlines() if line.startswith("turncredit: ")]
+    if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
+        return [f"turncredit: another run works in this folder (process {other[1]} on {other[0]}); wait until it ends"]
+    if "InputFunctionException" in output:  # of a path that was asked for
+        lines += [f"turncredit: {message}" for message in re.findall(r"^ +UserError: (.+)$", output, re.MULTILINE)]
+    for target in re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE):
+        lines.append(f"turncredit: no stage makes {target}; `turncredit where STAGE` prints the paths of a stage")
+    return lines
 
 
 def _gone(results: Path) -> list[str]:
