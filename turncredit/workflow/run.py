@@ -348,7 +348,7 @@ def _finish(status: int, folder: Path, state: State, console: Console) -> int:
 
 
 def mistakes_in(output: str) -> list[str]:
-    """The mistakes of the user's that Snakemake printed where it could not plan, a line each; empty if none is known."""
+    """The mistakes that Snakemake printed where it could not plan, a line each; empty if none is known."""
     lines = [line for line in output.splitlines() if line.startswith("turncredit: ")]
     if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
         return [f"turncredit: another run works in this folder (process {other[1]} on {other[0]}); wait until it ends"]
