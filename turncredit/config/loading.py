@@ -34,7 +34,7 @@ def from_mapping(
 ) -> Experiment:
     """An `Experiment` from plain data. Raises UserError with one line for each mistake (the first, as a rule).
 
-    The line begins with `where`; or, if `data` is merged from `sources` (name -> keys), with the last that sets the key.
+    The line begins with `where`, or, for `data` merged from `sources` (name -> keys), with the last that sets the key.
     """
     _check_numbers(data, where)
     try:
