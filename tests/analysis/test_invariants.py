@@ -355,7 +355,7 @@ def test_the_stage_writes_what_fails_and_goes_on(results):
 def test_the_command_exits_with_one_where_an_invariant_fails(results):
     run = CliRunner().invoke(app, ["check", str(results)])
     assert run.exit_code == 0, run.output
-    assert "invariants in 4 rounds: all hold" in run.output
+    assert "invariants in 4 rounds of all runs: all hold" in run.output
     edit(results.parent / beside("credits", FIRST, method="scpo"), with_column("advantage", first(7.0)))
     run = CliRunner().invoke(app, ["check", str(results)])
     assert run.exit_code == 1

@@ -38,7 +38,7 @@ class RunRound(NamedTuple):
 
 def counted(checks: int, kinds: int, rounds: int) -> str:
     """The checks of results in words, the same in the report and in `turncredit check`. Equal steps are one of them."""
-    return f"{checks} checks of {kinds} invariants in {rounds} round{'s' * (rounds != 1)}"
+    return f"{checks} checks of {kinds} invariants in {rounds} round{'s' * (rounds != 1)} of all runs"
 
 
 def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str]:
