@@ -29,7 +29,7 @@ PARENT = {"parent_rollout_id": "", "parent_turn": -1}
 #: only of tables with such rollouts.
 CONTEXT_FULL = "context_full"
 #: Returns of a group that differ by less, as a share of the rewards added up, are the same.
-ROUNDING = 1e-9
+SAME_RETURN = 1e-9
 #: What the thirds of a rollout are called.
 THIRDS = ("early", "middle", "late")
 
@@ -285,7 +285,7 @@ class Turns:
         low_G = np.minimum.reduceat(self.return_R, self.first_G)
         high_G = np.maximum.reduceat(self.return_R, self.first_G)
         added_G = np.maximum.reduceat(self.sum_R(np.abs(self.reward_N)), self.first_G)  # what could be rounded
-        dead_G: np.ndarray = high_G - low_G <= ROUNDING * added_G
+        dead_G: np.ndarray = high_G - low_G <= SAME_RETURN * added_G
         return dead_G
 
     def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:

@@ -91,7 +91,9 @@ def test_the_terminal_has_one_line_of_each_methods_agreement_with_ground_truth(s
 
 def test_the_first_line_says_whether_the_invariants_hold(page, tmp_path):
     html = (page / "index.html").read_text()
-    assert html.index("All invariants hold: 13 checks of 4 invariants in 4 rounds of all runs") < html.index('class="facts"')
+    assert html.index("All invariants hold: 13 checks of 4 invariants in 4 rounds of all runs") < html.index(
+        'class="facts"'
+    )
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=3, games=6)
     broken = synthetic.make(tmp_path, config)
     assert diagnostics.holds(collect(broken)).all is None

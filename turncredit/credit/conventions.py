@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from turncredit.errors import UserError
-from turncredit.turns import ROUNDING, CellStats, Turns, cell_stats
+from turncredit.turns import SAME_RETURN, CellStats, Turns, cell_stats
 
 Norm = Literal["mean_std", "mean"]
 Weighting = Literal["rollout", "row"]
@@ -143,7 +143,7 @@ def success_R(turns: Turns, method: str, success_above: float | None, *, graded:
     if turns.has("success"):
         return turns.any_R(turns.truths("success", method))
     above_R = turns.return_R > 0
-    if not graded and above_R.any() and np.ptp(turns.return_R[above_R]) > ROUNDING * turns.return_R.max():
+    if not graded and above_R.any() and np.ptp(turns.return_R[above_R]) > SAME_RETURN * turns.return_R.max():
         raise UserError(
             f"{turns.where}: {method} must know which rollouts succeeded, but there is no column 'success', and the "
             f"returns are graded ({turns.return_R.min():g} to {turns.return_R.max():g}); add the column, or set "
