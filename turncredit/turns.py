@@ -21,8 +21,6 @@ from turncredit.errors import UserError, nearest
 KEYS = ("group_id", "rollout_id", "turn")
 #: a recorded log-probability above 0 by no more than this is rounding: of engines with reduced precision, too
 ROUNDING = 1e-3
-
-
 #: of a turn in a tree: the rollout that its rollout forked from, and the turn there; of a rollout from the start, these
 PARENT = {"parent_rollout_id": "", "parent_turn": -1}
 #: Marks the last turn of a rollout that ended because the model could read no more, not by the environment. A column
@@ -74,6 +72,14 @@ def cell_stats(x_M: np.ndarray, cell_M: np.ndarray, cells: int, ddof: int = 1) -
     square_C = np.bincount(cell_M, (off_M - shift_C[cell_M]) ** 2, cells)
     std_C = np.sqrt(square_C / np.maximum(count_C - ddof, 1))
     return CellStats(count_C, first_C + shift_C, std_C)
+
+
+def same_return(low: Any, high: Any, added: Any) -> Any:
+    """Whether returns from `low` to `high` differ by rounding alone: .1 + .2 and .3.
+
+    `added` is the sum of the rewards' sizes, which could be rounded. Numbers, or arrays of one shape.
+    """
+    return high - low <= SAME_RETURN * added
 
 
 def thirds(turn_N: Any, length_N: Any) -> Any:
@@ -277,15 +283,11 @@ class Turns:
 
     @cached_property
     def dead_G(self) -> np.ndarray:
-        """Whether all rollouts of each group have the same return.
-
-        Returns that differ by rounding alone are the same: .1 + .2 and .3, where two rollouts came to one score by
-        other steps.
-        """
+        """Whether all rollouts of each group have the same return (`same_return`)."""
         low_G = np.minimum.reduceat(self.return_R, self.first_G)
         high_G = np.maximum.reduceat(self.return_R, self.first_G)
-        added_G = np.maximum.reduceat(self.sum_R(np.abs(self.reward_N)), self.first_G)  # what could be rounded
-        dead_G: np.ndarray = high_G - low_G <= SAME_RETURN * added_G
+        added_G = np.maximum.reduceat(self.sum_R(np.abs(self.reward_N)), self.first_G)
+        dead_G: np.ndarray = same_return(low_G, high_G, added_G)
         return dead_G
 
     def discounted_sum_N(self, x_N: np.ndarray, decay: float) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Configuration files read strictly: a key that is given twice, which YAML readers accept, is refused."""
+"""Configuration files, read strictly (a key that is given twice, which YAML readers accept, is refused), and entries
+of `--config`."""
 
 from __future__ import annotations
 
@@ -54,6 +55,21 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     return data
 
 
+def read_entry(entry: str) -> dict[str, Any]:
+    """The key and value of an entry of `--config`. Raises UserError for one that Snakemake could not read."""
+    key, equals, value = entry.partition("=")
+    block, dot, rest = key.partition(".")
+    if dot and equals:
+        inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
+        raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
+    if not equals:
+        raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
+    try:
+        return {key: yaml.load(value, yaml.BaseLoader)}
+    except yaml.YAMLError:
+        return {key: value}
+
+
 class _DuplicateKey(Exception):
     """A key that its mapping has already."""
 
@@ -90,18 +106,3 @@ def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _kind(path: Path) -> str:
     return "JSON" if path.suffix == ".json" else "YAML"
-
-
-def read_entry(entry: str) -> dict[str, Any]:
-    """The key and value of an entry of `--config`. Raises UserError for one that Snakemake could not read."""
-    key, equals, value = entry.partition("=")
-    block, dot, rest = key.partition(".")
-    if dot and equals:
-        inner = f"{rest.replace('.', ': {')}: {value}{'}' * rest.count('.')}"
-        raise UserError(f"--config {entry}: a key of a block is written inside it: --config '{block}={{{inner}}}'")
-    if not equals:
-        raise UserError(f"--config {entry}: write key=value, as in --config rounds=3")
-    try:
-        return {key: yaml.load(value, yaml.BaseLoader)}
-    except yaml.YAMLError:
-        return {key: value}

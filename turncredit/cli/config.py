@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from turncredit.cli.configured import ConfigfileOption, ConfigOption
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, files_of
 from turncredit.config import load
 from turncredit.stages.checks import check
 from turncredit.yaml_files import CONFIG, read_entry, read_mapping
@@ -40,13 +40,6 @@ def config(
         for entry in config or ():
             sources[f"--config {entry}"] = read_entry(entry)
         print("\n".join(lines_of(data, sources)))
-
-
-def files_of(files: Sequence[Path]) -> list[Path]:
-    """`files` in the order in which Snakemake merges them: the working folder's config.yaml first, if there is one."""
-    default = Path(CONFIG)
-    given = any(file.resolve() == default.resolve() for file in files)
-    return [*files] if given or (files and not default.exists()) else [default, *files]
 
 
 def lines_of(data: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from turncredit import provenance, tables
 from turncredit.credit import METHODS, catalogue
 from turncredit.credit.compose import Method, compute
 from turncredit.credit.conventions import PRESETS
-from turncredit.credit.resolving import SLOTS, preset_params, resolve
+from turncredit.credit.resolving import SLOTS, resolve, resolve_for_table
 from turncredit.errors import UserError
 from turncredit.layout import measures_beside
 from turncredit.outputs import output_file
@@ -51,14 +51,7 @@ def credit(
     side_paths = {name: path for name, path in given.items() if path is not None}
     measures = measures_beside(turns)
     output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
-    chosen = resolve(method)
-    params = preset_params(preset, chosen) if preset else {}
-    params.update(_settings(settings or []))
-    chosen = resolve({"credit" if ".py" in method else "base": method, "params": params})
-    for name in chosen.needs:
-        if name not in side_paths:
-            made_by = ", which `turncredit judge label` makes" if name == "labels" else ""
-            raise UserError(f"{chosen.name} needs {name}; give a table with --{name}{made_by}")
+    chosen = resolve_for_table(method, preset, _settings(settings or []), side_paths, "--{name}")
     if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
     side_names = (*chosen.needs, "measures")

@@ -8,8 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from turncredit.credit.compose import compute
-from turncredit.credit.resolving import preset_params, resolve
-from turncredit.errors import UserError
+from turncredit.credit.resolving import resolve_for_table
 from turncredit.turns import Turns
 
 
@@ -50,12 +49,5 @@ def credit(
         "measures": measures,
     }
     side = {name: table for name, table in given.items() if table is not None}
-    chosen = resolve(method)
-    settings = {**(preset_params(preset, chosen) if preset else {}), **params}
-    own = callable(method) or ".py" in method
-    chosen = resolve({"credit" if own else "base": method, "params": settings})
-    missing = [name for name in chosen.needs if name not in side]
-    if missing:
-        made_by = "; `turncredit judge label` makes one" if missing[0] == "labels" else ""
-        raise UserError(f"{chosen.name} needs {missing[0]}; give a table with credit(..., {missing[0]}=...){made_by}")
+    chosen = resolve_for_table(method, preset, params, side, "credit(..., {name}=...)")
     return compute(Turns(turns, side), chosen, seed=seed)

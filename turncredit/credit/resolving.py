@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -54,6 +54,25 @@ def resolve(entry: str | Callable[..., Any] | Mapping[str, Any], name: str | Non
         method = _from_function(credit) if callable(credit) else _from_file(str(credit))
     method = replace(method, name=name) if name else method
     return _with_params(method, dict(entry.get("params") or {}))
+
+
+def resolve_for_table(
+    method: str | Callable[..., Any], preset: str | None, params: Mapping[str, Any], tables: Collection[str], how: str
+) -> Method:
+    """`resolve(method)` for a table at hand: with a preset's conventions, and `params`, which take precedence.
+
+    tables  the names of the side tables that are there
+    how     how the user gives one of them, with `{name}` for its name: `--{name}`
+
+    Raises UserError as `resolve`, for an unknown preset, and for a side table that the method needs and is not there.
+    """
+    chosen = resolve(method)
+    chosen = _with_params(chosen, {**(preset_params(preset, chosen) if preset else {}), **params})
+    for name in chosen.needs:
+        if name not in tables:
+            made_by = ", which `turncredit judge label` makes" if name == "labels" else ""
+            raise UserError(f"{chosen.name} needs {name}; give a table with {how.format(name=name)}{made_by}")
+    return chosen
 
 
 def preset_params(name: str, method: Method) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.seeding import derive_seed, generator
-from turncredit.turns import CONTEXT_FULL, SAME_RETURN
+from turncredit.turns import CONTEXT_FULL, same_return
 
 
 def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:
@@ -122,4 +122,4 @@ def _dead(group: Sequence[Played]) -> bool:
     """Whether all of a group's rollouts have the same return (`Turns.dead_G`)."""
     scores = [rollout.score for rollout in group]
     added = max(sum(abs(turn.reward) for turn in rollout.turns) for rollout in group)
-    return max(scores) - min(scores) <= SAME_RETURN * added
+    return same_return(min(scores), max(scores), added)

@@ -148,7 +148,7 @@ def main(arguments: list[str]) -> int:
                 env={**os.environ, watch.VARIABLE: name},
                 preexec_fn=end_with_parent,  # noqa: PLW1509 (this process has one thread)
             )
-        state = State(cores=_cores(arguments))
+        state = State(cores=_number(arguments, "--cores", "-c", "--jobs", "-j") or os.cpu_count() or 1)
         console = Console(highlight=False)
         try:
             (_follow_live if console.is_terminal else _follow_plain)(process, folder, state, console)
@@ -161,14 +161,15 @@ def main(arguments: list[str]) -> int:
 
 def check_configuration(arguments: list[str]) -> None:
     """Raise UserError, with file and line, for a configuration that cannot be read: given, or the default one."""
-    for path in _values(arguments, "--configfile", "--configfiles"):
+    files = _values(arguments, "--configfile", "--configfiles")
+    for path in files:
         read_mapping(path)
     for entry in _values(arguments, "--config", "-C"):
         read_entry(entry)
-    cores = re.search(r"(?:--cores|-c)[ =]?(-?\d+)", " ".join(arguments))
-    if cores and int(cores.group(1)) < 1:
-        raise UserError(f"--cores {cores.group(1)}: give a number of cores from 1, or all")
-    for name in set(arguments) - set(_values(arguments, "--configfile", "--configfiles")):
+    cores = _number(arguments, "--cores", "-c")
+    if cores is not None and cores < 1:
+        raise UserError(f"--cores {cores}: give a number of cores from 1, or all")
+    for name in set(arguments) - set(files):
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             raise UserError(f"{name}: a configuration is given as an option: --configfile {name}")
     if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
@@ -203,11 +204,10 @@ def _stop(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _cores(arguments: list[str]) -> int:
-    """The number given to `--cores`."""
-    text = " ".join(arguments)
-    match = re.search(r"(?:--cores|-c|--jobs|-j)[ =]?(\d+)", text)
-    return int(match.group(1)) if match else os.cpu_count() or 1
+def _number(arguments: list[str], *options: str) -> int | None:
+    """The number given to one of `options`: after it, after `=`, or at once. None if there is none, or a word."""
+    match = re.search(rf"(?:^| )(?:{'|'.join(options)})[ =]?(-?\d+)", " ".join(arguments))
+    return int(match.group(1)) if match else None
 
 
 def look(folder: Path, state: State) -> list[dict[str, Any]]:
