@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from turncredit import envs
 from turncredit.errors import UserError
 from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
-from turncredit.judges.rule import judge_window
 from turncredit.judges.window import Turn, Window, read_rollouts, windows
 
 NOTHING = "Nothing happens."
@@ -33,6 +33,15 @@ def table(env: str, goal: str, script: Script) -> pa.Table:
             "next_observation": [observation for _, observation in script],
         }
     )
+
+
+def judge_window(window: Window) -> tuple[str, str]:
+    """Role and evidence of the turn in the middle of one window, from nothing else."""
+    grammar = envs.load(window.env).grammar()
+    assert grammar is not None
+    before = [grammar.read_turn(turn) for turn in window.before]
+    after = [grammar.read_turn(turn) for turn in window.after]
+    return grammar.judge(grammar.read_goal(window.goal), before, grammar.read_turn(window.turn), after)
 
 
 def judged(env: str, goal: str, script: Script) -> str:

@@ -12,7 +12,7 @@ import hashlib
 from turncredit import envs
 from turncredit.envs.judging import Grammar
 from turncredit.errors import UserError, nearest
-from turncredit.judges.window import Rollouts, Window
+from turncredit.judges.window import Rollouts
 
 VERSION = "rule-2"
 """Part of a label's `prompt_hash`; increase it with any change of the rules."""
@@ -40,14 +40,6 @@ def judge_rollouts(rollouts: Rollouts, size: int) -> tuple[list[str], list[str],
             place = (at - low).to_bytes(1, "big")
             hashes.append(_digest(start + place + b"".join(digests[low:high])).hex())
     return roles, evidence, hashes
-
-
-def judge_window(window: Window) -> tuple[str, str]:
-    """Role and evidence of the turn in the middle of one window."""
-    grammar = _grammar(window.env)
-    before = [grammar.read_turn(turn) for turn in window.before]
-    after = [grammar.read_turn(turn) for turn in window.after]
-    return grammar.judge(grammar.read_goal(window.goal), before, grammar.read_turn(window.turn), after)
 
 
 def knows(env: str) -> bool:
