@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from turncredit.columns import as_table, cast, factorise, factorise_runs, lists_in, to_numpy
 from turncredit.errors import UserError, nearest
 
 KEYS = ("group_id", "rollout_id", "turn")
@@ -90,32 +90,6 @@ def thirds(turn_N: Any, length_N: Any) -> Any:
     return 3 * (2 * turn_N + 1) // (2 * length_N)
 
 
-def as_table(table: Any, where: str) -> pa.Table:
-    """An Arrow table from an Arrow table, a pandas or polars frame, a DuckDB relation or a mapping of columns."""
-    if isinstance(table, pa.Table):
-        return table
-    if isinstance(table, str | Path):
-        raise UserError(
-            f"{where}: a path is not a table; read it first, as with pyarrow.parquet.read_table({str(table)!r})"
-        )
-    try:
-        if hasattr(table, "iloc"):
-            return pa.Table.from_pandas(table, preserve_index=False)
-        if hasattr(table, "__arrow_c_stream__"):
-            return _without_views(pa.table(table))
-        return pa.table(dict(table))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
-        raise UserError(f"{where}: cannot be read as a table of columns: {error}") from None
-
-
-def _without_views(table: pa.Table) -> pa.Table:
-    """The table with text as `string`: polars hands over string views, which few of Arrow's kernels know."""
-    for place, field in enumerate(table.schema):
-        if field.type == pa.string_view():
-            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
-    return table
-
-
 class Turns:
     """Turns sorted by (group, rollout, turn), as arrays; side tables are aligned to them.
 
@@ -140,8 +114,8 @@ class Turns:
             raise UserError(f"{where}: the table has no rows")
         for name in (*KEYS, "reward"):
             self._require(name, "every method")
-        group_N, self._group_ids = _factorise_runs(self._ids("group_id"))
-        rollout_N, self._rollout_ids = _factorise_runs(self._ids("rollout_id"))
+        group_N, self._group_ids = factorise_runs(self._ids("group_id"))
+        rollout_N, self._rollout_ids = factorise_runs(self._ids("rollout_id"))
         turn_N = self._whole_turns()
         rank_R, group_R = self._place_rollouts(group_N, rollout_N)
         position_N = rank_R[rollout_N] * (int(turn_N.max()) + 1) + turn_N
@@ -199,12 +173,12 @@ class Turns:
         Text is returned as an object array; `codes` and `texts` are faster.
         """
         self._require(name, method)
-        return _to_numpy(self.table.column(name))[self.order_N]
+        return to_numpy(self.table.column(name))[self.order_N]
 
     def numbers(self, name: str, method: str) -> np.ndarray:
         """The column as float64 in sorted order. Raises UserError for values that are not finite numbers."""
         self._require(name, method)
-        x_N = _to_numpy(cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
+        x_N = to_numpy(cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
         bad = np.flatnonzero(~np.isfinite(x_N))
         if len(bad):
             raise UserError(
@@ -216,7 +190,7 @@ class Turns:
     def truths(self, name: str, method: str) -> np.ndarray:
         """The column as booleans in sorted order. Raises UserError for values that are not true or false."""
         self._require(name, method)
-        return _to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
+        return to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
     def codes(self, name: str, method: str) -> np.ndarray:
         """Integer codes 0..n-1 in sorted order, equal where the column's values are equal.
@@ -357,7 +331,7 @@ class Turns:
             raise UserError(f"{self.where}: {method} needs the column '{name}', which has {count} null values")
 
     def _whole_turns(self) -> np.ndarray:
-        turn_N = _to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
+        turn_N = to_numpy(cast(self.table.column("turn"), pa.int64(), self.where, "turn"))
         if turn_N.min() < 0 or turn_N.max() >= 2**31:
             bad = turn_N.min() if turn_N.min() < 0 else turn_N.max()
             raise UserError(f"{self.where}: turn numbers must run 0, 1, 2, ... in each rollout; found turn {bad}")
@@ -414,14 +388,6 @@ def check_logprobs(table: pa.Table, where: str) -> None:
         )
 
 
-def lists_in(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
-    """A column of lists, one per turn. Raises UserError if it holds anything else."""
-    column = table.column(name)
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
-        raise UserError(f"{where}: the column '{name}' must hold a list for each turn, not {column.type}")
-    return column
-
-
 class SideTable:
     """A table with the same keys (labels, values, ...), its rows in the order of a `Turns`.
 
@@ -448,16 +414,16 @@ class SideTable:
     def column(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
         """The column in the order of the turns; a null is None. With `nulls` false a null is an error."""
         self._require(name, method, nulls=nulls)
-        return _to_numpy(self.table.column(name))[self.row_N]
+        return to_numpy(self.table.column(name))[self.row_N]
 
     def numbers(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
         """The column as float64 in the order of the turns; with `nulls` a null is NaN, otherwise an error."""
         self._require(name, method, nulls=nulls)
         column = cast(self.table.column(name), pa.float64(), self.name, name)
-        x_N = _to_numpy(column)[self.row_N]
+        x_N = to_numpy(column)[self.row_N]
         allowed_N = np.isfinite(x_N)
         if nulls:
-            allowed_N |= _to_numpy(pc.is_null(column)).astype(bool)[self.row_N]
+            allowed_N |= to_numpy(pc.is_null(column)).astype(bool)[self.row_N]
         bad = np.flatnonzero(~allowed_N)
         if len(bad):
             where = self.turns.row_name(int(bad[0]))
@@ -497,8 +463,8 @@ class SideTable:
             codes, values = factorise(both)
             code_N = code_N * len(values) + codes[: turns.num_rows]
             code_M = code_M * len(values) + codes[turns.num_rows :]
-        there_turn = _to_numpy(cast(mine.column("turn"), pa.int64(), self.name, "turn"))
-        here_turn = _to_numpy(turns.column("turn").cast(pa.int64()))
+        there_turn = to_numpy(cast(mine.column("turn"), pa.int64(), self.name, "turn"))
+        here_turn = to_numpy(turns.column("turn").cast(pa.int64()))
         width = max(int(here_turn.max()), int(there_turn.max(initial=0))) + 1
         wanted_N = (code_N * width + here_turn)[self.turns.order_N]
         have = code_M * width + there_turn
@@ -519,63 +485,3 @@ class SideTable:
                 f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
             )
         return order[place_N]
-
-
-def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
-    """The value of a column that must be constant in a table of turns, such as `temperature`.
-
-    `what` needs it, for the error message: `branching`, `an update`. Raises UserError if there are several values, or
-    none.
-    """
-    values = pc.unique(table.column(name)).to_pylist()
-    if not values:
-        raise UserError(f"{where}: the table has no rows")
-    if len(values) > 1:
-        few = ", ".join(str(value) for value in values[:3]) + (", ..." if len(values) > 3 else "")
-        raise UserError(
-            f"{where}: {what} needs rollouts that share one {name}; the column '{name}' has {len(values)} values "
-            f"({few}); take the rows of one"
-        )
-    return values[0]
-
-
-def factorise(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """Codes, and the sorted distinct values; independent of the order of the rows."""
-    encoded = column.dictionary_encode(null_encoding="encode").unify_dictionaries()
-    chunks = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in encoded.chunks if len(chunk)]
-    values = next((chunk.dictionary for chunk in encoded.chunks), pa.array([], column.type))
-    order = pc.sort_indices(values).to_numpy()
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    codes = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int64)
-    return rank[codes], values.take(pa.array(order))
-
-
-def _factorise_runs(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
-    """`factorise` for ids, which usually come in runs of equal values: each run is looked up once."""
-    whole = pa.concat_arrays(column.chunks)
-    starts_N = np.ones(len(whole), dtype=bool)
-    if len(whole) > 1:
-        starts_N[1:] = pc.not_equal(whole[1:], whole[:-1]).to_numpy(zero_copy_only=False)
-    if starts_N.mean() > 0.25:
-        return factorise(column)
-    first = np.flatnonzero(starts_N)
-    codes, values = factorise(pa.chunked_array([whole.take(pa.array(first))]))
-    return np.repeat(codes, np.diff(np.append(first, len(whole)))), values
-
-
-def cast(column: pa.ChunkedArray, kind: pa.DataType, where: str, name: str) -> pa.ChunkedArray:
-    """The column `name` as another type. Raises UserError, with what it must hold, where values cannot be cast."""
-    if column.type == kind:
-        return column
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = {pa.int64(): "whole numbers", pa.float64(): "numbers", pa.bool_(): "true or false"}.get(kind, "text")
-        raise UserError(f"{where}: the column '{name}' must hold {what}: {str(error).splitlines()[0]}") from None
-
-
-def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return np.array(column.to_pylist(), dtype=object)
-    return column.to_numpy()

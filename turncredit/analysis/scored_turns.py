@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from turncredit import tables
+from turncredit.columns import cast, factorise
 from turncredit.errors import UserError, nearest
 from turncredit.stats.ranks import ranks
-from turncredit.turns import KEYS, cast, factorise
+from turncredit.turns import KEYS
 
 #: (group, rollout, turn) as numbers, the same in all tables that were read together
 Keys = tuple[np.ndarray, np.ndarray, np.ndarray]

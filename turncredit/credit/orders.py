@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 import pyarrow.compute as pc
 
-from turncredit.turns import Turns, lists_in
+from turncredit.columns import lists_in
+from turncredit.turns import Turns
 
 Order = Literal["balanced", "chronological", "longest_first"]
 

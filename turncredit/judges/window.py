@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import envs
+from turncredit.columns import as_table
 from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
-from turncredit.turns import KEYS, Turns, as_table
+from turncredit.turns import KEYS, Turns
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 UNKNOWN = "unknown"

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
+from turncredit.columns import only_value
 from turncredit.config import ContinuationsConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Play, Played, Player, Start
 from turncredit.rollouts.restore import RestoredRollout, restored
 from turncredit.seeding import derive_seed
-from turncredit.turns import Turns, only_value
+from turncredit.turns import Turns
 
 #: what tells the continuations of one state apart: a number, or several
 Copy = tuple[int, ...]

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from turncredit.columns import only_value
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Checkpoint, Played, Player, Start
 from turncredit.rollouts.restore import COLUMNS, checkpoint_before_last
 from turncredit.rollouts.rollout import turn_table
 from turncredit.seeding import derive_seed
-from turncredit.turns import Turns, only_value
+from turncredit.turns import Turns
 
 #: the columns of a turn that the tree keeps
 KEPT = (*COLUMNS, "response_logprobs")

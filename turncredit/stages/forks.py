@@ -31,8 +31,8 @@ inputs, operation = sampled_turns, as_sampled
 
 def run(job: Job) -> dict[str, float]:
     """Write the forks' turns; returns their number, their cost, and how many states have several actions."""
+    from turncredit.columns import only_value
     from turncredit.rollouts.forks import forks
-    from turncredit.turns import only_value
 
     config, at = job.config, job.at
     player = open_player(job, config.slots)

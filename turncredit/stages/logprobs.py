@@ -184,8 +184,8 @@ def _prompts(job: Job, turns: pa.Table) -> list[Prompt]:
 
 def _read(job: Job, name: str, turns: pa.Table, sequences: Sequence[Any]) -> np.ndarray:
     """The log-probabilities (N) of the turns under the input policy `name`."""
+    from turncredit.columns import only_value
     from turncredit.training.second_pass import check_positions, logprobs_N
-    from turncredit.turns import only_value
 
     temperature = only_value(turns, "temperature", job.path("turns"), "a second pass")
     policy = _open(job, name)

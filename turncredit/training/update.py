@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from turncredit import provenance, tables
+from turncredit.columns import only_value
 from turncredit.config import LossConfig, UpdateConfig
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
@@ -42,7 +43,7 @@ from turncredit.training.sequences import (
     token_logprobs,
 )
 from turncredit.training.shards import Team, cut_into_shards, together
-from turncredit.turns import Turns, check_logprobs, only_value
+from turncredit.turns import Turns, check_logprobs
 
 #: What to do about an update whose numbers are not finite.
 DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"

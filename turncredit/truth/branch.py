@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import tables
+from turncredit.columns import only_value
 from turncredit.config import BranchConfig
 from turncredit.rollouts.continuations import continued
 from turncredit.rollouts.play import Play, Player
@@ -23,7 +24,7 @@ from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed, generator
 from turncredit.truth.estimates import Continuation, Values, estimate
 from turncredit.truth.noisy_expert import has_reference, reference_values
-from turncredit.turns import THIRDS, Turns, only_value, thirds
+from turncredit.turns import THIRDS, Turns, thirds
 
 _PER_ROLLOUT = ("family", "success")
 
