@@ -164,10 +164,12 @@ def test_an_unknown_artifact_names_the_nearest():
     assert str(error.value).startswith("unknown artifact 'credis' (did you mean 'credits'?)")
 
 
-def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize("more", [[], ["--configfile", "more.yaml"]])
+def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch, more):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "more.yaml").write_text("rounds: 3\n")
     with pytest.raises(UserError) as error:
-        answer("credit", "gigpo")
+        answer("credit", "gigpo", *more)
     assert str(error.value) == (
         f"config.yaml: not in this folder ({tmp_path}); change to the one that has it and the Snakefile: the "
         "repository, or a folder that `turncredit init DIR` created"

@@ -1,49 +1,60 @@
-"""Paired differences of two methods' final success, which the report's tables give only against flat GRPO.
+"""Final success of methods, and paired differences of two, which the report's tables give only against flat GRPO.
 
 python benchmarks/methods/pairs.py results/methods hcapo:gigpo mgr:mgr_across_turns
-python benchmarks/methods/pairs.py --rounds 2,3 results/methods turn_value:flat_grpo
+python benchmarks/methods/pairs.py --rounds 2,3 results/methods turn_value turn_value:flat_grpo
 
-A line for each pair: the first minus the second in points, 95% over seeds and games, and the difference of each seed.
-Final success is the mean of the last three evaluated rounds, or of `--rounds`.
+A line for each method or pair: success, or the first minus the second in points, with 95% over seeds and games; of a
+pair p, two-sided and not corrected, and the difference of each seed. Final success is the mean of the last three
+evaluated rounds, or of `--rounds`.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
-from turncredit.report.selection import chosen, final_rounds
+from turncredit.report.selection import final_evals, paired_differences
 from turncredit.results.collect import Results, collect
 from turncredit.stats import intervals
 
 
-def line(results: Results, left: str, right: str, rounds: list[int]) -> str:
+def success(results: Results, method: str, rounds: Sequence[int] | None) -> str:
+    """One method's success as a line of Markdown."""
+    evals = final_evals(results, method, rounds=rounds)
+    if evals.empty:
+        raise SystemExit(f"{method}: no seed has finished, or a round was not evaluated")
+    estimate = intervals.crossed_mean(intervals.cells(evals))
+    low, mean, high = (100 * value for value in (estimate.low, estimate.value, estimate.high))
+    return f"`{method}`: {mean:.1f}% ({low:.1f} to {high:.1f})"
+
+
+def difference(results: Results, left: str, right: str, rounds: Sequence[int] | None) -> str:
     """One pair as a line of Markdown."""
-    seeds = sorted(set(results.finished_seeds(left)) & set(results.finished_seeds(right)))
-    if not seeds:
-        raise SystemExit(f"{left}, {right}: no seed that both have finished")
-    mode = results.experiment.eval.primary
-    ours, theirs = (chosen(results, name, rounds=rounds, mode=mode, seeds=seeds) for name in (left, right))
-    differences = intervals.paired_cells(ours, theirs)
+    differences = paired_differences(results, left, right, rounds=rounds)
+    if differences is None:
+        raise SystemExit(f"{left}, {right}: no seed that both have finished, or a round was not evaluated")
     estimate = intervals.crossed_mean(differences)
     by_seed = ", ".join(f"{100 * value:+.1f}" for value in differences.groupby("seed")["value"].mean())
     low, mean, high = (100 * value for value in (estimate.low, estimate.value, estimate.high))
-    return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); by seed {by_seed}"
+    return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); p {estimate.p:.3f}; by seed {by_seed}"
 
 
-def main() -> None:
-    """Print all pairs."""
+def rounds(text: str) -> list[int]:
+    """The numbers of `2,3`; argparse names this function in its message."""
+    return [int(number) for number in text.split(",")]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a line for each method or pair; `arguments` default to the command line's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="the experiment's results")
-    parser.add_argument("pairs", nargs="+", metavar="LEFT:RIGHT", help="two methods")
-    parser.add_argument("--rounds", help="evaluated rounds, as in 2,3")
-    given = parser.parse_args()
+    parser.add_argument("names", nargs="+", metavar="METHOD[:OTHER]", help="a method, or two")
+    parser.add_argument("--rounds", type=rounds, help="evaluated rounds, as in 2,3")
+    given = parser.parse_args(arguments)
     results = collect(given.folder)
-    rounds = [int(number) for number in given.rounds.split(",")] if given.rounds else final_rounds(results)
-    for pair in given.pairs:
-        left, separator, right = pair.partition(":")
-        if not separator:
-            raise SystemExit(f"'{pair}': give two methods as LEFT:RIGHT")
-        print(line(results, left, right, rounds))
+    for name in given.names:
+        left, pair, right = name.partition(":")
+        print(difference(results, left, right, given.rounds) if pair else success(results, left, given.rounds))
 
 
 if __name__ == "__main__":

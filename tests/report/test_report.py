@@ -447,17 +447,23 @@ def test_the_table_for_results_pages_says_sizes_and_intervals_before_p(finished,
 def test_pairs_of_methods_are_compared_as_the_table_compares_with_flat_grpo(finished, capsys):
     results_table.main(str(finished), "final")
     row = next(row for row in capsys.readouterr().out.split("\n") if row.startswith("| `has_progressive` |"))
-    results_pairs.main(str(finished), "has_progressive:flat_grpo", "flat_grpo:has_progressive")
-    there, back = capsys.readouterr().out.strip().split("\n")
+    results_pairs.main([str(finished), "has_progressive:flat_grpo", "flat_grpo:has_progressive", "has_progressive"])
+    there, back, alone = capsys.readouterr().out.strip().split("\n")
     assert there.split(": ")[1].split(";")[0] == row.split("|")[3].strip()
     seeds = [
         [float(number) for number in re.findall(r"[+-][\d.]+", said.split("by seed")[1])] for said in (there, back)
     ]
     assert seeds[0] == [-value for value in seeds[1]]
-    with pytest.raises(SystemExit, match="give two methods"):
-        results_pairs.main(str(finished), "flat_grpo")
+    assert alone.split(": ")[1].split()[0] == row.split("|")[2].split()[0]
     with pytest.raises(SystemExit, match="no seed that both have finished"):
-        results_pairs.main(str(finished), "flat_grpo:gigpo")
+        results_pairs.main([str(finished), "flat_grpo:gigpo"])
+
+
+def test_a_round_that_was_not_evaluated_is_no_part_of_a_final_figure(finished):
+    with pytest.raises(SystemExit, match="a round was not evaluated"):
+        results_pairs.main(["--rounds", "2,99", str(finished), "flat_grpo"])
+    with pytest.raises(SystemExit, match="a round was not evaluated"):
+        results_pairs.main(["--rounds", "2,99", str(finished), "has_progressive:flat_grpo"])
 
 
 def test_comparisons_are_worded_for_their_number():

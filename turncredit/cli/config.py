@@ -29,7 +29,9 @@ def config(
 
     A value without a file is the default. Example: turncredit config config/rails.yaml
     """
-    read = files_of([*(files or []), *(configfile or [])])
+    given = [*(files or []), *(configfile or [])]
+    alone = given and not Path(CONFIG).exists()  # a preset outside an experiment's folder
+    read = given if alone else files_of(given)
     experiment = load(read, config or ())
     check(experiment)
     data = experiment.model_dump(mode="json")

@@ -29,11 +29,10 @@ ResultsOption = Annotated[Path, typer.Option("--results", help="The results fold
 def files_of(configfile: Sequence[Path] | None) -> list[Path]:
     """The configuration files in the order in which Snakemake merges them: the working folder's config.yaml first.
 
-    It need not be named, nor be there where other files are.
+    It is there even if it is not on disk, since Snakemake would refuse to run without it.
     """
     files, default = [*(configfile or [])], Path(CONFIG)
-    named = any(file.resolve() == default.resolve() for file in files)
-    return files if named or (files and not default.exists()) else [default, *files]
+    return files if any(file.resolve() == default.resolve() for file in files) else [default, *files]
 
 
 def plan_of(configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None) -> Plan:

@@ -36,9 +36,12 @@ def chosen(
     return evals[keep if seeds is None else keep & evals["seed"].isin(seeds)]
 
 
-def final_evals(results: Results, method: str, mode: str | None = None) -> pd.DataFrame:
-    """The evaluations behind a method's final figure: last three rounds, finished seeds only; no row without them."""
-    rounds = final_rounds(results)
+def final_evals(
+    results: Results, method: str, mode: str | None = None, rounds: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """The evaluations behind a method's final figure: last three rounds (or `rounds`), finished seeds only; no row
+    unless all of these rounds are there."""
+    rounds = final_rounds(results) if rounds is None else rounds
     seeds = None if is_start(method) else results.finished_seeds(method)
     evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
     return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
@@ -92,10 +95,12 @@ def at_checkpoint(
     return estimate, mean_sql(where), eval_files(method, rounds, seeds)
 
 
-def paired_differences(results: Results, left: str, right: str, mode: str | None = None) -> pd.DataFrame | None:
+def paired_differences(
+    results: Results, left: str, right: str, mode: str | None = None, rounds: Sequence[int] | None = None
+) -> pd.DataFrame | None:
     """Differences of two methods' final success game by game (`intervals.paired_cells`), over the seeds that both have
-    finished; None if none."""
-    ours, theirs = final_evals(results, left, mode), final_evals(results, right, mode)
+    finished; None if none. `rounds` as in `final_evals`."""
+    ours, theirs = final_evals(results, left, mode, rounds), final_evals(results, right, mode, rounds)
     if not is_start(right):
         common = set(ours["seed"]) & set(theirs["seed"])
         ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
