@@ -24,10 +24,11 @@ from turncredit.pages import build
 from turncredit.pages.agreement import clashes, mean_ranks
 from turncredit.pages.build import gather, page, pages, render_index
 from turncredit.pages.choose import choose, pairs
-from turncredit.pages.context import parting, side_by_side, turns_of, verdict
 from turncredit.pages.data import CLEAR, Book, Credit, read_book
-from turncredit.pages.draw import decimals_for, number
+from turncredit.pages.formats import decimals_for, number
 from turncredit.pages.method_details import gate_words, walk
+from turncredit.pages.turn_details import parting, side_by_side, turns_of
+from turncredit.pages.verdict import verdict
 from turncredit.stages.plan import Plan, load
 from turncredit.turns import Turns
 

@@ -18,12 +18,17 @@ from turncredit import provenance
 from turncredit.bounds import RAILS
 from turncredit.credit import METHODS, Method
 from turncredit.files import write_text
-from turncredit.pages import context, draw
+from turncredit.pages import draw
 from turncredit.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
+from turncredit.pages.cells import rank_cell
 from turncredit.pages.choose import choose
 from turncredit.pages.choose import pairs as chosen_pairs
 from turncredit.pages.data import Book
+from turncredit.pages.formats import number, one_line, plain
 from turncredit.pages.method_details import PROBES, gate_words, model_strips, walk
+from turncredit.pages.strips import brackets, course, lanes, walk_view
+from turncredit.pages.turn_details import marks, parting, side_by_side, subgoals, turns_of
+from turncredit.pages.verdict import verdict
 from turncredit.stats.ranks import FEWEST
 
 #: the number of methods shown at first: the audited run's, those that follow A* best, and the one that follows it least
@@ -126,7 +131,6 @@ def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
     group = int(book.turns.group_R[rollout])
     pair = next((file for pair, file in pages.pair_files.items() if rollout in pair), None)
     start = book.cell("observation", int(rows[0]))
-    lanes = context.lanes(book, rollout, pages.order, len(rows))
     return _render(
         "rollout.html.j2",
         pages,
@@ -138,16 +142,16 @@ def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
             "next": links.get("next"),
         },
         head=_head(book, rollout),
-        verdict=context.verdict(book, rollout),
-        lanes=lanes,
-        brackets=context.brackets(book, rollout),
-        subgoals={subgoal.last: subgoal for subgoal in context.subgoals(book, rollout)},
-        course=context.course(book, rollout, len(rows)),
+        verdict=verdict(book, rollout),
+        lanes=lanes(book, rollout, pages.order, len(rows)),
+        brackets=brackets(book, rollout),
+        subgoals={subgoal.last: subgoal for subgoal in subgoals(book, rollout)},
+        course=course(book, rollout, len(rows)),
         strips=_strips(book, rollout),
         gates=_gates(book, rollout, pages.order),
         probes=_probes(book),
-        start=context.one_line(start),
-        turns=context.turns_of(book, rollout, pages.order, components=True),
+        start=one_line(start),
+        turns=turns_of(book, rollout, pages.order, components=True),
         stop_word="turn",
     )
 
@@ -159,8 +163,8 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
     for method in pages.order:
         scpo_walk = walk(book, method, pages.methods[method], left) if method in pages.methods else None
         if scpo_walk is not None and set(scpo_walk.reference.tolist()) <= set(book.rows(right).tolist()):
-            walks.append(context.walk_view(book, scpo_walk, drawn))
-    sides = [context.turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
+            walks.append(walk_view(book, scpo_walk, drawn))
+    sides = [turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
     return _render(
         "pair.html.j2",
         pages,
@@ -173,8 +177,8 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
         goal=_goal(book, left),
         left=_side(pages, left),
         right=_side(pages, right),
-        rows=context.side_by_side(*sides),
-        verdict=[context.parting(*sides), *_fates(pages, left, right)],
+        rows=side_by_side(*sides),
+        verdict=[parting(*sides), *_fates(pages, left, right)],
         walks=walks,
         stop_word="turn",
     )
@@ -191,9 +195,9 @@ def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
         siblings.append(
             {
                 **_side(pages, rollout),
-                "result": draw.plain(float(book.turns.return_R[rollout])),
-                "marks": context.marks(book, rollout),
-                "lanes": context.lanes(book, rollout, pages.order, width),
+                "result": plain(float(book.turns.return_R[rollout])),
+                "marks": marks(book, rollout),
+                "lanes": lanes(book, rollout, pages.order, width),
                 "actions": _actions(book, rollout),
             }
         )
@@ -234,7 +238,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
                 "pair": next((file for pair, file in pages.pair_files.items() if rollout in pair), None),
                 "branched": count,
                 "picture": draw.strip(line[0][at], line[1], width=len(at), label="A*" if book.truth else "credit"),
-                "cells": [context.rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
+                "cells": [rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
                 if book.truth
                 else [],
             }
@@ -248,7 +252,7 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     ]
     if book.truth:
         facts.append(f"{int(book.truth.branched_N.sum())} turns branched")
-    means = [context.rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
+    means = [rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
     return _render(
         "index.html.j2",
         pages,
@@ -270,7 +274,7 @@ def _best(pages: Pages, compared: Sequence[str]) -> str:
     """
     if len(compared) < 2 or not pages.ranks[compared[0]] > 0:
         return ""
-    return f"{compared[0]} (mean {draw.number(pages.ranks[compared[0]])})"
+    return f"{compared[0]} (mean {number(pages.ranks[compared[0]])})"
 
 
 def _render(template: str, pages: Pages, **values: Any) -> str:
@@ -313,7 +317,7 @@ def _head(book: Book, rollout: int) -> dict[str, Any]:
     rows = book.rows(rollout)
     group, name = book.ids_R[rollout]
     cells = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
-    facts = [f"{len(rows)} turns", f"return {draw.plain(float(book.turns.return_R[rollout]))}"]
+    facts = [f"{len(rows)} turns", f"return {plain(float(book.turns.return_R[rollout]))}"]
     invalid = sum(book.cell("valid", int(row)) is False for row in rows)
     facts += [f"{invalid} invalid"] if invalid else []
     facts += [str(fact) for fact in cells if fact is not None]
@@ -323,7 +327,7 @@ def _head(book: Book, rollout: int) -> dict[str, Any]:
         "won": bool(book.success_R[rollout]),
         "facts": [*facts, name],
         "length": len(rows),
-        "marks": context.marks(book, rollout),
+        "marks": marks(book, rollout),
         "siblings": len(book.siblings(rollout)),
         "group": group,
     }
@@ -343,8 +347,8 @@ def _fates(pages: Pages, left: int, right: int) -> list[Markup]:
     """The turns that mattered most in each of the two, if known."""
     out = []
     for side, rollout in (("a", left), ("b", right)):
-        sentences = context.verdict(pages.book, rollout)
-        if sentences and context.marks(pages.book, rollout):
+        sentences = verdict(pages.book, rollout)
+        if sentences and marks(pages.book, rollout):
             which = "the failure" if not pages.book.success_R[rollout] else "the success"
             # The sentence links to a turn on the rollout's own page; here the turns' ids have the letter of their side.
             text = str(sentences[0]).replace('href="#t', f'href="#{side}')
@@ -366,7 +370,7 @@ def _strips(book: Book, rollout: int) -> list[dict[str, Any]]:
                 "name": f"{method}: {what}",
                 "title": f"{what} of the {kind} model behind {method}, turn by turn",
                 "picture": picture,
-                "range": f"{draw.plain(low)} to {draw.plain(high)}",
+                "range": f"{plain(low)} to {plain(high)}",
             }
         )
     return out
@@ -398,7 +402,7 @@ def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any
 def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
     probes = []
     for method, measures in book.probes.items():
-        values = [(words, draw.plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
+        values = [(words, plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
         if values:
             probes.append((method, values))
     return probes
@@ -408,12 +412,12 @@ def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
     out = []
     for row in book.rows(rollout).tolist():
         action = book.cell("action", row) if book.turns.has("action") else book.cell("response_text", row)
-        out.append((context.one_line(action), book.cell("valid", row) is not False))
+        out.append((one_line(action), book.cell("valid", row) is not False))
     return out
 
 
 def _goal(book: Book, rollout: int) -> str:
-    return context.one_line(book.cell("goal", int(book.turns.first_R[rollout])))
+    return one_line(book.cell("goal", int(book.turns.first_R[rollout])))
 
 
 def _group_name(book: Book, group: int) -> str:

@@ -8,35 +8,12 @@ import numpy as np
 from markupsafe import Markup
 
 from turncredit.pages.data import CLEAR
+from turncredit.pages.formats import share
 from turncredit.pages.method_details import Walk
 
 UNIT = 10  # width of a turn
 HALF = 10  # height of a strip above and below its zero
 CELL = 26  # side of a square of a heatmap, with its gap (style.css: 25)
-
-
-def number(value: float, decimals: int = 2) -> str:
-    """`value` with its sign; exactly zero is `0`, and a missing value a dash."""
-    if not np.isfinite(value):
-        return "–"
-    if value == 0:
-        return "0"
-    return f"{value:+.{decimals}f}".replace("-", "−")
-
-
-def plain(value: float, decimals: int = 2) -> str:
-    """`value` without a plus sign."""
-    return number(value, decimals).lstrip("+")
-
-
-def decimals_for(scale: float) -> int:
-    """Decimal places needed to tell numbers of this size apart."""
-    return 2 if scale >= 0.1 else 3 if scale >= 0.01 else 5
-
-
-def share(value: float, scale: float) -> float:
-    """|value| in units of full colour, at most 1; 0 if missing."""
-    return float(min(abs(value) / scale, 1.0)) if np.isfinite(value) else 0.0
 
 
 def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None = None, label: str = "") -> Markup:
