@@ -379,7 +379,7 @@ def hipif_bonus(rows: Rows, *, penalty=0.1, plain: frozenset[str]) -> list[float
         turn = row["turn"]
         fined = 0
         if turn == 0 or row["subgoal_index"] != rows[own[turn - 1]]["subgoal_index"]:
-            observed_words = words(" ".join(rows[place]["observation"] for place in own[: turn + 1]))
+            observed_words = words(" ".join([row.get("goal", ""), *(rows[p]["observation"] for p in own[: turn + 1])]))
             fined += bool(row["subgoal"].strip()) and not (words(row["subgoal"]) - plain) & observed_words
         ends = turn + 1 < len(own) and rows[own[turn + 1]]["subgoal_index"] != row["subgoal_index"]
         if ends and any(rows[place]["success"] for place in own):

@@ -58,6 +58,7 @@ def rows(groups: int, size: int, turns: int, seed: int = 0, *, equal_length: boo
                         "context_reset": t == 0,
                         "parent_rollout_id": parent[0],
                         "parent_turn": parent[1],
+                        "goal": "put a mug on the desk" if g % 2 else "heat some egg",
                         "subgoal": ("find a mug", "find a dragon", "")[(t // 4) % 3],
                         "subgoal_index": t // 4,
                         "well_formed": bool(rng.random() < 0.9),

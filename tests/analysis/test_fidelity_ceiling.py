@@ -131,6 +131,9 @@ def test_neighbouring_turns_that_share_a_state_share_its_error_with_opposite_sig
     assert np.corrcoef(error_RT[:, 0], error_RT[:, 1])[0, 1] == pytest.approx(-0.5, abs=0.1)
     assert np.corrcoef(error_RT[:, 0], error_RT[:, 2])[0, 1] == pytest.approx(0, abs=0.12)
     apart = {**state, "q_N": state["q_N"] + [1.0, 0.0]}
+    paid = {**apart, "after_N": state["q_N"][:, 0]}  # a reward of 1 for each turn
+    paid_RT = noise_ceiling.noise(replace(scored, **paid), np.random.default_rng(3)).reshape(500, 3)
+    np.testing.assert_array_equal(paid_RT, error_RT)
     alone_RT = noise_ceiling.noise(replace(scored, **apart), np.random.default_rng(3)).reshape(500, 3)
     assert np.corrcoef(alone_RT[:, 0], alone_RT[:, 1])[0, 1] == pytest.approx(0, abs=0.12)
 

@@ -52,6 +52,13 @@ def test_an_object_of_two_letters_grounds_a_subgoal_once_it_has_been_seen() -> N
     assert hit(made, "r_grounding") == [0]
 
 
+def test_what_the_task_names_grounds_a_subgoal_before_it_is_seen() -> None:
+    made = changed("subgoal", at0="find a spoon", at6="find a spoon")
+    assert hit(made, "r_grounding") == [0, 6]
+    goals = ["put a spoon in the drawer"] * 6 + ["put a fork in the drawer"] * 6
+    assert hit({**made, "goal": goals}, "r_grounding") == [6]
+
+
 @pytest.mark.parametrize(
     "words", ["go to it", "be at it", "do so, if we are up", "is it on or off", "an as by he me my us"]
 )

@@ -13,6 +13,7 @@ from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, n
 from turncredit.credit_models import agentprm, agentprm_td, replay, train
 from turncredit.credit_models.agentprm import AgentPRMSettings
 from turncredit.credit_models.agentprm_td import AgentPRMTDSettings
+from turncredit.credit_models.turn_value import TurnValueSettings, still_to_come
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -173,6 +174,26 @@ def test_negative_returns_are_refused_by_the_methods_name(kind, settings):
     rollouts = replace(noise_rollouts(lengths=[3, 4], returns=[-1, 0]), pair=torch.arange(8).reshape(2, 4))
     with pytest.raises(UserError, match=f"^{kind} predicts returns from 0 up"):
         train.train(train.fresh(kind, settings, HIDDEN_SIZE, 0), [rollouts], seed=0, round=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("turn_value", TurnValueSettings()),
+        ("agentprm", AgentPRMSettings()),
+        ("agentprm_td", AgentPRMTDSettings()),
+    ],
+)
+def test_reward_that_is_taken_back_is_learned_from_as_nothing_more_to_come(kind, settings):
+    """ScienceWorld's score: .17, then .16, and a fatal mistake. In float32 they sum to -3e-8."""
+    rollouts = replace(noise_rollouts(lengths=[3, 3], returns=[0, 0]), pair=torch.arange(6).reshape(2, 3))
+    rollouts = replace(rollouts, reward=torch.tensor([[0.17, 0.16, -0.33], [0.0, 0.0, 0.0]]))
+    assert float(rollouts.returns.min()) < 0
+    model = train.fresh(kind, settings, HIDDEN_SIZE, 0)
+    train.train(model, [rollouts], seed=0, round=2)
+    value_N, _ = train.apply(model, rollouts)
+    assert (value_N >= 0).all()
+    assert still_to_come(rollouts.reward, 1.0)[0].tolist() == [0.0, 0.0, 0.0]
 
 
 def test_rollouts_without_texts_are_refused():

@@ -227,6 +227,20 @@ def branches(world, folder, *, turns=None, measures=None, seed=0, changes=None, 
     return tables.read(ran.output["branches"], "branches"), ran.metrics
 
 
+def test_in_a_round_of_failures_a_success_can_still_earn_its_whole_reward(world, tmp_path):
+    """Nobody wins: were 1 the best return, the errors would be the same at a reward of 10."""
+    tasks = tables.read(world.path("tasks", split="train"), "tasks")
+    errors = []
+    for reward in (1.0, 10.0):
+        changes = {"env": {"household": {"horizon": 2, "success_reward": reward}}}
+        assert Games(tiny.experiment(**changes).env.chosen(), tasks).success_reward == reward
+        turns = sampled(world, tmp_path / f"{reward:g}", changes)
+        assert not any(tables.read(turns, "turns").column("success").to_pylist())
+        table, _ = branches(world, tmp_path / f"branched{reward:g}", turns=turns, changes=changes, max_continuations=4)
+        errors.append(table.column("v_se").to_numpy())
+    np.testing.assert_allclose(errors[1], 10 * errors[0])
+
+
 def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
     table, metrics = branches(world, tmp_path)
     frame = table.to_pandas()

@@ -132,16 +132,18 @@ class Posterior:
 def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     """New errors (N,) of the estimates.
 
-    If the value after a turn's action is the same estimate as the value before the next turn (both are in the branches,
-    and equal), the two turns share its error with opposite signs, as they do in the table.
+    If the value of the state after a turn's action is the same estimate as the value before the next turn (both are in
+    the branches, and equal), the two turns share its error with opposite signs, as they do in the table.
     """
     if scored.v_N is None or scored.q_N is None:
         return scored.se_N * rng.standard_normal(len(scored))
     before_N, after_N = rng.standard_normal((2, len(scored)))
+    value_N = scored.q_N[:, 0] if scored.after_N is None else scored.after_N
     follows = np.flatnonzero(
         (np.diff(scored.rollout_N) == 0)
         & (np.diff(scored.turn_N) == 1)
-        & (scored.q_N[:-1] == scored.v_N[1:]).all(axis=1)
+        & np.isclose(value_N[:-1], scored.v_N[1:, 0], rtol=0, atol=1e-9 * scored.scale)
+        & (scored.q_N[:-1, 1] == scored.v_N[1:, 1])
     )
     before_N[follows + 1] = after_N[follows]
     error_N = scored.q_N[:, 1] * after_N - scored.v_N[:, 1] * before_N

@@ -40,6 +40,7 @@ class Scored:
                          (valid or invalid), role
     groups, rollouts     how many there are
     v_N, q_N             value before and after the action with their errors (N, 2), if the branches have them
+    after_N              value of the state after the action: q without the turn's reward, if the turns have rewards
     halves_N2            the advantage by either half of the continuations, if the branches have them
     """
 
@@ -56,6 +57,7 @@ class Scored:
     rollouts: int
     v_N: np.ndarray | None = None
     q_N: np.ndarray | None = None
+    after_N: np.ndarray | None = None
     halves_N2: np.ndarray | None = None
     _ranks: dict[int, tuple[np.ndarray, np.ndarray]] = field(init=False, default_factory=dict, repr=False)
 
@@ -73,7 +75,7 @@ class Scored:
         if keep_N.all():
             return self
         columns = ("group_N", "rollout_N", "turn_N", "length_N", "success_N", "truth_N", "se_N")
-        optional = [name for name in ("v_N", "q_N", "halves_N2") if getattr(self, name) is not None]
+        optional = [name for name in ("v_N", "q_N", "after_N", "halves_N2") if getattr(self, name) is not None]
         kept: dict[str, Any] = {name: getattr(self, name)[keep_N] for name in (*columns, *optional)}
         labels = {name: (code_N[keep_N], texts) for name, (code_N, texts) in self.labels.items()}
         return replace(self, **kept, labels=labels)
@@ -216,8 +218,9 @@ def _scored(
     state = {}
     if set(_HALVES) <= set(truth.column_names):
         halves_N2 = np.stack([_numbers(truth, name, where[1])[branch_N] for name in _HALVES], axis=1)
-        # In no copy did the turn change anything. The error in the table comes from a prior (half an observed change);
-        # used as noise, it would separate turns that are equal, at zero, however many copies there are.
+        # Mostly turns that changed nothing in any copy. Their error in the table comes from a prior (half an observed
+        # change); used as noise, it would separate turns that are equal, at zero, however many copies there are. A few
+        # are turns whose changes cancel in both halves (docs/fidelity.md).
         se_N = np.where((halves_N2 == 0).all(axis=1), 0.0, se_N)
         state["halves_N2"] = halves_N2
     labels = {}
@@ -230,6 +233,8 @@ def _scored(
     if {"v_true", "v_se", "q_true", "q_se"} <= set(truth.column_names):
         for out, names in (("v_N", ("v_true", "v_se")), ("q_N", ("q_true", "q_se"))):
             state[out] = np.stack([_numbers(truth, name, where[1])[branch_N] for name in names], axis=1)
+        if "reward" in turns.column_names:
+            state["after_N"] = state["q_N"][:, 0] - reward[row_N]
     group = factorise(turns.column("group_id").cast(pa.string()))[0]
     group_N, rollout_N = (np.unique(code[row_N], return_inverse=True)[1] for code in (group, rollout))
     return Scored(

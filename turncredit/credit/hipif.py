@@ -33,7 +33,7 @@ def hipif(
 ) -> dict[str, np.ndarray]:
     """r_t = r_gr + r_term + r_exec + r_fmt, each -penalty, added to the turn's own score and step return.
 
-    r_gr     a new subgoal that names no object or place seen so far in the rollout
+    r_gr     a new subgoal that names no object or place of the task, nor one seen so far in the rollout
     r_term   the last turn of a finished subgoal whose action has `failed`, in successful rollouts only
     r_exec   the same action and observation for the `repeats`-th time (and after) within one subgoal
     r_fmt    a response without the required tags (`well_formed` false)
@@ -41,12 +41,13 @@ def hipif(
     With flat GRPO under `weighting="row"` this is S_t = R + r_t made relative to all decision steps of the group
     (eq. 8-9); with GiGPO it enters both terms. The penalty is in the reward's units: 0.1 goes with 10 for a success.
 
-    Source: HIPIF, section 3.3, eq. 7-9, appendix B. Decided here: r_gr is charged where the subgoal starts and looks
-    for any word of it, beyond function words and household verbs, among the words of the rollout's observations up to
-    that turn; r_term is charged to the turn whose action drew the failure; the paper gives neither rule in full.
+    Source: HIPIF, section 3.3, eq. 7-9, appendix B; its context starts with the task (section 3.1). Decided here: r_gr
+    is charged where the subgoal starts and looks for any word of it, beyond function words and household verbs, among
+    the words of the task and of the rollout's observations up to that turn; r_term is charged to the turn whose action
+    drew the failure; the paper gives neither rule in full.
 
     Reads `subgoal` (text, empty for none), `subgoal_index` (its running number), `well_formed`, `action`,
-    `observation`, `next_observation`, `failed` (see `credit.failed`); `success` if there is one.
+    `observation`, `next_observation`, `failed` (see `credit.failed`); `success` and `goal` (the task) where there are.
     Returns `r_grounding`, `r_termination`, `r_execution`, `r_format`, `score_bonus`, `step_bonus` (each N).
     """
     span_N = _span_N(turns)
@@ -92,12 +93,17 @@ def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     relevant = set().union(*named)
     words_of = [_words(text) & relevant for text in observations.to_pylist()]
     codes = observation_N.tolist()
+    task_N, tasks = np.zeros(turns.n, dtype=np.int64), [""]
+    if turns.has("goal"):
+        task_N, goals = turns.texts("goal", "hipif")
+        tasks = goals.to_pylist()
+    asked_for = [_words(text) & relevant for text in tasks]
     out_N = np.zeros(turns.n, dtype=bool)
     observed: set[str] = set()
     before = 0
     for row in np.flatnonzero(starts_N).tolist():
         if turns.turn_N[row] == 0:
-            observed, before = set(), row
+            observed, before = set(asked_for[task_N[row]]), row
         words = named[subgoal_N[row]]
         if blank[subgoal_N[row]] or words & observed:
             continue

@@ -12,12 +12,12 @@ from turncredit.credit.whiten import RMS
 from turncredit.turns import Turns
 
 
-def turn_value(turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9) -> dict[str, np.ndarray]:
-    """A = GAE(gamma, lam) on V(h_t); h_t is the policy's hidden state after it has read observation t.
+def turn_value(turns: Turns, *, lam: Share = 0.9) -> dict[str, np.ndarray]:
+    """A = GAE(1, lam) on V(h_t); h_t is the policy's hidden state after it has read observation t.
 
-    d_t = r_t + gamma V_{t+1} - V_t, V = 0 after the last turn, A_t = d_t + gamma lam A_{t+1}. Not centred; the named
-    method scales it to unit RMS over the batch. lam matters: with 0 the credit is V's own increment, which rewards
-    looking good if V confuses states; with 1 it is R - V_t.
+    d_t = r_t + V_{t+1} - V_t, V = 0 after the last turn, A_t = d_t + lam A_{t+1}. Not centred; the named method scales
+    it to unit RMS over the batch. lam matters: with 0 the credit is V's own increment, which rewards looking good if V
+    confuses states; with 1 it is R - V_t. No discount: V is trained on returns without one.
 
     In the first round no value model has been trained (all values null): the advantage is then flat GRPO's.
 
@@ -29,7 +29,7 @@ def turn_value(turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9) -> dict[st
     value_N = values_N(turns, "turn_value")
     if value_N is None:
         return {"value": np.full(turns.n, np.nan), **flat_grpo(turns)}
-    return {"value": value_N, "advantage": gae_N(turns, turns.reward_N, value_N, gamma, lam)}
+    return {"value": value_N, "advantage": gae_N(turns, turns.reward_N, value_N, 1.0, lam)}
 
 
 TURN_VALUE = Part("turn_value", turn_value, "estimator", model="turn_value")

@@ -10,7 +10,7 @@ from turncredit.credit.flat_grpo import flat_grpo
 from turncredit.credit.ppo import gae_N, values_N
 from turncredit.credit.whiten import RMS
 from turncredit.errors import UserError
-from turncredit.turns import Turns
+from turncredit.turns import SAME_RETURN, Turns
 
 #: Values are kept this far from 0 and from the best return, where a small shift in log odds would mean nothing.
 MARGIN = 0.01
@@ -19,9 +19,9 @@ HALVINGS = 40
 
 
 def turn_value_calibrated(
-    turns: Turns, *, gamma: Share = 1.0, lam: Share = 0.9, spread: Positive = 2.0, best: Positive | None = None
+    turns: Turns, *, lam: Share = 0.9, spread: Positive = 2.0, best: Positive | None = None
 ) -> dict[str, np.ndarray]:
-    """A = GAE(gamma, lam) on V'(h_t) = best sigmoid(logit(V(h_t) / best) + c_i), for every turn t of rollout i.
+    """A = GAE(1, lam) on V'(h_t) = best sigmoid(logit(V(h_t) / best) + c_i), for every turn t of rollout i.
 
     V is trained on other tasks: it knows how a rollout goes, and little of how hard its task is. The group's other
     rollouts know that: c_i is the most likely shift given their returns and their values before the first turn,
@@ -48,7 +48,7 @@ def turn_value_calibrated(
         return {"value": unknown_N, "value_calibrated": unknown_N, **flat_grpo(turns)}
     if best is None:
         best = max(float(turns.return_R.max()), float(value_N.max())) or 1.0
-    outside = np.flatnonzero((turns.return_R < 0) | (turns.return_R > best))
+    outside = np.flatnonzero((turns.return_R < -SAME_RETURN * best) | (turns.return_R > best))
     if len(outside):
         raise UserError(
             f"{turns.where}: {turns.rollout_name(int(outside[0]))} has a return of {turns.return_R[outside[0]]:g}; "
@@ -58,7 +58,7 @@ def turn_value_calibrated(
     logit_N = np.log(share_N) - np.log1p(-share_N)
     shift_R = shifts_R(turns, logit_N[turns.first_R], turns.return_R / best, spread)
     calibrated_N = best * _sigmoid(logit_N + shift_R[turns.rollout_N])
-    advantage_N = gae_N(turns, turns.reward_N, calibrated_N, gamma, lam)
+    advantage_N = gae_N(turns, turns.reward_N, calibrated_N, 1.0, lam)
     return {"value": value_N, "value_calibrated": calibrated_N, "advantage": advantage_N}
 
 

@@ -19,8 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from turncredit.credit_models.turn_value import TurnValue, TurnValueSettings, cross_entropy, widen
-from turncredit.credit_models.value_head import returns_to_go
+from turncredit.credit_models.turn_value import (
+    TurnValue,
+    TurnValueSettings,
+    check_returns,
+    cross_entropy,
+    still_to_come,
+    widen,
+)
 from turncredit.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,11 +48,12 @@ class AgentPRM(TurnValue):
     reads_pairs = True
 
     def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
-        """The replay with the mean of each turn's pair as its target. Raises UserError for targets below 0."""
+        """The replay with the mean of each turn's pair as its target. Raises UserError for returns below 0."""
         from dataclasses import replace
 
         target = mean_outcomes(replay, settings.gamma)
-        widen(network, target, "agentprm")
+        check_returns(replay, "agentprm")
+        widen(network, target)
         return replace(replay, target=target.float())
 
     def losses(self, network: Any, batch: Rollouts, settings: Any) -> dict[str, torch.Tensor]:
@@ -56,7 +63,7 @@ class AgentPRM(TurnValue):
 
 
 def mean_outcomes(rollouts: Rollouts, gamma: float) -> torch.Tensor:
-    """The mean of G_t over the turns with the same pair (R, T) float64, 0 where there is no turn.
+    """The mean of G_t, at least 0, over the turns with the same pair (R, T) float64, 0 where there is no turn.
 
     Raises UserError for rollouts without `pair`.
     """
@@ -65,7 +72,7 @@ def mean_outcomes(rollouts: Rollouts, gamma: float) -> torch.Tensor:
     if rollouts.pair is None:
         raise UserError("agentprm needs rollouts with `pair`; load them with pairs=True")
     present = rollouts.present
-    outcome_N = returns_to_go(rollouts.reward.double(), gamma)[present].numpy()
+    outcome_N = still_to_come(rollouts.reward.double(), gamma)[present].numpy()
     _, which_N, count = np.unique(rollouts.pair[present].numpy(), return_inverse=True, return_counts=True)
     mean = np.bincount(which_N, weights=outcome_N) / count
     target = torch.zeros(present.shape, dtype=torch.float64)

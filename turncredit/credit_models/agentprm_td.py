@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from turncredit.credit_models.turn_value import TurnValue, TurnValueSettings, widen
+from turncredit.credit_models.turn_value import TurnValue, TurnValueSettings, check_returns, widen
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,8 @@ class AgentPRMTD(TurnValue):
 
     def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
         """Widen the range of Q to the largest return in the replay. Raises UserError for returns below 0."""
-        widen(network, replay.returns, "agentprm_td")
+        check_returns(replay, "agentprm_td")
+        widen(network, replay.returns)
         return replay
 
     def losses(self, network: Any, batch: Rollouts, settings: Any) -> dict[str, torch.Tensor]:
@@ -51,7 +52,7 @@ class AgentPRMTD(TurnValue):
             network.eval()
             now = network(batch) / network.scale
             network.train()
-        promise, progress = td_targets(now, batch.returns / network.scale, batch.lengths, settings.lam)
+        promise, progress = td_targets(now, batch.returns.clamp(min=0) / network.scale, batch.lengths, settings.lam)
         later = batch.present[:, 1:]
         parts = []
         for member in network.members:

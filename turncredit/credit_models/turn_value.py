@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from turncredit.credit_models.replay import Rollouts
 
 
+#: Returns this far below 0, in units of the largest reward, are 0: float32 sums of rewards that are taken back.
+ROUNDING = 1e-6
+
+
 class TurnValueSettings(ModelSettings):
     """The causal value of a turn. `first_steps` is for the first training, which starts from nothing."""
 
@@ -58,7 +62,8 @@ class TurnValue(ModelKind):
 
     def before_training(self, network: Any, replay: Rollouts, settings: TurnValueSettings) -> Rollouts:
         """Widen the range of V to the largest return in the replay. Raises UserError for returns below 0."""
-        widen(network, returns_to_go(replay.reward, 1.0), "turn_value")
+        check_returns(replay, "turn_value")
+        widen(network, still_to_come(replay.reward, 1.0))
         return replay
 
     def minibatches(
@@ -73,10 +78,10 @@ class TurnValue(ModelKind):
     def losses(self, network: Any, batch: Rollouts, settings: TurnValueSettings) -> dict[str, torch.Tensor]:
         """Binary cross-entropy of every turn's value with the return from it on (shares of `scale`), over all turns.
 
-        With a reward at the end only that is the rollout's outcome. The mean over an ensemble's members; each turn
-        counts once, so long rollouts count more.
+        With a reward at the end only that is the rollout's outcome; a negative one counts as 0 (`still_to_come`). The
+        mean over an ensemble's members; each turn counts once, so long rollouts count more.
         """
-        return {"outcome": cross_entropy(network, batch, returns_to_go(batch.reward, 1.0))}
+        return {"outcome": cross_entropy(network, batch, still_to_come(batch.reward, 1.0))}
 
 
 def cross_entropy(network: Any, batch: Rollouts, target_BT: torch.Tensor) -> torch.Tensor:
@@ -91,13 +96,23 @@ def cross_entropy(network: Any, batch: Rollouts, target_BT: torch.Tensor) -> tor
     return torch.stack(parts).mean()
 
 
-def widen(network: Any, targets: torch.Tensor, name: str) -> None:
-    """Extend the range of a `networks.TurnValue` to the largest of its targets. Raises UserError for any below 0."""
-    if float(targets.min()) < 0:
+def still_to_come(reward_BT: torch.Tensor, gamma: float) -> torch.Tensor:
+    """The return from each turn on (B, T), 0 where it is below: a mistake may take back what was earned before it."""
+    return returns_to_go(reward_BT, gamma).clamp(min=0)
+
+
+def check_returns(replay: Rollouts, name: str) -> None:
+    """Raise UserError for a rollout whose return is below 0 by more than rounding."""
+    lowest = float(replay.returns.min())
+    if lowest < -ROUNDING * max(1.0, float(replay.reward.abs().max())):
         raise UserError(
-            f"{name} predicts returns from 0 up, but a return is {float(targets.min())}; "
+            f"{name} predicts returns from 0 up, but a rollout's return is {lowest:g}; "
             "use a method with a critic (ppo) for rewards that can be negative"
         )
+
+
+def widen(network: Any, targets: torch.Tensor) -> None:
+    """Extend the range of a `networks.TurnValue` to the largest of its targets."""
     network.scale.fill_(max(float(network.scale), float(targets.max())))
 
 

@@ -105,6 +105,11 @@ class Games:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def success_reward(self) -> float:
+        """The reward of a success: the environment's setting of this name, or 1, which is the protocol's."""
+        return float(getattr(self._settings, "success_reward", 1.0))
+
     def with_trials(self, trials: int) -> Games:
         """The same games, their rollouts with at most this many trials each (`turncredit.envs.trials`)."""
         if trials == 1:

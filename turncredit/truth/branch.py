@@ -54,7 +54,7 @@ def branch(
     chosen_K = choose(view, settings.turns, generator(seed, "branch turns", round))
     have = [name for name in tables.MEASURES["distance"] if view.has(name)]
     rollouts = restored(view, chosen_K, player, columns=(*_PER_ROLLOUT, *have))
-    low, high = _range(view)
+    low, high = _range(view, games.success_reward)
     seeds = derive_seed(seed, "branch", round)
     values = true_values(rollouts, player.at(temperature), settings, seed=seeds, low=low, high=high)
     columns = advantages(rollouts, values)
@@ -239,9 +239,9 @@ def _distance_change(turn: dict[str, Any]) -> float | None:
     return None if before is None or after is None or before < 0 or after < 0 else float(before - after)
 
 
-def _range(view: Turns) -> tuple[float, float]:
-    """The range of returns: 0 to 1 by the protocol, widened to the recorded ones."""
-    return min(0.0, float(view.return_R.min())), max(1.0, float(view.return_R.max()))
+def _range(view: Turns, success: float) -> tuple[float, float]:
+    """The range of returns: from 0 to that of a `success`, widened to the recorded ones."""
+    return min(0.0, float(view.return_R.min())), max(success, float(view.return_R.max()))
 
 
 def _summary(
