@@ -127,7 +127,9 @@ def ask_for(wanted, named):
             str(PLAN.layout.root),
         )
 
-    return {"mem_mb": memory, "runtime": wanted.runtime, "gpu": wanted.gpu}
+    asked = {"mem_mb": memory, "runtime": wanted.runtime, "gpu": wanted.gpu}
+    # Processes that share a model are on one node; Slurm would give a job GPUs of several.
+    return {**asked, "nodes": 1} if (wanted.gpu or 0) > 1 else asked
 
 
 def threads(stage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,24 @@ def test_an_answer_in_both_the_table_and_the_journal_is_kept_once(tmp_path: Path
         pass
     (path,) = tmp_path.glob("answers-*.parquet")
     assert tables.read(path, "judge_cache").num_rows == 1
+
+
+def test_a_journal_that_one_call_does_not_read_whole_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Linux reads 2 GiB at a time, and a whole sweep's prompts are more."""
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, start: whole(file, min(count, 100), start))
+    keys = []
+    with Cache(tmp_path) as cache:
+        for at in range(10):
+            asked = question(str(at))
+            cache.put(asked.key(), asked, ANSWER)
+            keys.append(asked.key())
+    assert (tmp_path / JOURNAL).stat().st_size == 0
+    with Cache(tmp_path) as cache:
+        cache.load(keys)
+        assert all(cache.get(key) == ANSWER for key in keys)
 
 
 def test_half_a_line_of_a_dead_job_harms_neither_side(tmp_path: Path) -> None:

@@ -127,9 +127,9 @@ def test_a_cached_run_with_too_many_unusable_answers_fails_as_well(
 ) -> None:
     server.behave = lambda handler, *_: handler.say("I cannot say.")
     label_turns(turns_table(), llm(max_missing=1.0), cache=tmp_path)
-    with pytest.raises(UserError, match=r"6 of 6 labels are missing \(100.0%; max_missing is 2.0%\); 6 times: no JSON"):
-        label_turns(turns_table(), llm(), cache=tmp_path)
-    assert len(server.requests) == 6
+    with pytest.raises(UserError, match="more than max_missing allows; the last reason: no JSON object in the answer"):
+        label_turns(turns_table(), llm(concurrency=1), cache=tmp_path)
+    assert len(server.requests) == 6 + 1
 
 
 @pytest.mark.parametrize(
@@ -407,6 +407,30 @@ def test_questions_carry_what_a_cached_answer_depends_on(server: ChatServer, llm
     before = len(server.requests)
     label_turns(table, llm(concurrency=3, timeout=9.0, attempts=2), cache=tmp_path)
     assert len(server.requests) == before
+
+
+def test_answers_without_a_label_are_asked_for_again_where_too_many_are_kept(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    """A server that was started wrongly, and mended: what it said before must not cost the labels of all later runs."""
+    server.behave = lambda handler, *_: handler.say("")
+    with pytest.raises(UserError, match="more than max_missing allows"):
+        label_turns(turns_table(), llm(concurrency=1), cache=tmp_path)
+    kept = len(server.requests)
+    assert 0 < kept < 6
+    server.behave = lambda handler, *_: handler.say(answer())
+    assert roles(label_turns(turns_table(), llm(), cache=tmp_path)) == ["E"] * 6
+    assert len(server.requests) == kept + 6
+    assert roles(label_turns(turns_table(), llm(), cache=tmp_path)) == ["E"] * 6
+    assert len(server.requests) == kept + 6, "the later answers are the ones that are kept"
+
+
+def test_few_answers_without_a_label_are_not_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+    server.behave = first(1, lambda handler: handler.say(""))
+    table = label_turns(turns_table(), llm(concurrency=1, max_missing=0.5), cache=tmp_path)
+    again = label_turns(turns_table(), llm(concurrency=1, max_missing=0.5), cache=tmp_path)
+    assert roles(table) == roles(again) == [None, *["E"] * 5]
+    assert len(server.requests) == 6
 
 
 def test_a_language_model_judge_needs_a_cache(llm: Llm) -> None:

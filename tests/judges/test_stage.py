@@ -142,6 +142,19 @@ def test_a_job_starts_its_server_waits_for_health_labels_and_stops_it(tmp_path: 
 
 
 @pytest.mark.usefixtures("vllm")
+def test_a_server_of_this_node_is_not_asked_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes often have one, and it knows nothing of this machine's 127.0.0.1."""
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    serve = {"python": sys.executable, "health_timeout": 20}
+    job = label_job(tmp_path, kind="llm", model="tiny", thinking=False, serve=serve)
+    run(job)
+    assert tables.read(job.output["labels"], "labels").column("role").to_pylist() == ["N"] * 4
+
+
+@pytest.mark.usefixtures("vllm")
 def test_the_server_is_gone_after_the_job_even_when_that_fails() -> None:
     addresses = []
 

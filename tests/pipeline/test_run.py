@@ -227,3 +227,15 @@ def test_a_run_that_works_in_the_folder_is_named(tmp_path, monkeypatch):
     (records / "me.json").write_text(json.dumps(locks.identity(os.getpid())))
     (line,) = run.mistakes_in("LockException:\nError: Directory cannot be locked. Please make sure ...\n")
     assert line.startswith(f"turncredit: another run works in this folder (process {os.getpid()} on ")
+
+
+def test_a_run_on_another_machine_is_left_to_the_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("turncredit-processes", "locks"):
+        (tmp_path / ".snakemake" / name).mkdir(parents=True)
+    (tmp_path / ".snakemake/locks/0.input.lock").touch()
+    record = {"host": "login1", "pid": 4242, "started": "1", "boot": "b"}
+    (tmp_path / ".snakemake/turncredit-processes/other.json").write_text(json.dumps(record))
+    (line,) = run.mistakes_in("LockException:\nError: Directory cannot be locked. Please make sure ...\n")
+    assert "process 4242 on login1" in line
+    assert line.endswith("wait until it ends, or, if it has, run: snakemake --unlock")

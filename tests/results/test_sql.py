@@ -436,6 +436,12 @@ def test_files_are_queried_by_their_names_and_nothing_else_is(tmp_path: Path) ->
         sql.answer("SELECT * FROM mine", tmp_path, files=[files[0], files[0]])
 
 
+def test_what_a_policy_wrote_does_not_reach_the_terminal_as_a_command(tmp_path: Path, capsys) -> None:
+    pq.write_table(pa.table({"action": ["go \x1b[31mred \x1b]0;title\x07"]}), tmp_path / "mine.parquet")
+    sql.run("SELECT * FROM mine", results=tmp_path, format="table", out=None, files=[tmp_path / "mine.parquet"])
+    assert "go ␛[31mred ␛]0;title␇" in capsys.readouterr().out
+
+
 def test_the_name_of_a_file_is_no_sql(tmp_path: Path) -> None:
     odd = tmp_path / 'a" AS SELECT 1; CREATE TABLE made (x INT); --.parquet'
     pq.write_table(pa.table({"x": [7]}), odd)

@@ -204,8 +204,16 @@ def test_the_store_is_the_configurations_then_the_environments_then_a_file(folde
 
 def test_a_server_that_is_away_is_one_line_without_its_password(folder, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    config = synthetic.experiment(tracking={"uri": "http://me:hunter2@127.0.0.1:9"})
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:hunter2@127.0.0.1:9")
     with pytest.raises(UserError, match="turncredit track") as caught:
-        tracking.track(experiment=config, results=folder)
+        tracking.track(experiment=synthetic.experiment(), results=folder)
     assert "hunter2" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("uri", ["http://me:hunter2@127.0.0.1:9", "postgresql://me:hunter2@db/mlflow"])
+def test_a_password_in_the_configuration_is_refused_and_not_shown(uri):
+    """Each job writes its configuration beside its log."""
+    with pytest.raises(UserError, match="MLFLOW_TRACKING_PASSWORD") as caught:
+        synthetic.experiment(tracking={"uri": uri})
+    assert "hunter2" not in str(caught.value)

@@ -94,6 +94,18 @@ def test_a_pass_takes_less_memory_with_fewer_tokens_or_with_checkpointing():
     assert activations(tokens_per_pass=16384, minibatch=8, gradient_checkpointing=True) < many / 3
 
 
+@pytest.mark.parametrize(
+    ("stage", "section", "more"),
+    [("update", "update", {"tokens_per_pass": 262144}), ("rollout", "rollout", {"slots": 500, "tasks": 500})],
+)
+def test_a_method_that_takes_more_than_the_others_is_what_the_stage_asks_for(stage, section, more):
+    model = {**BIG, "policy": {"source": QWEN["1.5B"]}}
+    own = {"methods": ["flat_grpo", "mine"], "define": {"mine": {"base": "flat_grpo", section: more}}}
+    usual, mine = (needs.need(plan_of(**{**model, **changes}), stage) for changes in ({}, own))
+    assert mine.total > 1.5 * usual.total
+    assert mine.model == needs.need(plan_of(**{**model, section: more}), stage).model
+
+
 def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where_policies_need_one():
     """Whatever the graph of a large audit reads: a policy's folder is read by a stage that asks for it."""
     audit = {"rounds": [1, 2], "methods": ["flat_grpo", "turn_value", "istar", "vineppo", "hcapo"]}

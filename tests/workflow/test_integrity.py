@@ -22,7 +22,7 @@ from turncredit.results import collect, sql, tracking
 from turncredit.stages import jobs, wanted
 from turncredit.stages.job import PROVENANCE_FILE, At
 from turncredit.stages.plan import Plan, load
-from turncredit.workflow import integrity, job, run
+from turncredit.workflow import integrity, job, locks, run
 from turncredit.workflow.rounds import steps_of_round
 
 CHANGES = {"methods": ["flat_grpo"], "tracking": {"enabled": False}, "keep_policies": "all"}
@@ -252,6 +252,21 @@ def test_clean_lists_what_it_would_remove_and_removes_it_only_when_told(fewer):
     assert set(map(str, there)) <= {line.removeprefix("would remove ") for line in listed.output.splitlines()}
     assert all(file.exists() for file in there)
     assert ask("clean", fewer).exit_code != 0
+
+
+def test_nothing_is_removed_while_a_run_works_in_the_folder(fewer):
+    """What it is making looks missing, or of other settings."""
+    records = fewer.parent.parent / ".snakemake/turncredit-processes"
+    records.mkdir(parents=True)
+    record = records / "me.json"
+    record.write_text(json.dumps(locks.identity(os.getpid())))
+    path(fewer, "credits", 1).unlink()
+    before = {one for one in fewer.rglob("*") if one.is_file()}
+    for command in (["check", "--repair"], ["clean", "--stale", "--yes"]):
+        refused = ask(*command, fewer)
+        assert f"(process {os.getpid()} on " in str(refused.exception)
+    assert {one for one in fewer.rglob("*") if one.is_file()} == before
+    record.unlink()
 
 
 def test_clean_removes_no_file_that_the_layout_does_not_know_and_nothing_of_the_configuration(fewer):

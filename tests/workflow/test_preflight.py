@@ -173,6 +173,13 @@ def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch,
         assert [one.fine for one in preflight.slurm(plan, ("update",), right)] == [True]
 
 
+@pytest.mark.parametrize("nodes", [["mixed|gpu:a100:2", "mixed|(null)"], ["mixed|(null)", "mixed|gpu:a100:2"]])
+def test_a_partition_of_nodes_with_and_without_gpus_has_gpus(monkeypatch, nodes):
+    slurm_says(monkeypatch, nodes)
+    plan = plan_of(resources={"update": {"gpu": 1}})
+    assert [one.fine for one in preflight.slurm(plan, ("update",), Where(executor="slurm"))] == [True]
+
+
 def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
     preflight.check_gpu("update", 0)
     preflight.check_gpu("label", 1)

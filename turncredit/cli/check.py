@@ -17,7 +17,7 @@ from turncredit.stages.invariants import check_settings, round_files, run_settin
 from turncredit.stages.plan import Plan
 from turncredit.stages.rollout_invariants import audited_files
 from turncredit.stages.wanted import plan_of
-from turncredit.workflow import integrity
+from turncredit.workflow import integrity, locks
 
 #: Invariants that the comparison with the plan contains; it finds the file that is to blame.
 COMPARED = ("schemas", "made_from")
@@ -108,6 +108,7 @@ def say_what_to_do(plan: Plan, comparison: integrity.Compared, *, repair: bool) 
     if comparison.problems and not repair:
         print(f"{root.name}: turncredit check --repair {root} removes what must be made again")
     elif comparison.problems:
+        locks.refuse_while_running(root)
         paths = integrity.to_remove(plan, comparison.problems)
         integrity.remove(root, paths)
         for path in paths:

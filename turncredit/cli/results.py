@@ -148,7 +148,7 @@ def clean(
     from turncredit.results.experiments import experiment_folders
     from turncredit.stages.jobs import every_job
     from turncredit.stages.wanted import plan_of
-    from turncredit.workflow import integrity
+    from turncredit.workflow import integrity, locks
 
     if not stale:
         raise UserError("clean: say what to remove: --stale, artifacts that the configuration would not make")
@@ -156,10 +156,11 @@ def clean(
     for folder in experiment_folders(results):
         plan = plan_of(folder)
         paths = integrity.files_of(plan, integrity.foreign(plan, every_job(plan)))
+        if yes and paths:
+            locks.refuse_while_running(plan.layout.root)
+            integrity.remove(plan.layout.root, paths)
         for path in paths:
             print(f"{'removed' if yes else 'would remove'} {path}")
-        if yes:
-            integrity.remove(plan.layout.root, paths)
         count += len(paths)
     if not count:
         print("nothing to remove: the configuration would make every artifact there is")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -460,6 +461,11 @@ class TrackingConfig(Closed):
         if self.uri is not None and (not self.uri.strip() or (mark and kind.partition("+")[0].lower() not in STORES)):
             hint = nearest(kind, STORES)
             raise ValueError(f"uri is of no kind that MLflow knows{hint}; it begins with one of {', '.join(STORES)}")
+        if "@" in urlsplit(self.uri or "").netloc:
+            raise ValueError(
+                "uri must not contain a name or a password: jobs write their configuration to files; set "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or the whole address as MLFLOW_TRACKING_URI"
+            )
         return self
 
 

@@ -101,6 +101,10 @@ class Cache:
         """The answer, if it was loaded, put here, or seen in the journal."""
         return self._answers.get(key)
 
+    def forget(self, key: str) -> None:
+        """Answer `key` no more from what was read so far: a later answer replaces the one that is stored."""
+        self._answers.pop(key, None)
+
     def claim(self, key: str) -> bool:
         """Try to get the lock on `key`, over all processes. On success the caller must `release` it."""
         return self._lock(fcntl.F_WRLCK, _place(key), wait=False)
@@ -113,7 +117,7 @@ class Cache:
         """Read what any process has appended to the journal since the last time."""
         size = os.fstat(self._file).st_size
         if size > self._read_to:
-            new = os.pread(self._file, size - self._read_to, self._read_to)
+            new = self._read(self._read_to, size)
             whole = new[: new.rfind(b"\n") + 1]
             self._read_to += len(whole)
             for row in _rows(whole):
@@ -147,8 +151,7 @@ class Cache:
             os.close(self._file)
 
     def _compact(self) -> None:
-        size = os.fstat(self._file).st_size
-        rows = {row["key"]: row for row in _rows(os.pread(self._file, size, 0))}
+        rows = {row["key"]: row for row in _rows(self._read(0, os.fstat(self._file).st_size))}
         if not rows:
             return
         fields = tables.schema("judge_cache")
@@ -164,6 +167,14 @@ class Cache:
         for part in small:
             if part != path:
                 part.unlink()
+
+    def _read(self, start: int, end: int) -> bytes:
+        """The journal's bytes from `start` to `end`. One call of Linux reads 2 GiB at most."""
+        parts = []
+        while start < end and (part := os.pread(self._file, end - start, start)):
+            parts.append(part)
+            start += len(part)
+        return b"".join(parts)
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob("answers-*.parquet"))

@@ -21,7 +21,7 @@ from typing import Any
 from turncredit.errors import UserError
 from turncredit.judges.cache import Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
-from turncredit.judges.crew import Crew, Reply
+from turncredit.judges.crew import Crew, Reply, verdict
 from turncredit.judges.rubric import INSTRUCTIONS
 from turncredit.processes.lifetimes import end_with_parent
 
@@ -44,9 +44,17 @@ def ask_all(
     allowed    how many replies may give no label
     progress   called with the number of replies so far
     Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
+
+    An answer without a label is kept like any other. Only where more of them are kept than are `allowed` are they asked
+    for again: the server may have been mended, and the job would fail otherwise, after paying for all the others.
     """
     cache.load(questions)
     replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
+    useless = [key for key, reply in replies.items() if verdict(reply, ask).reason is not None]
+    if len(useless) > allowed:
+        for key in useless:
+            cache.forget(key)
+            del replies[key]
     progress(len(replies))
     missing = {key: question for key, question in questions.items() if key not in replies}
     if missing:

@@ -52,6 +52,11 @@ class JudgeConfig(Closed):
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the server is one of this machine, which no proxy reaches."""
+        return urlsplit(self.base_url).hostname in ("localhost", "127.0.0.1", "::1")
+
     # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")
     def _no_secrets_in_the_address(self) -> JudgeConfig:

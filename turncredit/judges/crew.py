@@ -98,7 +98,7 @@ class Crew:
             api_key=self.secret or "none",  # a local server needs no key, but the client requires one
             max_retries=0,
             timeout=None,  # each attempt has a timeout for the whole answer
-            http_client=openai.DefaultAioHttpClient(),
+            http_client=openai.DefaultAioHttpClient(trust_env=not self.config.on_this_machine),
         ) as self.client:
             try:
                 async with asyncio.TaskGroup() as group:

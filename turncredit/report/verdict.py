@@ -104,14 +104,14 @@ def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
             why += f"; whether noise differs from {MIDDLE} as {' and '.join(apart)} {_do(apart)} is open"
         return why
     if state == "apart" and upper.low > 0 and whole.low > 0:
-        return f"exact credit is clearly better than {MIDDLE}'s and than noise"
+        return f"credit from the upper bound is clearly better than {MIDDLE}'s and than noise"
     if state == "apart":
         which = f"{', '.join(apart)} clearly differ{'s' if len(apart) == 1 else ''} from {MIDDLE}"
         return f"{which}, though the bounds alone would not show it"
     if state == "cannot" and lower.low > 0:
         return f"noise as credit is clearly better than {MIDDLE}'s"
     if state == "cannot":
-        return f"exact credit gains less than {100 * RELEVANT:.0f} points"
+        return f"credit from the upper bound gains less than {100 * RELEVANT:.0f} points"
     seeds = min(upper.seeds, lower.seeds, whole.seeds)
     if seeds == 1:
         return "one seed; intervals cover the choice of games, and another seed may give another order"

@@ -20,6 +20,7 @@ from turncredit.files import new_file
 from turncredit.layout import Layout
 from turncredit.outputs import output_file
 from turncredit.results import views
+from turncredit.terminal import visible
 
 SHOWN_ROWS = 40
 #: How a query begins. DuckDB calls every statement with a PIVOT in it MULTI, a COPY as well.
@@ -163,5 +164,5 @@ def _text(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = str(value).replace("\n", "⏎")
+    text = visible(str(value).replace("\n", "⏎"))
     return text if len(text) <= 80 else text[:79] + "…"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -158,12 +158,26 @@ def need(plan: Plan, stage: str) -> Need:
     if model is None or (stage not in POLICY_STAGES and stage not in ("credit_model", "values", "leaks")):
         return Need()
     if stage in ("sft", "update", "implicit_model"):
-        return _training(experiment, model, stage)
+        return _largest(_training(one, model, stage) for one in _by_method(experiment))
     if stage in ("rollout", "eval", "continuations", "forks", "branch"):
-        return _sampling(experiment, model)
+        return _largest(_sampling(one, model) for one in _by_method(experiment))
     if stage in POLICY_STAGES:
         return _reading(experiment, model, stage)
     return Need(host=_hidden_states(plan, model))
+
+
+def _by_method(experiment: Experiment) -> Iterator[Experiment]:
+    """The experiment, and with the `rollout` and `update` of each trained method that has its own."""
+    yield experiment
+    for name in experiment.trained():
+        entry = experiment.define.get(name)
+        if entry is not None and (entry.rollout or entry.update):
+            sections = {section: experiment.section_for(name, section) for section in ("rollout", "update")}
+            yield experiment.model_copy(update=sections)
+
+
+def _largest(needs: Iterable[Need]) -> Need:
+    return max(needs, key=lambda one: (one.total, one.host))
 
 
 def _weights(experiment: Experiment, model: Shapes) -> float:
@@ -398,7 +412,7 @@ def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float
     # Tokens that a pass over a round's sequences reads.
     tokens = rollouts * (turns * length.mean if _rebuilt(experiment) else length.mean * 2)
     if stage in ("sft", "update", "implicit_model"):
-        update = experiment.update
+        update = experiment.section_for(at.method, "update") if at.method else experiment.update
         forward = model.passes(int(tokens))
         # A backward pass costs two forward ones, half of it without gradients of weights.
         passes = 1.0 + (1.0 if experiment.policy.lora else 2.0)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from turncredit.errors import UserError
+
 
 def take_over(state: Path) -> bool:
     """Record this process in `state` (Snakemake's folder) and remove a lock that no living process can hold.
@@ -58,6 +60,20 @@ def holder(state: Path) -> tuple[str, int] | None:
         if lives(record) or (elsewhere and any((state / "locks").glob("*.lock"))):
             return record["host"], record["pid"]
     return None
+
+
+def refuse_while_running(experiment: Path) -> None:
+    """Raise UserError if a Snakemake works in the folder that has `experiment` (results/<experiment>).
+
+    What it is making seems to be missing, or to be of other settings, and must not be removed.
+    """
+    folder = experiment.resolve().parent.parent
+    if (other := holder(folder / ".snakemake")) is not None:
+        host, process = other
+        raise UserError(
+            f"{experiment}: nothing is removed while a run works in {folder} (process {process} on {host}); "
+            "wait until it ends"
+        )
 
 
 def being_made(state: Path) -> dict[str, str | None]:

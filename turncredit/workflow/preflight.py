@@ -249,7 +249,11 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         )
         yield Finding("slurm", False, line)
         return
-    partitions = dict(line.split("|", 1) for line in _lines("sinfo", "--noheader", "--format=%R|%G") if "|" in line)
+    partitions: dict[str, set[str]] = {}  # to what their nodes have: a line for each kind of node
+    for line in _lines("sinfo", "--noheader", "--format=%R|%G"):
+        name, mark, gres = line.partition("|")
+        if mark:
+            partitions.setdefault(name, set()).add(gres)
     # A job may name several, of which Slurm takes the first that is free.
     named = [name.strip() for several in where.partitions for name in several.split(",")]
     unknown = [name for name in named if partitions and name not in partitions]
@@ -259,9 +263,9 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         )
         yield Finding("slurm", False, line)
         return
-    chosen = {name: gres for name, gres in partitions.items() if not named or name in named}
+    chosen = {name: kinds for name, kinds in partitions.items() if not named or name in named}
     asking = [stage for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
-    if asking and chosen and not any("gpu" in gres for gres in chosen.values()):
+    if asking and chosen and not any("gpu" in gres for kinds in chosen.values() for gres in kinds):
         line = f"{asking[0]} asks for a GPU, and no node of the partition {', '.join(sorted(chosen))} has one (sinfo); "
         yield Finding("slurm", False, line + "name another with --default-resources slurm_partition=...")
         return

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -351,7 +352,13 @@ def mistakes_in(output: str) -> list[str]:
     """The mistakes that Snakemake printed where it could not plan, a line each; empty if none is known."""
     lines = [line for line in output.splitlines() if line.startswith("turncredit: ")]
     if LOCKED in output and (other := locks.holder(Path(".snakemake"))) is not None:
-        return [f"turncredit: another run works in this folder (process {other[1]} on {other[0]}); wait until it ends"]
+        host, process = other
+        if host == socket.gethostname():
+            return [f"turncredit: another run works in this folder (process {process} on {host}); wait until it ends"]
+        return [
+            f"turncredit: another run has locked this folder (process {process} on {host}), and whether it still works "
+            "cannot be seen from here; wait until it ends, or, if it has, run: snakemake --unlock"
+        ]
     if "InputFunctionException" in output:  # of a path that was asked for
         lines += [f"turncredit: {message}" for message in re.findall(r"^ +UserError: (.+)$", output, re.MULTILINE)]
     for target in re.findall(r"^No rule to produce (\S+)", output, re.MULTILINE):

@@ -23,13 +23,13 @@ def data_root(settings: Settings) -> Path:
     named = settings.data_root or os.environ.get("ALFWORLD_DATA")
     if not named:
         raise UserError(
-            "real household games need a folder: fetch them with `alfworld-download` and set env.data_root or "
-            "the environment variable ALFWORLD_DATA"
+            "real household games need a folder: fetch them with `alfworld-download` and set "
+            "env.household.data_root or the environment variable ALFWORLD_DATA"
         )
     root = Path(named).expanduser()
     if not (root / RELEASE).is_dir():
         raise UserError(
-            f"no folder {root / RELEASE}: fetch the games with `alfworld-download`, or correct env.data_root "
+            f"no folder {root / RELEASE}: fetch the games with `alfworld-download`, or correct env.household.data_root "
             "or ALFWORLD_DATA"
         )
     return root
