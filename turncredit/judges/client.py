@@ -171,6 +171,10 @@ def main() -> None:
         if sys.stdin.readline() != "go\n":
             return
         cache.refresh()  # the caller has left out what is in the table
+        for key in questions:
+            answer = cache.get(key)
+            if answer is not None and verdict(Reply(answer, cached=True), job["ask"]).reason is not None:
+                cache.forget(key)  # of an earlier job, in a journal that others still use
         gc.freeze()
         try:
             replies = asyncio.run(crew.work())
