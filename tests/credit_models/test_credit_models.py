@@ -509,7 +509,7 @@ def test_progress_losses_without_progress_are_refused():
 
 def test_turn_value_refuses_negative_returns():
     model = train.fresh("turn_value", TurnValueSettings(), HIDDEN_SIZE, 0)
-    with pytest.raises(UserError, match=r"a return is -1\.0"):
+    with pytest.raises(UserError, match="a rollout's return is -1;"):
         train.train(model, [noise_rollouts(lengths=[3, 4], returns=[-1, 0])], seed=0, round=2)
 
 

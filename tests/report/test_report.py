@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.methods import pairs as results_pairs
+from benchmarks.methods import predictors as results_predictors
 from benchmarks.methods import table as results_table
 from tests.helpers import nonempty
 from tests.report.answers import answers
@@ -27,7 +28,7 @@ from turncredit.report import figures
 from turncredit.report import report as module
 from turncredit.report.grid import Number
 from turncredit.report.ordering import Corrected, corrected
-from turncredit.report.selection import sampler
+from turncredit.report.selection import paired, sampler
 from turncredit.report.summary import summarise
 from turncredit.results.collect import collect, read_config
 from turncredit.results.sql import answer
@@ -95,7 +96,7 @@ def test_the_page_needs_no_network(page):
 
 def test_secrets_of_the_configuration_are_not_on_the_page(tmp_path):
     secrets = {"url": "https://user:hunter2@host/x", "api_key": "hunter2", "nested": [{"hub_token": "hunter2"}]}
-    more = {"env": {"household": secrets}, "tracking": {"uri": "http://me:hunter2@host"}}
+    more = {"env": {"household": secrets}}
     config = synthetic.experiment(methods=["flat_grpo"], seeds=[0], rounds=1, games=6, **more)
     folder = synthetic.make(tmp_path, config, turns=False)
     module.report(experiment=config, results=folder, out=tmp_path / "out")
@@ -464,6 +465,19 @@ def test_a_round_that_was_not_evaluated_is_no_part_of_a_final_figure(finished):
         results_pairs.main(["--rounds", "2,99", str(finished), "flat_grpo"])
     with pytest.raises(SystemExit, match="a round was not evaluated"):
         results_pairs.main(["--rounds", "2,99", str(finished), "has_progressive:flat_grpo"])
+
+
+def test_gains_are_this_experiments_where_it_trained_the_method_and_the_written_tables_elsewhere(finished):
+    written = results_predictors.written(results_predictors.TABLES.read_text())
+    results = collect(finished)
+    found = results_predictors.gains(results)
+    assert found["has_progressive"].value == paired(results, "has_progressive", "flat_grpo").value
+    assert found["has_progressive"].value != written["has_progressive"].value
+    assert found["hcapo"].value == written["hcapo"].value
+    assert written["hcapo"].low < written["hcapo"].value < written["hcapo"].high < 0.5
+    assert "flat_grpo" not in found
+    with pytest.raises(UserError, match="no table of gains"):
+        results_predictors.written("## What came out")
 
 
 def test_comparisons_are_worded_for_their_number():

@@ -96,13 +96,13 @@ def test_a_pass_takes_less_memory_with_fewer_tokens_or_with_checkpointing():
 
 @pytest.mark.parametrize(
     ("stage", "section", "more"),
-    [("update", "update", {"tokens_per_pass": 262144}), ("rollout", "rollout", {"slots": 500, "tasks": 500})],
+    [("update", "update", {"tokens_per_pass": 262144}), ("rollout", "rollout", {"slots": 60, "tasks": 60})],
 )
 def test_a_method_that_takes_more_than_the_others_is_what_the_stage_asks_for(stage, section, more):
     model = {**BIG, "policy": {"source": QWEN["1.5B"]}}
     own = {"methods": ["flat_grpo", "mine"], "define": {"mine": {"base": "flat_grpo", section: more}}}
     usual, mine = (needs.need(plan_of(**{**model, **changes}), stage) for changes in ({}, own))
-    assert mine.total > 1.5 * usual.total
+    assert mine.total > 1.2 * usual.total
     assert mine.model == needs.need(plan_of(**{**model, section: more}), stage).model
 
 
