@@ -127,9 +127,7 @@ def ask_for(wanted, named):
             str(PLAN.layout.root),
         )
 
-    asked = {"mem_mb": memory, "runtime": wanted.runtime, "gpu": wanted.gpu}
-    # Processes that share a model are on one node; Slurm would give a job GPUs of several.
-    return {**asked, "nodes": 1} if (wanted.gpu or 0) > 1 else asked
+    return {"mem_mb": memory, **needs.requested(wanted)}
 
 
 def threads(stage):

@@ -129,6 +129,13 @@ def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where
     assert (needs.resource(big, "credit").gpu, needs.resource(big, "credit").mem_mb) == (0, 2000)
 
 
+@pytest.mark.parametrize(("gpus", "nodes"), [(0, None), (1, None), (4, 1)])
+def test_a_job_with_several_gpus_asks_for_one_node(gpus, nodes):
+    wanted = needs.resource(plan_of(resources={"update": {"gpu": gpus}}), "update")
+    assert needs.requested(wanted).get("nodes") == nodes
+    assert needs.requested(wanted)["gpu"] == gpus
+
+
 def big_policy():
     return tiny.experiment(policy={"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}).policy
 

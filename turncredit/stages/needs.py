@@ -351,6 +351,15 @@ def resource(plan: Plan, stage: str) -> ResourceConfig:
     return given.model_copy(update={"gpu": gpu, "mem_mb": mem_mb})
 
 
+def requested(wanted: ResourceConfig) -> dict[str, int]:
+    """Resources by Snakemake's names, but memory, which depends on the attempt.
+
+    A job with several GPUs asks for one node, where its processes share a model; Slurm would give it GPUs of several.
+    """
+    gpus = wanted.gpu or 0
+    return {"runtime": wanted.runtime, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
+
+
 # Disk -----------------------------------------------------------------------------------------------------------------
 
 
