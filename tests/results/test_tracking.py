@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -217,3 +219,14 @@ def test_a_password_in_the_configuration_is_refused_and_not_shown(uri):
     with pytest.raises(UserError, match="MLFLOW_TRACKING_PASSWORD") as caught:
         synthetic.experiment(tracking={"uri": uri})
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_file_system_without_locks_is_one_line_for_a_database_and_no_obstacle_to_a_server(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(tracking.fcntl, "flock", refuse)
+    with pytest.raises(UserError, match=r"mlflow.db.lock: this file system has no locks .* tracking.uri"):
+        tracking._locked(f"sqlite:///{tmp_path}/mlflow.db", tmp_path).__enter__()
+    with tracking._locked("http://one", tmp_path):
+        pass

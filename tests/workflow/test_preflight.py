@@ -106,6 +106,22 @@ def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeyp
     assert asked == []
 
 
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        ([], False),
+        (["config.json"], False),
+        (["model.safetensors"], True),
+        (["model-00001-of-00002.safetensors"], False),
+        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], True),
+    ],
+)
+def test_a_download_that_was_killed_is_not_a_model(tmp_path, files, whole):
+    for name in files:
+        (tmp_path / name).touch()
+    assert preflight.has_all_weights(tmp_path) is whole
+
+
 def test_every_model_that_a_stage_reads_from_a_hub_is_fetched_first():
     judged = tiny.experiment(
         judge={"kind": "llm", "serve": {"python": "python"}, "model": "org/judge"},

@@ -126,12 +126,22 @@ def _create_database(uri: str) -> None:
 
 @contextmanager
 def _locked(uri: str, results: Path) -> Iterator[None]:
-    """Admit one process at a time. The lock of a database is next to it, since experiments may share it."""
+    """Admit one process at a time. The lock of a database is next to it, since experiments may share it.
+
+    A server admits several itself, so a file system without locks is no obstacle to one.
+    """
     database = _database(uri)
     path = Path(f"{database}.lock") if database else results / ".mlflow.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            if database is not None:
+                raise UserError(
+                    f"{path}: this file system has no locks ({error.strerror}), which MLflow's database needs; set "
+                    "tracking.uri to a server, or to a database elsewhere"
+                ) from None
         yield
 
 

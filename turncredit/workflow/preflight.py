@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -195,12 +196,19 @@ def fetched(name: str, revision: str | None) -> int:
     patterns = list(FETCHED_FILES)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
-        whole = any(Path(folder).glob("*.safetensors"))
+        whole = has_all_weights(Path(folder))
     except LocalEntryNotFoundError:
         whole = False
     if not whole:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
     return sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
+
+
+def has_all_weights(folder: Path) -> bool:
+    """Whether a model's folder has weights, and of files in parts (`model-00001-of-00004.safetensors`) all of them."""
+    names = [file.name for file in folder.glob("*.safetensors")]
+    parts = [int(match[1]) for name in names if (match := re.search(r"-of-(\d+)\.safetensors$", name))]
+    return bool(names) and (not parts or len(parts) >= max(parts))
 
 
 def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
