@@ -124,7 +124,7 @@ def test_detection_is_mann_and_whitneys_statistic_inside_each_rollout(tmp_path):
 
 
 def test_sign_agreement_counts_clear_turns_only_and_a_zero_credit_half(tmp_path):
-    columns = known_truth.make(groups=2, rollouts=1, turns=4)
+    columns = known_truth.make(groups=1, rollouts=2, turns=4)
     columns["estimate"] = np.array([0.5, -0.5, 0.3, 0.05, 0.5, -0.5, 0.01, -0.02])
     columns["se"] = np.full(8, 0.1)
     credit = np.array([1.0, 1.0, 0.0, -1.0, 2.0, -2.0, -1.0, -1.0])
