@@ -56,6 +56,21 @@ ROOT = Path(__file__).parent.parent
         ({"define": {"mine": {}}}, "config: define.mine: give either base (a built-in method) or credit"),
         ({"define": {"mine": {"base": "rloo", "update": {"lrr": 1}}}}, "unknown key 'define.mine.update.lrr'"),
         ({"define": {"m": {"base": "rloo", "gamma": 0.9}}}, "'define.m.gamma'; a parameter of the method stands under"),
+        (
+            {"define": {"t": {"base": "rloo", "grid": {"policy.source": ["a"]}}}},
+            "config: define.t.grid: 'policy.source' is not a key of a method: a grid varies base, credit, agent",
+        ),
+        ({"define": {"t": {"grid": {"update": [{}]}}}}, "config: define.t.grid: 'update' is not a key of a method"),
+        ({"define": {"t": {"grid": {"base": []}}}}, "config: define.t.grid.base: give a list of values, or a mapping"),
+        ({"define": {"t": {"grid": ["base"]}}}, "config: define.t.grid: write KEY: [VALUE, ...]"),
+        (
+            {"define": {"t": {"base": "rloo", "grid": {"update.lr": [0.1, 0.10]}}}},
+            "config: define.t: there are two methods 't_lr_0_1'; the values of a grid can have names, KEY",
+        ),
+        (
+            {"define": {"t": {"base": "rloo", "grid": {"update.lrr": [1]}}}},
+            "config: unknown key 'define.t_lrr_1.update.lrr' (did you mean 'lr'?)",
+        ),
         ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
         ({"define": {"2nd": {"base": "rloo"}}}, "define.2nd: a method's name has letters, digits"),
         ({"define": {"méthode": {"base": "rloo"}}}, "define.méthode: a method's name has letters, digits"),
@@ -166,3 +181,42 @@ def test_a_mistake_is_said_to_be_in_the_last_file_that_sets_the_key(tmp_path):
     (tmp_path / "c.yaml").write_text("metods: [x]")
     with pytest.raises(UserError, match=rf"^{tmp_path / 'c.yaml'}: unknown key 'metods'"):
         config.load([files[0], files[2]])
+
+
+def test_a_grid_is_one_method_for_every_combination_of_its_values():
+    experiment = config.from_mapping(
+        {
+            "methods": ["rloo", "tuned"],
+            "define": {
+                "tuned": {
+                    "update": {"epochs": 2},
+                    "grid": {
+                        "base": ["gigpo", "hgpo"],
+                        "update.lr": [1.0e-4, 0.02],
+                        "rollout.group_size": {"small": 4},
+                    },
+                }
+            },
+            "audit": {"run": "tuned", "methods": ["tuned", "scpo"], "rounds": [1]},
+        }
+    )
+    names = [f"tuned_{base}_lr_{lr}_small" for base in ("gigpo", "hgpo") for lr in ("0_0001", "0_02")]
+    assert experiment.methods == ("rloo", *names)
+    assert experiment.audit.run == tuple(names)
+    assert experiment.audit.methods == (*names, "scpo")
+    assert [experiment.define[name].base for name in names] == ["gigpo", "gigpo", "hgpo", "hgpo"]
+    assert [experiment.section_for(name, "update").lr for name in names] == [1.0e-4, 0.02, 1.0e-4, 0.02]
+    assert {experiment.section_for(name, "update").epochs for name in names} == {2}
+    assert {experiment.section_for(name, "rollout").group_size for name in names} == {4}
+
+
+def test_a_grid_that_grows_keeps_its_methods_and_a_resolved_one_is_itself():
+    def with_rates(*rates):
+        define = {"tuned": {"base": "rloo", "grid": {"update.lr": list(rates)}}}
+        return config.from_mapping({"methods": ["tuned"], "define": define})
+
+    small, large = with_rates(0.1, 0.2), with_rates(0.1, 0.2, 0.3)
+    assert large.methods[:2] == small.methods
+    assert large.define[small.methods[1]] == small.define[small.methods[1]]
+    assert config.from_mapping(large.model_dump()) == large
+    assert with_rates("1.0e-1", 2e-1).methods == small.methods

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args, overload
 from pydantic import Field, field_validator, model_validator
 
 from turncredit.closed import Closed
+from turncredit.config.grid import expanded
 from turncredit.config.sections import (
     POLICY_STAGES,
     AgentConfig,
@@ -70,6 +71,11 @@ class Experiment(Closed):
     launcher: Literal["warm", "plain"] = Field(
         "warm", description="how local jobs start: forked from a warm process, or as plain processes"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _methods_of_grids(cls, data: Any) -> Any:
+        return expanded(data) if isinstance(data, Mapping) else data
 
     @field_validator("resources", mode="before")
     @classmethod

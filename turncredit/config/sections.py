@@ -383,7 +383,8 @@ class MethodConfig(Closed):
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
     `model` has the settings of its learned credit model, if it has one (turncredit/credit_models); `continuations`
-    and `forks` how many there are, if it reads any; `agent` is one of `agents`, if not the experiment's own.
+    and `forks` how many there are, if it reads any; `agent` is one of `agents`, if not the experiment's own. With a
+    `grid` it stands for several methods.
     """
 
     base: str | None = None
@@ -395,6 +396,11 @@ class MethodConfig(Closed):
     forks: ForksConfig | None = None
     rollout: dict[str, Any] = Field(default_factory=dict)
     update: dict[str, Any] = Field(default_factory=dict)
+    grid: dict[str, Any] = Field(
+        default_factory=dict,
+        description="keys of a method and their values, update.lr: [1.0e-4, 3.0e-4]: one method for every combination "
+        "(turncredit/config/grid.py); none is left in the resolved configuration",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> MethodConfig:
