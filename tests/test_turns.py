@@ -130,6 +130,13 @@ def test_a_table_that_is_not_one_of_turns_is_told_in_one_line(made: dict, messag
     assert "\n" not in str(caught.value)
 
 
+def test_the_distinct_texts_of_a_column_are_strings_and_its_codes_their_places() -> None:
+    code_N, texts = Turns(SMALL).texts("observation", "test")
+    assert texts == ["x", "y", "z"]
+    assert [texts[code] for code in code_N] == SMALL["observation"]
+    assert type(texts[0]) is str
+
+
 def test_a_missing_column_names_the_method_and_the_nearest_column() -> None:
     with pytest.raises(UserError, match=r"gigpo needs the column 'observations'.*did you mean 'observation'"):
         Turns(SMALL).column("observations", "gigpo")

@@ -200,11 +200,11 @@ class Turns:
         self._require(name, method)
         return self._factorised(name)[0]
 
-    def texts(self, name: str, method: str) -> tuple[np.ndarray, pa.Array]:
+    def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str]]:
         """A text column as codes in sorted order, and the distinct texts, each stored once."""
         self._require(name, method)
         codes, values = self._factorised(name)
-        return codes, cast(pa.chunked_array([values]), pa.string(), self.where, name).chunk(0)
+        return codes, cast(pa.chunked_array([values]), pa.string(), self.where, name).to_pylist()
 
     def restore(self, x_N: np.ndarray) -> np.ndarray:
         """A column in sorted order, returned to the input's row order."""

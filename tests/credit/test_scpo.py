@@ -9,6 +9,7 @@ from benchmarks.credit.scpo_orders import measure
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.matcher import Case, match, next_table
+from turncredit.credit.orders import turn_lengths_N
 from turncredit.turns import Turns
 
 IDENTITY = np.eye(3)
@@ -168,6 +169,11 @@ def test_longest_first_visits_by_length() -> None:
     assert numbers(made, "scpo_order")[[3, 5, 6]].tolist() == [2, 1, 0]
     # The second p comes first and takes place 0; q then takes place 1; the first p finds it taken.
     assert numbers(made, "scpo_credit")[[3, 5, 6]].tolist() == [0, 1, 1]
+
+
+def test_without_tokens_a_turn_is_as_long_as_its_action_and_what_it_answers() -> None:
+    made = table({"g": [[1], [0, 0]]}, action=["go", "look", "é"], next_observation=["a hall", "", "a hall"])
+    assert turn_lengths_N(Turns(made)).tolist() == [8, 4, 7]
 
 
 def test_the_measurement_of_orders_counts_credited_turns_of_failed_rollouts_with_a_reference() -> None:

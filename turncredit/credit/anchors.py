@@ -22,8 +22,8 @@ def similar_anchors_N(turns: Turns, threshold: float) -> np.ndarray:
     Similar is difflib's ratio >= threshold. Like the reference this depends on the order in which texts come; here
     that is rollout by rollout, turn by turn, in the order of their ids.
     """
-    codes_N, values = turns.texts("observation", "gigpo")
-    alike = _Alike(values.to_pylist(), threshold)
+    codes_N, texts = turns.texts("observation", "gigpo")
+    alike = _Alike(texts, threshold)
     anchor_N = np.empty(turns.n, dtype=np.int64)
     anchors = 0
     for start, end in pairwise(np.append(turns.first_R[turns.first_G], turns.n)):

@@ -61,7 +61,7 @@ def _parents(turns: Turns) -> tuple[np.ndarray, np.ndarray]:
     groups = turns.group_R
     parent_R = np.full(turns.rollouts, -1)
     for rollout, code in enumerate(codes_N[turns.first_R].tolist()):
-        name = names[code].as_py()
+        name = names[code]
         if name == PARENT["parent_rollout_id"]:
             continue
         parent = numbers.get(name)

@@ -32,13 +32,12 @@ def failed_N(
 
 
 def _from_replies_N(turns: Turns, column: str, method: str) -> np.ndarray:
-    code_N, replies = turns.texts("next_observation", method)
-    texts = replies.to_pylist()
+    code_N, texts = turns.texts("next_observation", method)
     if not turns.has("env"):
         return _judged(texts, PUBLISHED[method])[code_N]
     env_N, names = turns.texts("env", method)
     failed_N = np.zeros(turns.n, dtype=bool)
-    for number, name in enumerate(names.to_pylist()):
+    for number, name in enumerate(names):
         env = envs.find(name)
         rule = env.failures.column(column) if env is not None and env.failures else PUBLISHED[method]
         failed_N |= (env_N == number) & _judged(texts, rule)[code_N]

@@ -87,16 +87,15 @@ def _occurrences_N(turns: Turns, span_N: np.ndarray) -> np.ndarray:
 
 def _ungrounded_N(turns: Turns, starts_N: np.ndarray) -> np.ndarray:
     subgoal_N, subgoals = turns.texts("subgoal", "hipif")
-    named = [_words(text) - PLAIN for text in subgoals.to_pylist()]
-    blank = [not text.strip() for text in subgoals.to_pylist()]
+    named = [_words(text) - PLAIN for text in subgoals]
+    blank = [not text.strip() for text in subgoals]
     observation_N, observations = turns.texts("observation", "hipif")
     relevant = set().union(*named)
-    words_of = [_words(text) & relevant for text in observations.to_pylist()]
+    words_of = [_words(text) & relevant for text in observations]
     codes = observation_N.tolist()
     task_N, tasks = np.zeros(turns.n, dtype=np.int64), [""]
     if turns.has("goal"):
-        task_N, goals = turns.texts("goal", "hipif")
-        tasks = goals.to_pylist()
+        task_N, tasks = turns.texts("goal", "hipif")
     asked_for = [_words(text) & relevant for text in tasks]
     out_N = np.zeros(turns.n, dtype=bool)
     observed: set[str] = set()

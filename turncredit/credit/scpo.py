@@ -148,7 +148,9 @@ def _texts(turns: Turns) -> tuple[np.ndarray, pa.Array]:
     answer_N, answers = turns.texts("next_observation", "scpo")
     both, code_N = np.unique(action_N * len(answers) + answer_N, return_inverse=True)
     texts = pc.binary_join_element_wise(
-        actions.take(pa.array(both // len(answers))), answers.take(pa.array(both % len(answers))), "\n"
+        pa.array(actions).take(pa.array(both // len(answers))),
+        pa.array(answers).take(pa.array(both % len(answers))),
+        "\n",
     )
     return code_N, texts
 
