@@ -17,7 +17,7 @@ def novelty(turns: Turns, *, weight: float = 0.2) -> dict[str, np.ndarray]:
     of its text in the rollout. Every array has one number for each turn (N), sorted by rollout and turn.
     """
     grpo_N = flat_grpo(turns)["advantage"]
-    text_N, texts = turns.texts("next_observation", "novelty")
+    text_N, texts = turns.texts("next_observation")
     _, first = np.unique(turns.rollout_N * len(texts) + text_N, return_index=True)
     new_N = np.zeros(turns.n)
     new_N[first] = 1.0

@@ -142,6 +142,17 @@ def test_a_missing_column_names_the_method_and_the_nearest_column() -> None:
         Turns(SMALL).column("observations", "gigpo")
 
 
+def test_who_reads_a_column_need_not_be_named() -> None:
+    turns = Turns(SMALL, {"labels": side(SMALL, role=["x"] * 6, score=range(6))})
+    labels = turns.side["labels"]
+    assert turns.numbers("reward").tolist() == turns.reward_N.tolist()
+    assert labels.numbers("score").tolist() == [0, 1, 2, 3, 4, 5]
+    readers = (turns.numbers, turns.truths, turns.column, turns.codes, turns.texts)
+    for read in (*readers, labels.numbers, labels.column, labels.texts):
+        with pytest.raises(UserError, match="this method needs the column 'gaol'"):
+            read("gaol")
+
+
 def test_a_side_table_is_matched_by_key_whatever_its_order_and_its_id_types() -> None:
     made = {"group_id": [1, 1, 2], "rollout_id": [3, 3, 4], "turn": [0, 1, 0], "reward": [0, 0, 1]}
     labels = {

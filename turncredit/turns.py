@@ -28,6 +28,8 @@ PARENT = {"parent_rollout_id": "", "parent_turn": -1}
 CONTEXT_FULL = "context_full"
 #: Returns of a group that differ by less, as a share of the rewards added up, are the same.
 SAME_RETURN = 1e-9
+#: Who reads a column, in messages, where a method does not give its name.
+THIS = "this method"
 #: What the thirds of a rollout are called.
 THIRDS = ("early", "middle", "late")
 
@@ -167,7 +169,7 @@ class Turns:
         """Whether the input has this column."""
         return name in self.table.column_names
 
-    def column(self, name: str, method: str) -> np.ndarray:
+    def column(self, name: str, method: str = THIS) -> np.ndarray:
         """The column `name` in sorted order; an error names `method` if it is missing or has nulls.
 
         Text is returned as an object array; `codes` and `texts` are faster.
@@ -175,7 +177,7 @@ class Turns:
         self._require(name, method)
         return to_numpy(self.table.column(name))[self.order_N]
 
-    def numbers(self, name: str, method: str) -> np.ndarray:
+    def numbers(self, name: str, method: str = THIS) -> np.ndarray:
         """The column as float64 in sorted order. Raises UserError for values that are not finite numbers."""
         self._require(name, method)
         x_N = to_numpy(cast(self.table.column(name), pa.float64(), self.where, name))[self.order_N]
@@ -187,12 +189,12 @@ class Turns:
             )
         return x_N
 
-    def truths(self, name: str, method: str) -> np.ndarray:
+    def truths(self, name: str, method: str = THIS) -> np.ndarray:
         """The column as booleans in sorted order. Raises UserError for values that are not true or false."""
         self._require(name, method)
         return to_numpy(cast(self.table.column(name), pa.bool_(), self.where, name)).astype(bool)[self.order_N]
 
-    def codes(self, name: str, method: str) -> np.ndarray:
+    def codes(self, name: str, method: str = THIS) -> np.ndarray:
         """Integer codes 0..n-1 in sorted order, equal where the column's values are equal.
 
         Codes of two columns cannot be compared: each column is numbered by itself.
@@ -200,7 +202,7 @@ class Turns:
         self._require(name, method)
         return self._factorised(name)[0]
 
-    def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str]]:
+    def texts(self, name: str, method: str = THIS) -> tuple[np.ndarray, list[str]]:
         """A text column as codes in sorted order, and the distinct texts, each stored once."""
         self._require(name, method)
         codes, values = self._factorised(name)
@@ -411,12 +413,12 @@ class SideTable:
         """Whether the side table has this column."""
         return name in self.table.column_names
 
-    def column(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
+    def column(self, name: str, method: str = THIS, *, nulls: bool = False) -> np.ndarray:
         """The column in the order of the turns; a null is None. With `nulls` false a null is an error."""
         self._require(name, method, nulls=nulls)
         return to_numpy(self.table.column(name))[self.row_N]
 
-    def numbers(self, name: str, method: str, *, nulls: bool = False) -> np.ndarray:
+    def numbers(self, name: str, method: str = THIS, *, nulls: bool = False) -> np.ndarray:
         """The column as float64 in the order of the turns; with `nulls` a null is NaN, otherwise an error."""
         self._require(name, method, nulls=nulls)
         column = cast(self.table.column(name), pa.float64(), self.name, name)
@@ -430,7 +432,7 @@ class SideTable:
             raise UserError(f"{self.name}: column '{name}' is {x_N[bad[0]]} at {where}; {method} needs a finite number")
         return x_N
 
-    def texts(self, name: str, method: str) -> tuple[np.ndarray, list[str | None]]:
+    def texts(self, name: str, method: str = THIS) -> tuple[np.ndarray, list[str | None]]:
         """A text column as codes in the order of the turns, and the distinct texts (None for null)."""
         self._require(name, method, nulls=True)
         column = cast(self.table.column(name), pa.string(), self.name, name)

@@ -286,7 +286,7 @@ def test_what_the_page_of_turns_says_about_two_columns_holds_where_their_codes_m
     (recipe,) = (code for code in pages.inline_code(ROOT / "docs/turns.md") if "!=" in code)
     keys = {"group_id": ["g"] * 3, "rollout_id": ["r"] * 3, "turn": [0, 1, 2], "reward": [0.0, 0.0, 1.0]}
     turns = Turns({**keys, "observation": ["a", "c", "c"], "next_observation": ["c", "c", "d"]})
-    assert eval(recipe, {"turns": turns, "method": "mine"}).tolist() == [True, False, True]
+    assert eval(recipe, {"turns": turns}).tolist() == [True, False, True]
     assert (turns.codes("observation", "mine") != turns.codes("next_observation", "mine")).tolist() != [
         True,
         False,
