@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from turncredit.columns import as_table, cast, factorise, factorise_runs, lists_in, to_numpy
 from turncredit.errors import UserError, nearest
+from turncredit.tables import KEYS
 
-KEYS = ("group_id", "rollout_id", "turn")
 #: a recorded log-probability above 0 by no more than this is rounding: of engines with reduced precision, too
 ROUNDING = 1e-3
 #: of a turn in a tree: the rollout that its rollout forked from, and the turn there; these values where it is no fork
