@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 import shutil
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -28,7 +31,7 @@ from turncredit.report.summary import summarise
 from turncredit.results import sql
 from turncredit.results.collect import collect
 from turncredit.stats import intervals
-from turncredit.turns import SideTable, Turns
+from turncredit.turns import SideTable, Turns, cell_stats
 
 COMMANDS = pages.commands()
 QUERIES = [c for c in COMMANDS if c.words[:2] == ("turncredit", "sql") and len(c.words) > 2 and "..." not in c.words[2]]
@@ -386,6 +389,13 @@ def test_everything_public_of_turns_stands_on_its_page() -> None:
     page = (ROOT / "docs" / "turns.md").read_text()
     missing = [name for name in names if not name.startswith("_") and not re.search(rf"`{name}\b", page)]
     assert set(missing) <= {"where", "name", "turns"}
+    assert f"`turncredit.turns.cell_stats{_parameters(cell_stats)}`" in page
+
+
+def _parameters(function: Callable[..., Any]) -> str:
+    """A function's parameters as a page writes them: names, with the default values."""
+    parameters = inspect.signature(function).parameters.values()
+    return f"({', '.join(str(one.replace(annotation=one.empty)) for one in parameters)})"
 
 
 def _find(words: tuple[str, ...]) -> tuple[typer.core.TyperCommand, tuple[str, ...]]:
