@@ -46,6 +46,17 @@ def lists_in(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
     return column
 
 
+def sums_of(column: pa.ChunkedArray) -> np.ndarray:
+    """The sum (N) of each row's list, in float64."""
+    lists = column.combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks)
+    length_N = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
+    row_L = np.repeat(np.arange(len(lists)), length_N)
+    sum_N: np.ndarray = np.bincount(row_L, pc.list_flatten(lists).to_numpy(zero_copy_only=False), len(lists))
+    return sum_N
+
+
 def only_value(table: pa.Table, name: str, where: str, what: str) -> Any:
     """The value of a column that must be constant in a table of turns, such as `temperature`.
 

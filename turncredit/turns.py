@@ -208,6 +208,12 @@ class Turns:
         codes, values = self._factorised(name)
         return codes, cast(pa.chunked_array([values]), pa.string(), self.where, name).to_pylist()
 
+    def side_table(self, name: str, method: str = THIS) -> SideTable:
+        """The side table `name`. Raises UserError where it was not given."""
+        if name not in self.side:
+            raise UserError(f"{method} needs the side table '{name}', which was not given (--{name} FILE)")
+        return self.side[name]
+
     def restore(self, x_N: np.ndarray) -> np.ndarray:
         """A column in sorted order, returned to the input's row order."""
         out = np.empty_like(x_N)

@@ -12,6 +12,7 @@ from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.errors import UserError
+from turncredit.turns import Turns
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
 
@@ -148,6 +149,17 @@ def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path, mon
         compute(TABLE, resolve("mine.py"))
     assert "mine.py" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["has_judge", "triage", "triage_scalar", "ppo", "hcapo", "istar", "igpo", "vineppo"])
+def test_a_part_called_without_its_side_table_names_it_and_the_option_that_gives_it(name: str) -> None:
+    part = next(part for part in METHODS[name].parts if part.needs)
+    (wanted,) = part.needs
+    turns = Turns(TABLE)
+    base = {"base_N": np.zeros(turns.n)} if part.kind == "turn_term" else {}
+    with pytest.raises(UserError) as caught:
+        part.function(turns, **base)
+    assert str(caught.value).endswith(f"needs the side table '{wanted}', which was not given (--{wanted} FILE)")
 
 
 def test_side_tables_are_asked_for_by_name() -> None:

@@ -74,9 +74,7 @@ def judged(
     A turn without a score (null: the judge failed) is left out of the statistics and gets the turn advantage 0.
     Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
-    if "labels" not in turns.side:
-        raise UserError("has_judge needs the side table 'labels' with a column 'score'; give it with --labels")
-    credit_N = turns.side["labels"].numbers("score", "has_judge", nulls=True)
+    credit_N = turns.side_table("labels", "has_judge").numbers("score", "has_judge", nulls=True)
     if np.isnan(credit_N).all():
         raise UserError("labels: has_judge needs scores, but every 'score' is null")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)

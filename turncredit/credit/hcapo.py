@@ -9,7 +9,6 @@ import numpy as np
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, add, success_R, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.credit.second_pass import second_pass
 from turncredit.turns import Turns
 
 
@@ -45,7 +44,7 @@ def hcapo(
     Reads the side table `logprobs` (reader `hindsight`). Returns `hindsight` (pi_h), `ratio` (rho), `hindsight_q`
     (Q, smoothed), `advantage_rollout`, `advantage_turn` (the second term without omega), `advantage` (each N).
     """
-    again = second_pass(turns, "hcapo")
+    again = turns.side_table("logprobs", "hcapo")
     tokens_N = np.maximum(again.numbers("tokens", "hcapo"), 1)
     hindsight_N = np.exp(again.numbers("logprob", "hcapo") / tokens_N / sharpening)
     ratio_N = np.clip(hindsight_N / turns.mean_R(hindsight_N)[turns.rollout_N], ratio_low, ratio_high)

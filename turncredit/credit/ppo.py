@@ -22,9 +22,7 @@ def values_N(turns: Turns, method: str) -> np.ndarray | None:
 
     A learned model has no values before its first training; a table with only some nulls is damaged.
     """
-    if "values" not in turns.side:
-        raise UserError(f"{method} needs the side table 'values' with a column 'value'; give it with --values")
-    table = turns.side["values"]
+    table = turns.side_table("values", method)
     return None if table.all_null("value") else table.numbers("value", method)
 
 

@@ -9,7 +9,7 @@ from turncredit.credit.conventions import NonNegative, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.whiten import WHITEN
 from turncredit.errors import UserError, nearest
-from turncredit.turns import SideTable, Turns
+from turncredit.turns import Turns
 
 #: how labels may write a role
 ROLES = {
@@ -51,7 +51,7 @@ def triage(
         "no_progress": no_progress,
         "regression": regression,
     }
-    code_N, names = _labels(turns, "triage", "role").texts("role", "triage")
+    code_N, names = turns.side_table("labels", "triage").texts("role", "triage")
     roles = [(name or "").lower().replace(" ", "_").replace("-", "_") for name in names]
     unknown = [name for name, role in zip(names, roles, strict=True) if role and role not in ROLES]
     if unknown:
@@ -68,14 +68,8 @@ def triage_scalar(turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2) -
     s_t is the judge's scalar progress score, `score` of the side table `labels`; a turn without one gets none.
     Returns `advantage_rollout`, `credit` and `advantage` (each N).
     """
-    score_N = _labels(turns, "triage_scalar", "score").numbers("score", "triage_scalar", nulls=True)
+    score_N = turns.side_table("labels", "triage_scalar").numbers("score", "triage_scalar", nulls=True)
     return _added(base_N, np.nan_to_num(score_N, nan=0.0), lam)
-
-
-def _labels(turns: Turns, method: str, column: str) -> SideTable:
-    if "labels" not in turns.side:
-        raise UserError(f"{method} needs the side table 'labels' with a column '{column}'; give it with --labels")
-    return turns.side["labels"]
 
 
 def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:

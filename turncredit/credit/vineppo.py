@@ -23,11 +23,9 @@ class StateValues(NamedTuple):
 def state_values(turns: Turns, method: str) -> StateValues:
     """Mean return of each state's continuations, from the side table `continuations`.
 
-    Raises UserError for a state without any.
+    Raises UserError for a state without any, and where there is no such table.
     """
-    if "continuations" not in turns.side:
-        raise UserError(f"{method} needs the side table 'continuations'; give it with --continuations")
-    table = turns.side["continuations"]
+    table = turns.side_table("continuations", method)
     count_N, sum_N, square_N = (
         table.numbers(name, method) for name in ("continuations", "return_sum", "return_square_sum")
     )

@@ -101,7 +101,7 @@ def run(job: Job) -> dict[str, float]:
     and `unread` counts these. `log_ratio` is the mean over turns of log pi_reader - log pi_old, `log_ratio_rms` its
     root mean square.
     """
-    from turncredit.credit.second_pass import sums_of
+    from turncredit.columns import sums_of
     from turncredit.training import second_pass
     from turncredit.turns import check_logprobs
 
