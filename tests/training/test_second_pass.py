@@ -11,8 +11,8 @@ import torch
 
 from tests import tiny
 from turncredit import agents, envs, tables
+from turncredit.columns import sums_of
 from turncredit.credit import compute
-from turncredit.credit.second_pass import sums_of
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
 from turncredit.stages import checks, logprobs

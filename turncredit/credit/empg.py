@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from turncredit.columns import sums_of
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative
 from turncredit.credit.flat_grpo import FLAT_GRPO
@@ -22,16 +22,10 @@ def entropy_N(turns: Turns) -> np.ndarray:
     if turns.has("entropy") or not turns.has("response_logprobs"):
         return turns.numbers("entropy", "empg")
     check_logprobs(turns.table, turns.where)
-    lists = turns.table.column("response_logprobs").combine_chunks()
-    if isinstance(lists, pa.ChunkedArray):
-        lists = pa.concat_arrays(lists.chunks)
-    if lists.null_count:
-        raise UserError(f"{turns.where}: empg needs 'response_logprobs', which has {lists.null_count} null values")
-    length_N = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-    parent_L = np.repeat(np.arange(len(lists)), length_N)
-    logprob_L = pc.list_flatten(lists).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    total_N = np.bincount(parent_L, logprob_L, len(lists))
-    mean_N: np.ndarray = -(total_N / np.maximum(length_N, 1))
+    column = turns.table.column("response_logprobs")
+    if column.null_count:
+        raise UserError(f"{turns.where}: empg needs 'response_logprobs', which has {column.null_count} null values")
+    mean_N: np.ndarray = -(sums_of(column) / np.maximum(pc.list_value_length(column).to_numpy(), 1))
     return mean_N[turns.order_N]
 
 
