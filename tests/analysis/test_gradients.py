@@ -200,6 +200,29 @@ def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, t
     assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
 
 
+def test_the_stage_leaves_out_turns_that_the_update_does_not_learn_from(world, credits, tmp_path):
+    """Whatever their advantage is: here it is ten times larger under the second method."""
+    turns = tables.read(world.path("turns"), "turns")
+    truth = branches_of(turns, {0, 5, 9, 14}, np.random.default_rng(1).normal(size=turns.num_rows))
+    tables.write(truth, tmp_path / "branches.parquet", "branches", provenance.record("test"))
+    trained_N = np.arange(turns.num_rows) % 2
+    advantage_N = credits["flat_grpo"].column("advantage").to_numpy()
+    paths = []
+    for method, outside in (("flat_grpo", 1.0), ("again", 10.0)):
+        columns = {name: credits[method].column(name) for name in (*tables.KEYS, "method")}
+        mine_N = np.where(trained_N, advantage_N, outside * advantage_N)
+        paths.append(tmp_path / f"{method}.parquet")
+        table = pa.table({**columns, "trained": trained_N.astype(float), "advantage": mine_N})
+        tables.write(table, paths[-1], "credits", provenance.record("test"))
+    audit = {"rounds": [1], "methods": ["flat_grpo", "again"]}
+    changes = {"define": {"again": {"base": "flat_grpo"}}, "update": SETTINGS, "audit": audit}
+    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths, branches=tmp_path / "branches.parquet")
+    rows = tables.read(made.output["gradients"], "gradients").to_pylist()
+    found = {(row["method"], row["measure"]): row["value"] for row in rows}
+    for measure in ("signal", "noise"):
+        assert found["flat_grpo", measure] == pytest.approx(found["again", measure], rel=1e-4, abs=1e-9)
+
+
 def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():
     def read(**update):
         audit = {"rounds": [1], "methods": ["flat_grpo"]}

@@ -164,7 +164,8 @@ def coefficients(
 ) -> Coefficients:
     """A method's factor for each turn: its advantage as the update scales it, times the weight of the turn's tokens.
 
-    Turns of rollouts that the method's update leaves out have the factor 0, and the rollouts do not count.
+    Turns of rollouts that the method's update leaves out have the factor 0, and the rollouts do not count; turns whose
+    `trained` is 0, in credits that have that column, have the factor 0.
     """
     learned, advantage_N, _ = training_set(turns, credit, settings, f"credits of {method}")
     live_R = np.zeros(int(rollout_N.max()) + 1, dtype=bool)
