@@ -207,9 +207,10 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
 
 
 @pytest.mark.slow
-def leaks_job(folder: Path, names: Sequence[str], width: int = HIDDEN_SIZE) -> Job:
+def leaks_job(folder: Path, names: Sequence[str], width: int = HIDDEN_SIZE, define: dict | None = None) -> Job:
     """The job of the stage leaks on made-up turns, for untrained models that say they were trained."""
-    plan = Plan(tiny.experiment(methods=names, audit={"run": names[0], "rounds": [2], "methods": names}), folder)
+    audit = {"run": names[0], "rounds": [2], "methods": names}
+    plan = Plan(tiny.experiment(methods=names, define=define or {}, audit=audit), folder)
     job = plan.job("leaks", plan.audited[0])
     turns, hiddens = tables_of(*told())
     keys = turns.select(list(tables.KEYS)).slice(0, 50)
@@ -241,6 +242,21 @@ def test_the_stage_writes_one_table_for_all_methods(tmp_path, capsys):
     first = out.read_bytes()
     load("leaks").run(job)
     assert out.read_bytes() == first
+
+
+def test_a_method_gets_all_side_tables_that_its_parts_read(tmp_path):
+    define = {"mixed": {"base": "ppo", "params": {"turn_term": "progress_advantage"}}}
+    job = leaks_job(tmp_path, ("ppo", "mixed"), define=define)
+    rows = [
+        {**keys, "tokens": 1, "logprob": 0.0, "sampled": -1.0, "policy_id": "sft"}
+        for keys in tables.read(job.path("turns")).select(list(tables.KEYS)).to_pylist()
+    ]
+    (path,) = map(Path, job.paths("logprobs"))
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, tables.schema("logprobs")), path)
+    load("leaks").run(job)
+    rows = tables.read(job.output["leaks"], "leaks").to_pylist()
+    assert {row["method"] for row in rows if row["measure"] == "rank_with_truth"} == {"ppo", "mixed"}
 
 
 def test_hidden_states_of_another_width_are_one_clear_line_that_names_the_method(tmp_path):

@@ -13,11 +13,11 @@ from turncredit.stages.plan import Plan
 
 
 class Learned(Slice):
-    """A learned method: its definition, its model, and whether it also reads labels."""
+    """A learned method: its definition, its model, and the side tables that it reads beside the model's values."""
 
     method: dict[str, Any] | str
     model: credit_model.Config
-    labels: bool
+    side: tuple[str, ...]
 
 
 class Config(Slice):
@@ -34,24 +34,30 @@ def config(plan: Plan, at: At) -> Config:
         learned[name] = Learned(
             method=credit.config(plan, keys).method,
             model=credit_model.config(plan, keys),
-            labels="labels" in plan.method(name).needs,
+            side=_side(plan, name),
         )
     return Config(learned=learned)
 
 
+def _side(plan: Plan, name: str) -> tuple[str, ...]:
+    """The side tables that the credit of the method `name` reads; not the values, which each view has of its own."""
+    return tuple(side for side in plan.side_tables(name) if side != "values")
+
+
 def inputs(plan: Plan, at: At) -> Inputs:
-    """Turns, ground truth, each learned method's model, hidden states and labels, and measures where one reads them."""
+    """Turns, ground truth, each learned method's model and hidden states, and the side tables that they read."""
     path = plan.layout.path
     names = plan.audit_learned
+    side: dict[str, list[str]] = {}
+    for name in names:
+        for one in _side(plan, name):
+            side.setdefault(one, []).append(path(one, plan.side_at(at, name, one).keys))
     return {
         "turns": path("turns", at.keys),
         "branches": path("branches", at.keys),
         "models": [path("model", at.keys, method=name) for name in names],
         "hiddens": [path("hiddens", plan.hiddens_at(at, name).keys) for name in names],
-        "labels": [
-            path("labels", plan.labels_at(at, name).keys) for name in names if "labels" in plan.method(name).needs
-        ],
-        "measures": [path("measures", at.keys)] if any(plan.credit_reads_measures(name) for name in names) else [],
+        **side,
     }
 
 
@@ -65,16 +71,14 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.credit import resolve
     from turncredit.credit_models.train import load
 
-    labels = iter(job.paths("labels"))
-    measured = next((job.store.table(path, "measures") for path in job.paths("measures")), None)
-    shared = {} if measured is None else {"measures": measured}
+    paths = {side: iter(job.paths(side)) for entry in job.config.learned.values() for side in entry.side}
     learned = []
     for (name, entry), model, hiddens in zip(
         job.config.learned.items(), job.paths("models"), job.paths("hiddens"), strict=True
     ):
-        side = {"labels": job.store.table(next(labels), "labels")} if entry.labels else {}
+        side = {one: job.store.table(next(paths[one]), one) for one in entry.side}
         method = resolve(entry.method, name)
-        learned.append(tests.Learned(method, load(model), job.store.table(hiddens, "hiddens"), {**side, **shared}))
+        learned.append(tests.Learned(method, load(model), job.store.table(hiddens, "hiddens"), side))
     rows = tests.leaks(
         job.table("turns"),
         learned,
