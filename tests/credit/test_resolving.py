@@ -151,6 +151,17 @@ def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path, mon
     assert "\n" not in str(caught.value)
 
 
+def test_only_a_function_of_ones_own_does_not_declare_what_it_reads(tmp_path, monkeypatch) -> None:
+    own(tmp_path, "def mine(turns):\n    return turns.reward_N\n")
+    monkeypatch.chdir(tmp_path)
+    composed = {"credit": "mine.py", "params": {"shapers": [], "turn_term": "triage"}}
+    for method in (resolve("mine.py"), resolve(lambda turns: turns.reward_N), resolve(composed)):
+        assert not method.declares_reads
+        assert method.reads == ()
+    assert resolve(composed).needs == ("labels",)
+    assert all(method.declares_reads for method in METHODS.values())
+
+
 @pytest.mark.parametrize("name", ["has_judge", "triage", "triage_scalar", "ppo", "hcapo", "istar", "igpo", "vineppo"])
 def test_a_part_called_without_its_side_table_names_it_and_the_option_that_gives_it(name: str) -> None:
     part = next(part for part in METHODS[name].parts if part.needs)

@@ -152,6 +152,20 @@ def test_texts_are_the_tokenizers_where_the_rollout_function_gives_none(tmp_path
     assert [row["next_observation"] for row in second] == ["w7 w8", ""]
 
 
+def test_a_method_of_ones_own_which_does_not_say_what_it_reads_gets_all_texts_and_log_probabilities(tmp_path) -> None:
+    file = tmp_path / "talkative.py"
+    file.write_text(
+        "def talkative(turns):\n"
+        "    code_N, texts = turns.texts('action')\n"
+        "    turns.texts('observation'), turns.texts('next_observation'), turns.column('response_logprobs')\n"
+        "    return code_N + 1.0\n"
+    )
+    made = trainer(CreditGRPOTrainer, tmp_path / "run", credit=str(file))
+    advantages = batch(made)["advantages"]
+    assert advantages[1][:7].tolist() == pytest.approx([*[advantages[1][0]] * 2, 0, 0, *[advantages[1][4]] * 3])
+    assert advantages[1][0] != advantages[1][4]
+
+
 @pytest.mark.parametrize("method", ["gigpo", "hgpo"])
 def test_where_observations_are_only_compared_none_is_decoded_and_the_advantages_are_the_same(
     method: str, tmp_path, monkeypatch: pytest.MonkeyPatch

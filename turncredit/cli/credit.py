@@ -52,10 +52,10 @@ def credit(
     measures = measures_beside(turns)
     output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
     chosen = resolve_for_table(method, preset, _settings(settings or []), side_paths, "--{name}")
-    if measures is not None and (".py" in method or not set(chosen.reads).isdisjoint(tables.MEASURED)):
+    if measures is not None and not (chosen.declares_reads and set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
-    side_names = (*chosen.needs, "measures")
-    side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names or ".py" in method}
+    side_names = (*chosen.needs, "measures") if chosen.declares_reads else side_paths
+    side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = provenance.record(
         "credit",
@@ -72,7 +72,7 @@ def methods(
 ) -> None:
     """List the methods, built-in ones and those of installed packages, with their parameters and columns."""
     if name is not None:
-        _describe(resolve(name), own=".py" in name)
+        _describe(resolve(name))
         return
     for method in METHODS.values():
         _list(method)
@@ -92,9 +92,9 @@ def _list(method: Method) -> None:
     print(f"    {_params(method)}")
 
 
-def _describe(method: Method, *, own: bool) -> None:
+def _describe(method: Method) -> None:
     print(f"{method.name}: {method.summary}")
-    print(f"    reads {_reads(method, own)}")
+    print(f"    reads {_reads(method)}")
     for part in method.parts:
         values = ", ".join(f"{key}={_shown(value)}" for key, value in part.settable().items())
         print(f"    {part.kind.replace('_', ' ')} {part.name}({values})")
@@ -103,9 +103,9 @@ def _describe(method: Method, *, own: bool) -> None:
         print(f"    model {method.model}({values})")
 
 
-def _reads(method: Method, own: bool = False) -> str:
-    """What the method reads, as a list; a function of the user's (`own`) does not say what."""
-    if own:
+def _reads(method: Method) -> str:
+    """What the method reads, as a list; a function of the user's does not say what."""
+    if not method.declares_reads:
         return "what its function reads (not declared)"
     columns = ", ".join(("reward", *method.reads))
     return f"{columns}; side table {' and '.join(method.needs)}" if method.needs else columns

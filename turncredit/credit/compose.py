@@ -37,7 +37,8 @@ class Part:
     """One step of a method: a function, what it reads, and the parameters that are not its defaults.
 
     reads      columns of the turn table, beside the keys and the reward; `tables.MEASURED` come from the side table
-               `measures` where the turns do not have them. A function of the parameters (`settable()`) where these say
+               `measures` where the turns do not have them. A function of the parameters (`settable()`) where these say;
+               None where it is not declared: a function of the user's own, which may read any column or side table
     requires   capabilities that the environment must have for these columns, such as `progress` or `distance`
     asks       the question that a judge answers in the side table `labels`, for a part that reads labels
     model      the learned credit model that writes the side table `values`, for a part that reads values: a module of
@@ -54,7 +55,7 @@ class Part:
     name: str
     function: Callable[..., Any]
     kind: Kind
-    reads: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] = ()
+    reads: tuple[str, ...] | Callable[[Mapping[str, Any]], tuple[str, ...]] | None = ()
     requires: tuple[str, ...] = ()
     asks: Ask | None = None
     model: str | None = None
@@ -67,8 +68,8 @@ class Part:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the part reads with its parameters."""
-        return self.reads(self.settable()) if callable(self.reads) else self.reads
+        """The columns that the part declares to read with its parameters."""
+        return self.reads(self.settable()) if callable(self.reads) else self.reads or ()
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -130,8 +131,13 @@ class Method:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Columns of the turn table that the method reads, beside the keys and the reward."""
+        """Columns of the turn table that the method declares to read, beside the keys and the reward."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.columns))
+
+    @property
+    def declares_reads(self) -> bool:
+        """Whether `reads` and `needs` are all that the method reads; not so with a function of the user's own."""
+        return all(part.reads is not None for part in self.parts)
 
     @property
     def asks(self) -> Ask | None:

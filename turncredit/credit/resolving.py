@@ -166,7 +166,7 @@ def _from_function(function: Callable[..., Any], path: Path | None = None, name:
     name = name or str(getattr(function, "__name__", type(function).__name__))
     path = path or Path(getattr(getattr(function, "__code__", None), "co_filename", "<function>"))
     _check_signature(function, f"{path}:{name}")
-    part = Part(name, _guarded(function, path, name), "estimator")
+    part = Part(name, _guarded(function, path, name), "estimator", reads=None)
     summary = (inspect.getdoc(function) or "a credit function of your own").split("\n")[0]
     return Method(name, summary, part)
 

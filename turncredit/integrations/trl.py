@@ -90,8 +90,9 @@ class CreditGRPOTrainer(GRPOTrainer):
         for name, texts in self._texts(output, own, examples).items():
             for turn, text in zip(rows, texts, strict=True):
                 turn[name] = text
-        if "response_logprobs" in self.credit_method.reads:
-            logprobs = output.get("sampling_per_token_logps", output.get("old_per_token_logps"))
+        logprobs = output.get("sampling_per_token_logps", output.get("old_per_token_logps"))
+        undeclared = not self.credit_method.declares_reads
+        if "response_logprobs" in self.credit_method.reads or (undeclared and logprobs is not None):
             for turn, row, start, end in zip(rows, own.row_N, own.start_N, own.end_N, strict=True):
                 turn["response_logprobs"] = None if logprobs is None else logprobs[row, start:end].tolist()
         begin_B = own.last_B - own.turns_B + 1
@@ -104,8 +105,12 @@ class CreditGRPOTrainer(GRPOTrainer):
         return rows
 
     def _texts(self, output: Mapping[str, Any], own: Spans, examples: list[Any]) -> dict[str, list[str]]:
-        """Those of `observation`, `action` and `next_observation` that the method reads, by the tokenizer."""
-        if not set(self.credit_method.reads) & set(TEXTS):
+        """Those of `observation`, `action` and `next_observation` that the method reads, by the tokenizer.
+
+        All of them for a method that does not declare what it reads.
+        """
+        wanted = set(self.credit_method.reads if self.credit_method.declares_reads else TEXTS)
+        if wanted.isdisjoint(TEXTS):
             return {}
         if _only_compares(self.credit_method) and not any(_turn_extras(example) for example in examples):
             return {"observation": _token_hashes(output, own, _special(self._tokenizer))}
@@ -125,7 +130,7 @@ class CreditGRPOTrainer(GRPOTrainer):
         return {
             name: [text.strip() for text in decode(ids, skip_special_tokens=True)]
             for name, ids in zip(TEXTS, (before, mine, after), strict=True)
-            if name in self.credit_method.reads
+            if name in wanted
         }
 
     def _advantages(self, rows: list[dict[str, Any]]) -> dict[tuple[int, int], float]:
@@ -170,7 +175,9 @@ def _lengths(output: Mapping[str, Any]) -> list[int]:
 def _only_compares(method: Method) -> bool:
     """Whether the method reads no text but observations, and asks of these only which ones are equal."""
     readers = [part for part in method.parts if set(part.columns) & set(TEXTS)]
-    return all(part.function in COMPARE and part.settable().get("anchors") != "similar" for part in readers)
+    return method.declares_reads and all(
+        part.function in COMPARE and part.settable().get("anchors") != "similar" for part in readers
+    )
 
 
 def _token_hashes(output: Mapping[str, Any], own: Spans, special: list[int]) -> list[str]:

@@ -59,8 +59,8 @@ def measures_read(method: Method) -> list[str]:
 
 def credit_reads_measures(experiment: Experiment, environment: Environment, method: Method) -> bool:
     """Whether the credit of `method` gets measures. A user's own file may read any column, so it gets them."""
-    own = method.name in experiment.define and experiment.define[method.name].credit is not None
-    return bool(measures_read(method)) or (own and measurable(experiment, environment, method.name))
+    undeclared = not method.declares_reads
+    return bool(measures_read(method)) or (undeclared and measurable(experiment, environment, method.name))
 
 
 def model_reads_measures(experiment: Experiment, name: str) -> bool:
