@@ -82,6 +82,15 @@ def test_settings_and_presets_change_the_result(monkeypatch: pytest.MonkeyPatch,
     assert seen[0] == seen[3]
 
 
+def test_two_settings_of_one_method_have_the_names_that_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    for name, norm in (("divided", "mean_std"), ("plain", "mean")):
+        assert credit(monkeypatch, folder, "gigpo", "--set", f"norm={norm}", "--name", name) == 0
+        assert set(tables.read(folder / "out.parquet", "credits")["method"].to_pylist()) == {name}
+    assert tables.metadata(folder / "out.parquet")["config"]["method"] == "gigpo"
+
+
 def test_what_is_set_stands_in_the_files_metadata(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     credit(monkeypatch, folder, "scpo", "--set", "shapers=[scpo, invalid_penalty]", "--set", "omega=0.5")
     params = tables.metadata(folder / "out.parquet")["config"]["params"]

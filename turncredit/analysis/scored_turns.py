@@ -268,7 +268,9 @@ def _advantages(
             mine = np.flatnonzero(number == at)
             _refuse_duplicates(table.take(pa.array(mine)), code[mine], str(path), f" for the method '{name}'")
             if name in out:
-                raise UserError(f"{path}: the method '{name}' is in more than one credits table")
+                raise UserError(
+                    f"{path}: the method '{name}' is in more than one credits table; turncredit credit --name gives it another"
+                )
             out[name] = _aligned(advantage[mine], code[mine], wanted_N, np.nan)
             if np.isnan(out[name]).all():
                 raise UserError(f"{path}: '{name}' has no turn in common with {truth}; are they of the same rollouts?")

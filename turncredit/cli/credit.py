@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +46,9 @@ def credit(
         str | None, typer.Option(help=f"Use a reference's conventions: {', '.join(sorted(PRESETS))}.")
     ] = None,
     seed: Annotated[int, typer.Option(help="For methods that draw random numbers.")] = 0,
+    name: Annotated[
+        str | None, typer.Option(help="The method's name in the table, to tell two settings of one method apart.")
+    ] = None,
 ) -> None:
     """Compute a method's credit for any Parquet table of turns."""
     given = {"labels": labels, "values": values, "logprobs": logprobs, "continuations": continuations}
@@ -52,6 +56,7 @@ def credit(
     measures = measures_beside(turns)
     output_file(out, (".parquet",), reads=[turns, measures, *given.values()])
     chosen = resolve_for_table(method, preset, _settings(settings or []), side_paths, "--{name}")
+    chosen = replace(chosen, name=name) if name else chosen
     if measures is not None and not (chosen.declares_reads and set(chosen.reads).isdisjoint(tables.MEASURED)):
         side_paths["measures"] = measures
     side_names = (*chosen.needs, "measures") if chosen.declares_reads else side_paths
