@@ -261,6 +261,19 @@ def test_sequences_without_advantage_are_not_computed_and_count_as_if_they_were(
             torch.testing.assert_close(value, left_out[name], atol=2e-5, rtol=1e-4)
 
 
+def test_the_distance_from_the_sampling_is_that_of_the_first_step_that_computed_something(world, credits, tmp_path):
+    idle_at_first = 0
+    for live in (0, 15):
+        path = with_zeros(credits, tmp_path / str(live), [rollout for rollout in range(16) if rollout != live])
+        made = run(world, path, tmp_path / str(live))
+        log = tables.read(made.updates, "updates").to_pandas()
+        computed = log[log.ratio_max.notna()].iloc[0]
+        idle_at_first += computed.step > log.step.min()
+        for name in ("ratio_max", "log_ratio", "log_ratio_max"):
+            assert made.metrics[f"first_{name}"] == pytest.approx(computed[name])
+    assert idle_at_first
+
+
 def test_a_round_of_zero_advantages_takes_its_steps_and_keeps_a_fresh_policy(world, credits, tmp_path):
     made = run(world, with_zeros(credits, tmp_path, range(16)), tmp_path)
     assert (made.metrics["steps"], made.metrics["sequences"], made.metrics["zero_sequences"]) == (4, 16, 16)

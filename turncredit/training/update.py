@@ -445,10 +445,10 @@ def _optimizer(
 
 
 def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
-    """The round's metrics: sums and means over its steps, and of the first step what compares it with the sampling.
+    """The round's metrics: sums and means over its steps, and of one step what compares it with the sampling.
 
-    `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio` and `first_log_ratio_max`, the mean and the
-    largest |log p - log p when sampled|, should be 0.
+    That is the first step that computed something. `first_ratio_max`, the largest ratio, should be 1; `first_log_ratio`
+    and `first_log_ratio_max`, the mean and the largest |log p - log p when sampled|, should be 0.
     """
     metrics = {"steps": float(len(rows)), "kl_coefficient": state.kl_coefficient}
     metrics |= {name: float(sum(row[name] for row in rows)) for name in ("sequences", "zero_sequences", "tokens")}
@@ -456,6 +456,7 @@ def _summary(rows: Sequence[dict], state: TrainerState) -> dict[str, float]:
         values = [row[name] for row in rows if row.get(name) is not None]
         if values:
             metrics[name] = float(np.mean(values))
-    if rows and rows[0]["ratio_max"] is not None:
-        metrics |= {f"first_{name}": rows[0][name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
+    first = next((row for row in rows if row["ratio_max"] is not None), None)
+    if first is not None:
+        metrics |= {f"first_{name}": first[name] for name in ("ratio_max", "log_ratio", "log_ratio_max")}
     return metrics
