@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from transformers import Qwen2ForCausalLM
 
 from tests import tiny
 from turncredit import provenance, tables
@@ -95,23 +96,34 @@ def pushed(folder, dtype, train_dtype, moments_dtype, *, steps, moments=None):
     return masters, optimizer.state()
 
 
+@pytest.fixture(scope="module")
+def wide_model(hub_model, tmp_path_factory):
+    """A policy's folder with four million weights in bfloat16, drawn at random."""
+    config = models.load_model(hub_model, dtype="bfloat16").config
+    for name, value in {"hidden_size": 512, "intermediate_size": 2048}.items():
+        setattr(config, name, value)
+    torch.manual_seed(0)
+    model, folder = Qwen2ForCausalLM(config).bfloat16(), tmp_path_factory.mktemp("wide") / "policy"
+    models.save_model(model, folder, base=hub_model, final=folder)
+    return folder
+
+
 @pytest.mark.parametrize(
-    ("train_dtype", "moments_dtype", "tolerance"),
-    [("float32", "float32", 0.01), ("float32", "bfloat16", 0.01), ("bfloat16", "bfloat16", 0.3)],
+    ("train_dtype", "moments_dtype"), [("float32", "float32"), ("float32", "bfloat16"), ("bfloat16", "bfloat16")]
 )
 def test_ten_steps_in_one_direction_move_a_model_in_bfloat16_as_far_also_across_a_save(
-    hub_model, tmp_path, train_dtype, moments_dtype, tolerance
+    wide_model, tmp_path, train_dtype, moments_dtype
 ):
-    """Stochastic rounding does so in the mean: over 22,000 weights, to within 7% (one standard deviation)."""
-    before = weights(hub_model)
-    exact, _ = pushed(hub_model, "float32", "float32", "float32", steps=10)
-    models.save_model(exact.model, tmp_path / "exact", base=hub_model, final=tmp_path / "exact")
-    folder, moments = hub_model, None
+    """Stochastic rounding does so in the mean: over four million weights, to within .2% (one standard deviation)."""
+    before = weights(wide_model)
+    exact, _ = pushed(wide_model, "float32", "float32", "float32", steps=10)
+    models.save_model(exact.model, tmp_path / "exact", base=wide_model, final=tmp_path / "exact")
+    folder, moments = wide_model, None
     for part in ("first", "second"):
         masters, moments = pushed(folder, "bfloat16", train_dtype, moments_dtype, steps=5, moments=moments)
         folder = tmp_path / part
         with masters.in_model() as model:
-            models.save_model(model, folder, base=hub_model, final=folder)
+            models.save_model(model, folder, base=wide_model, final=folder)
         assert {tensor.dtype for tensor in weights(folder).values()} == {getattr(torch, train_dtype)}
         assert json.loads((folder / "config.json").read_text())["dtype"] == train_dtype
         assert {parameter.dtype for parameter in masters.model.parameters()} == {torch.bfloat16}
@@ -120,17 +132,18 @@ def test_ten_steps_in_one_direction_move_a_model_in_bfloat16_as_far_also_across_
     def mean_change(after):
         return sum(float((after[name].double() - before[name].double()).sum()) for name in before)
 
-    assert mean_change(weights(folder)) == pytest.approx(mean_change(weights(tmp_path / "exact")), rel=tolerance)
+    assert mean_change(weights(folder)) == pytest.approx(mean_change(weights(tmp_path / "exact")), rel=0.01)
 
 
 def test_stochastic_rounding_moves_many_weights_as_far_as_float32_does():
-    named = {"weight": torch.nn.Parameter(torch.full((2**20,), 0.02, dtype=torch.bfloat16))}
+    """Of four million weights the mean is within .25% of the exact one (one standard deviation)."""
+    named = {"weight": torch.nn.Parameter(torch.full((2**22,), 0.02, dtype=torch.bfloat16))}
     before, step = named["weight"].detach().double(), {"lr": RATE, "muon_lr": RATE, "betas": (0.9, 0.95)}
     optimizer = make_optimizer(named, "adamw", weight_decay=0.0, moments_dtype="bfloat16", **step)
     for _ in range(10):
         named["weight"].grad = torch.ones_like(named["weight"])
         optimizer.step(1e9)
-    assert float((before - named["weight"].detach().double()).mean()) == pytest.approx(10 * RATE, rel=0.02)
+    assert float((before - named["weight"].detach().double()).mean()) == pytest.approx(10 * RATE, rel=0.01)
 
 
 def test_after_a_step_the_model_computes_with_what_the_saved_policy_has_in_bfloat16(hub_model, tmp_path):
