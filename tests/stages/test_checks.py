@@ -33,3 +33,25 @@ def test_a_context_that_a_published_model_cannot_read_is_refused_before_anything
 
 def test_the_context_of_a_model_that_is_not_known_yet_is_left_to_its_job():
     check(published("nobody/has-this-model", 10**6))
+
+
+@pytest.mark.parametrize("name", ["window", "reflexion_window"])
+@pytest.mark.parametrize("key", ["agent", "agents.short"])
+def test_a_prompt_that_asks_for_thoughts_is_refused_with_a_warm_start_on_actions_alone(name, key):
+    def configured(think, epochs=1):
+        asks = {"name": name, "max_response_tokens": 12, name: {} if think is None else {"think": think}}
+        own = {"agent": asks}
+        if key != "agent":
+            own = {"agents": {"short": asks}, "methods": ["mine"], "define": {"mine": {"agent": "short"}}}
+            own["define"]["mine"]["base"] = "flat_grpo"
+        return tiny.experiment(**{"methods": ["flat_grpo"], **own}, sft={"epochs": epochs}, audit={"rounds": []})
+
+    check(configured(False))
+    check(configured(True, epochs=0))
+    for think in (True, None):
+        with pytest.raises(UserError) as error:
+            check(configured(think))
+        assert str(error.value) == (
+            f"config: {key}.{name}.think is true, but the demonstrations of a warm start have no thoughts, and a "
+            "policy that imitates them learns to ignore the request for one; set it to false, or sft.epochs to 0"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turncredit import agents, envs, tables
+from turncredit.agents import window
 from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
@@ -24,6 +25,7 @@ def check(experiment: Experiment) -> None:
     for start in experiment.starts():
         _check_actions(experiment, start)
         _check_demos(experiment, start)
+        _check_thoughts(experiment, start)
     for name, entry in experiment.define.items():
         _check_builtin(name, entry)
         _check_definition(experiment, name, entry)
@@ -226,6 +228,17 @@ def _check_demos(experiment: Experiment, start: str) -> None:
             f"config: {key}: '{agent.name}' learns from the columns {', '.join(missing)} of the demonstrations, "
             f"which the expert of '{experiment.env.name}' does not write; take another agent, or no "
             "warm start (sft.epochs: 0)"
+        )
+
+
+def _check_thoughts(experiment: Experiment, start: str) -> None:
+    """Raise UserError for a warm start on demonstrations without thoughts, with a prompt that asks for one."""
+    agent, key = experiment.agent_of(start), experiment.agent_key(start)
+    settings = agents.load(agent.name).Settings.model_validate(agent.chosen().settings)
+    if experiment.sft.epochs and isinstance(settings, window.Settings) and settings.think:
+        raise UserError(
+            f"config: {key}.{agent.owner}.think is true, but the demonstrations of a warm start have no thoughts, and "
+            "a policy that imitates them learns to ignore the request for one; set it to false, or sft.epochs to 0"
         )
 
 
