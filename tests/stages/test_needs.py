@@ -77,6 +77,36 @@ def test_a_step_in_float32_on_a_gpu_takes_a_number_for_each_parameter_beside_the
     assert "a step" not in parts[1]
 
 
+def shared_update(shards, threads, *, gpu=0, **policy):
+    """The memory of an update of 1.5B by part, its minibatch split in shards."""
+    resources = {"update": {"threads": threads, "gpu": gpu}}
+    update = {"shards": shards, "minibatch": 8, "tokens_per_pass": 64}
+    changes = {"policy": {"source": QWEN["1.5B"], **policy}, "update": update, "resources": resources}
+    return needs.need(plan_of(**{**BIG, **changes}), "update").model
+
+
+def test_each_process_that_shares_a_minibatch_has_weights_moments_and_passes_of_its_own():
+    """training/shards.py: forks; the gradients that they exchange are in shared memory, two sets of each shard's."""
+    one, two, idle = shared_update(4, 1), shared_update(4, 2), shared_update(4, 4)
+    for part in ("weights", "moments", "activations", "logits"):
+        assert (two[part], idle[part]) == (2 * one[part], 4 * one[part]), part
+    trained = one["moments"] / 2  # bytes of a float32 for each weight
+    assert one["gradients"] == pytest.approx((1 + 4) * trained)
+    assert two["gradients"] == pytest.approx((2 + 2 * 4) * trained)
+    assert idle["gradients"] == pytest.approx((4 + 2 * 4) * trained)
+    assert shared_update(2, 8) == shared_update(2, 2), "no more processes than shards"
+
+
+def test_processes_share_the_base_under_an_adapter():
+    one, two = (shared_update(2, threads, lora={"rank": 8}) for threads in (1, 2))
+    assert two["moments"] == 2 * one["moments"]
+    assert two["weights"] - one["weights"] == pytest.approx(one["moments"] / 2)
+
+
+def test_on_a_gpu_one_process_computes_all_shards():
+    assert shared_update(2, 8, gpu=1) == shared_update(2, 1, gpu=1)
+
+
 def test_each_process_of_a_spread_model_reads_all_of_it_before_it_keeps_its_share():
     seven = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm"}
     one, four = (

@@ -99,23 +99,25 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
         return Need({"weights": float(stepped * model.parameters)}, float(stepped * model.parameters))
     copies = BYTES[policy.dtype] * model.parameters if policy.lora or policy.dtype != policy.train_dtype else 0
     shards = {"sft": experiment.sft.shards, "update": update.shards}.get(stage, 1)
-    threads = experiment.resource(stage).threads
+    processes = 1 if experiment.gpus(stage) else min(shards, experiment.resource(stage).threads)
     length = contexts(experiment, model).longest
     turns = contexts(experiment, model).turns if rebuilds_context(experiment) else 1
     sequences = experiment.sft.batch if stage == "sft" else update.minibatch * turns
-    tokens = _tokens_of_a_pass(experiment, model, sequences * length)
+    tokens = _tokens_of_a_pass(experiment, model, math.ceil(sequences / shards) * length)
     recomputed = stage == "update" and update.gradient_checkpointing
+    # Forks of one process share what none of them writes (training/shards.py): the base under an adapter, and the
+    # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
+    frozen, written = (copies, 0) if policy.lora else (0, copies)
+    exchanged = 4 * trained * shards * min(processes, 2) if shards > 1 else 0
     parts = {
-        "weights": float(copies + stepped * trained),
-        # Each shard's in float32, twice if processes share them (training/shards.py).
-        "gradients": float(stepped * trained + (4 * trained * shards * min(shards, threads, 2) if shards > 1 else 0)),
-        "moments": 2.0 * BYTES[policy.moments_dtype] * trained,
+        "weights": float(frozen + processes * (written + stepped * trained)),
+        "gradients": float(processes * stepped * trained + exchanged),
+        "moments": processes * 2.0 * BYTES[policy.moments_dtype] * trained,
     }
     passing = {
-        "activations": float(
-            model.activations(tokens, policy.dtype, recomputed=recomputed, adapted=_adapted(experiment))
-        ),
-        "logits": _logits(model, tokens),
+        "activations": processes
+        * float(model.activations(tokens, policy.dtype, recomputed=recomputed, adapted=_adapted(experiment))),
+        "logits": processes * _logits(model, tokens),
     }
     gpus = policy.train_gpus if stage != "implicit_model" else 1
     if gpus > 1:
