@@ -14,7 +14,7 @@ from turncredit.policy.shapes import PUBLISHED
 from turncredit.stages import needs
 from turncredit.stages.job import At
 from turncredit.stages.jobs import every_job
-from turncredit.stages.models import shapes
+from turncredit.stages.models import judge_shapes, shapes
 from turncredit.stages.needs.advice import ADVICE
 from turncredit.stages.needs.assumed import HOST, REQUEST, STARTS
 from turncredit.stages.needs.gpu_time import OPERATIONS, PLAYED, Work
@@ -367,6 +367,34 @@ def test_an_audit_plays_each_sampled_turn_at_most_so_often_and_no_more_than_its_
     played = PLAYED["branch"](Work(plan, at, shapes(plan.experiment)))
     assert played == (branch.turns * each, (14 + 1) / 2, branch.turns * each)
     assert needs.gpu_seconds(plan, "branch", at) > 0
+
+
+def judged_seconds(rollouts=512, **judge):
+    """Seconds of a label job of so many rollouts, with Qwen3-8B served; vLLM's start is taken away."""
+    served = {"kind": "llm", "model": "Qwen/Qwen3-8B", "serve": {"python": "python"}, **judge}
+    rollout = {"tasks": rollouts // 8, "group_size": 8, "slots": 64}
+    plan = plan_of(**{**PLAYS, "tasks": {"train": 128}, "rollout": rollout, "methods": ["triage"], "judge": served})
+    at = next(at for stage, at in every_job(plan) if stage == "label")
+    start = STARTS.vllm + STARTS.vllm_a_billion * judge_shapes(plan.experiment).parameters / 1e9
+    return needs.gpu_seconds(plan, "label", at) - start
+
+
+def test_the_labels_of_a_served_judge_take_the_time_of_an_answer_for_each_turn():
+    """512 rollouts of 14 turns, 64 questions at a time, answers of 40% of 4,096 tokens: each reads 16 GB of weights."""
+    thinking = judged_seconds()
+    weights_alone = 512 * 14 / 64 * 0.4 * 4096 * 16.4e9 / 1e12
+    assert weights_alone < thinking < 4 * weights_alone
+    assert judged_seconds(rollouts=1024) == pytest.approx(2 * thinking, rel=0.01)
+    assert judged_seconds(concurrency=16) > 1.5 * thinking
+    assert judged_seconds(max_tokens=1024) < thinking / 2
+    assert 0 < judged_seconds(thinking=False) < thinking / 4
+
+
+@pytest.mark.parametrize("judge", [{}, {"model": "nobody/has-this-model", "serve": {"python": "python"}}])
+def test_labels_of_a_judge_elsewhere_or_of_unknown_size_have_no_estimated_time(judge):
+    plan = plan_of(methods=["triage"], judge={"kind": "llm", **judge})
+    at = next(at for stage, at in every_job(plan) if stage == "label")
+    assert needs.gpu_seconds(plan, "label", at) == 0
 
 
 def test_the_plan_of_vineppo_says_how_much_more_its_rounds_take():

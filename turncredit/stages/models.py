@@ -39,9 +39,18 @@ def shapes(experiment: Experiment) -> Shapes | None:
     policy = experiment.policy
     if policy.source == "scratch":
         return shapes_of_scratch(policy.scratch)
-    config = config_of(policy.source, policy.revision)
+    return _published(policy.source, policy.revision)
+
+
+def judge_shapes(experiment: Experiment) -> Shapes | None:
+    """The shapes of the judge that label jobs serve; None where they are not known, or no judge is served."""
+    return None if experiment.judge.serve is None else _published(experiment.judge.model, None)
+
+
+def _published(source: str, revision: str | None) -> Shapes | None:
+    config = config_of(source, revision)
     try:
-        return None if config is None else shapes_of(config, policy.source)
+        return None if config is None else shapes_of(config, source)
     except UserError:
         return None  # an architecture that transformers knows, and this does not
 

@@ -39,6 +39,7 @@ class Typical:
     horizon: int = 50  # turns of the longest rollout; assumed
     response: float = 0.4  # share of the longest response that a mean one has; assumed
     turns: float = 0.7  # share of the horizon that a mean rollout has; assumed
+    answer: int = 100  # tokens of a judge's answer that it gives without reasoning; assumed
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ TYPICAL, STARTS, HOST, REQUEST, PASSES = Typical(), Starts(), Host(), Request(),
 ASSUMED = (
     f"Assumed: an A100-80GB at {A100.reached:.0%} of its bf16 peak in training and {A100.decoded:.0%} of its bandwidth "
     f"in sampling; {TYPICAL.response:.0%} of max_response_tokens and {TYPICAL.turns:.0%} of the horizon in the mean; "
-    f"an instruction of {TYPICAL.instruction} tokens, observations of {TYPICAL.observation}; {STARTS.process:.0f} s to "
-    f"start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM. "
+    f"an instruction of {TYPICAL.instruction} tokens, observations of {TYPICAL.observation}; a judge's answers of "
+    f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens; {STARTS.process:.0f} s "
+    f"to start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM. "
     f"Memory is computed from the model's shapes; requests add {REQUEST.margin - 1:.0%}."
 )

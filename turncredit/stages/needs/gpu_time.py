@@ -12,7 +12,7 @@ from turncredit.config import Experiment, RolloutConfig
 from turncredit.layout import named_continuations, named_forks
 from turncredit.policy.shapes import BYTES, Shapes
 from turncredit.stages.job import At
-from turncredit.stages.models import shapes
+from turncredit.stages.models import judge_shapes, shapes
 from turncredit.stages.needs.assumed import A100, STARTS, TYPICAL
 from turncredit.stages.needs.lengths import Contexts, contexts, mean_response, rebuilds_context
 from turncredit.stages.plan import Plan
@@ -26,14 +26,17 @@ def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float
 
     `starts`: it is the first of its process, whose start is included. vLLM starts anew for each stage that samples.
     """
-    model = shapes(plan.experiment)
+    served = stage == "label" and plan.experiment.judge.serve is not None
+    model = judge_shapes(plan.experiment) if served else shapes(plan.experiment)
     if not plan.experiment.gpus(stage) or model is None:
         return 0.0
     work = Work(plan, at, model)
     start = STARTS.process if starts else 0.0
+    if served or (stage in PLAYED and plan.experiment.policy.engine == "vllm"):
+        start = STARTS.vllm + STARTS.vllm_a_billion * model.parameters / 1e9
+    if served:
+        return start + _judging(work)
     if stage in PLAYED:
-        vllm = plan.experiment.policy.engine == "vllm"
-        start = STARTS.vllm + STARTS.vllm_a_billion * model.parameters / 1e9 if vllm else start
         return start + _sampling(work, PLAYED[stage](work))
     operations = OPERATIONS[stage](work) if stage in OPERATIONS else 0.0
     return start + operations / (A100.operations * A100.reached)
@@ -41,7 +44,7 @@ def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float
 
 @dataclass(frozen=True)
 class Work:
-    """A job, and the sizes that its time follows from."""
+    """A job, and the sizes that its time follows from; `model` is the policy, or the judge that the job serves."""
 
     plan: Plan
     at: At
@@ -150,6 +153,25 @@ def _sampling(work: Work, played: Played) -> float:
     return decoded + read / (A100.operations * A100.reached)
 
 
+# Labels of a judge that the job serves --------------------------------------------------------------------------------
+
+
+def _judging(work: Work) -> float:
+    """Seconds of a judge's answers, one for each turn. The cache of earlier answers is taken to be empty.
+
+    A question shows the turns around the one that is judged; its rubric is read once, and kept by vLLM's prefix cache.
+    """
+    judge, model, questions = work.experiment.judge, work.model, work.rollouts * work.turns
+    shown = (2 * judge.window + 1) * TYPICAL.observation
+    longest = TYPICAL.response * judge.max_tokens
+    answer = longest if judge.thinking else min(TYPICAL.answer, longest)
+    at_once = min(judge.concurrency, questions)
+    held = TYPICAL.instruction + shown + answer / 2
+    step = BYTES["bfloat16"] * model.parameters + model.cache(int(at_once * held), "bfloat16")
+    decoded = math.ceil(questions / at_once) * answer * step / (A100.bandwidth * A100.decoded)
+    return decoded + model.passes(int(questions * shown)) / (A100.operations * A100.reached)
+
+
 # Stages that read or train --------------------------------------------------------------------------------------------
 
 
@@ -188,7 +210,7 @@ def _invariants(work: Work) -> float:
     return CHECKED * work.experiment.rounds * work.forward(work.rollouts)
 
 
-#: bf16 operations of a job, by stage; other stages compute next to nothing on a GPU
+#: bf16 operations of a job, by stage; other stages compute next to nothing on a GPU, but labels of a served judge
 OPERATIONS: Mapping[str, Callable[[Work], float]] = {
     "sft": _sft,
     "update": _update,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from turncredit.config import POLICY_STAGES, Experiment
 from turncredit.credit_models.settings import replay_rounds
-from turncredit.policy.shapes import BYTES, Shapes, shapes_of
-from turncredit.stages.models import config_of, shapes
+from turncredit.policy.shapes import BYTES, Shapes
+from turncredit.stages.models import judge_shapes, shapes
 from turncredit.stages.needs.assumed import HOST, PASSES, REQUEST
 from turncredit.stages.needs.lengths import contexts, rebuilds_context, round_turns
 from turncredit.stages.needs.trained import saved, stepped_type, trained_parameters
@@ -198,8 +198,8 @@ def _hidden_states(plan: Plan, model: Shapes) -> float:
 
 def _of_judge(experiment: Experiment) -> Need:
     """The judge that a label job serves with vLLM."""
-    config = config_of(experiment.judge.model, None)
-    if config is None:
+    model = judge_shapes(experiment)
+    if model is None:
         return Need(host=REQUEST.unknown_mb * 1e6 / REQUEST.margin)
-    weights = 2.0 * shapes_of(config, experiment.judge.model).parameters
+    weights = 2.0 * model.parameters
     return Need({"weights": weights}, weights + HOST.vllm_process, "vLLM takes 92% of its GPU in any case")
