@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from turncredit.stages.jobs import every_job
 from turncredit.stages.models import judge_shapes, shapes
 from turncredit.stages.needs.advice import ADVICE
 from turncredit.stages.needs.assumed import HOST, REQUEST, STARTS
-from turncredit.stages.needs.gpu_time import OPERATIONS, PLAYED, Work
+from turncredit.stages.needs.gpu_time import OPERATIONS, PLAYED, Work, longest
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.stages.playing import plays
 from turncredit.yaml_files import read_mapping
@@ -237,6 +238,11 @@ def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_it
     for stage in ("sft", "update"):
         given = experiment.resource(stage).mem_mb
         assert given is None or given >= (needs.resource(computed, stage).mem_mb or 0), stage
+    whole = Plan(from_mapping(merge(read_mapping("config.yaml"), read_mapping(path))))
+    limit = read_mapping("profiles/aws-batch/config.yaml")["aws-batch-task-timeout"]
+    for stage in needs.ordered(STAGES):
+        asked = 60 * needs.resource(whole, stage).runtime
+        assert REQUEST.slack * longest(whole, stage) <= asked <= limit, stage
     hours = next(line for line in lines if line.startswith("GPU hours: about "))
     assert float(hours.split()[3].rstrip(",").replace(",", "")) >= 1
     assert any(line.startswith("disk: ") for line in lines)
@@ -309,6 +315,39 @@ def test_there_is_advice_for_every_part_of_a_jobs_memory():
     parts = {part for plan in plans for stage in POLICY_STAGES for part in needs.need(plan, stage).model}
     assert parts >= {"weights", "cache", "activations"}
     assert parts <= ADVICE.keys()
+
+
+def seven_billion(**resources):
+    """A round of 64 x 8 rollouts with 7B, of two methods, one of which reads them twice."""
+    own = {"methods": ["flat_grpo", "longer"], "define": {"longer": {"base": "flat_grpo", "update": {"epochs": 2}}}}
+    policy = {**WAVES["policy"], "source": QWEN["7B"]}
+    return plan_of(**{**PLAYS, **own, "policy": policy, "resources": resources})
+
+
+def test_the_time_of_a_job_is_three_times_what_its_longest_is_estimated_to_take_or_an_hour():
+    plan = seven_billion()
+    one, two = (needs.gpu_seconds(plan, "update", At(method=name)) for name in ("flat_grpo", "longer"))
+    assert longest(plan, "update") == two > one
+    minutes = needs.resource(plan, "update").runtime
+    assert 3 * two <= 60 * minutes < 3 * two + 600
+    assert minutes > 60
+    assert needs.resource(plan, "credit").runtime == 60
+    assert {needs.resource(plan_of(), stage).runtime for stage in POLICY_STAGES} == {60}
+
+
+def test_a_time_that_is_given_is_asked_for_and_warned_of_where_it_is_shorter_than_the_estimate():
+    needed = math.ceil(longest(seven_billion(), "update") / 60)
+    enough, short = (seven_billion(update={"runtime": minutes}) for minutes in (needed, needed - 2))
+    assert needs.resource(short, "update").runtime == needed - 2
+    assert needs.in_time(enough, "update") is None
+    line = needs.in_time(short, "update")
+    minutes = round(longest(short, "update") / 60)
+    assert line == (
+        f"update takes about {minutes} minutes, and resources.update.runtime is {needed - 2}; raise it, or "
+        "leave it out to ask for 3 times what is estimated"
+    )
+    assert f"warning: {line}" in lines_of(short)
+    assert not [line for line in lines_of(enough) if "runtime" in line]
 
 
 #: On vLLM, rollouts of 14 turns in the mean (70% of the horizon), in full waves.

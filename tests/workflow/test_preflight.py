@@ -134,6 +134,16 @@ def test_every_model_that_a_stage_reads_from_a_hub_is_fetched_first():
     assert list(preflight.hub_models(judged, ("update",))) == []
 
 
+def test_too_little_time_is_a_warning_that_names_what_is_estimated(tmp_path):
+    seven = {"source": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "engine": "transformers"}
+    for runtime, fine in ((1, None), (10_000, True)):
+        asked = {"rollout": {"gpu": 1, "runtime": runtime}}
+        plan = Plan(tiny.experiment(policy=seven, rollout={"group_size": 256}, resources=asked), tmp_path)
+        (found,) = preflight.time(plan, STAGES, Where())
+        assert found.fine is fine
+        assert found.line.startswith("time: rollout takes about ") is (fine is None)
+
+
 def test_too_little_disk_or_memory_is_a_warning_that_names_both_numbers(monkeypatch, tmp_path):
     seven = {"source": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "engine": "transformers"}
     plan = Plan(tiny.experiment(policy=seven, resources={"update": {"gpu": 1}}), tmp_path)

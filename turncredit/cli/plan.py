@@ -62,7 +62,10 @@ def lines_of(plan: Plan) -> list[str]:
             f"The sizes of policy.source '{experiment.policy.source}' are not known here, so memory is a guess; "
             "download its config.json, or give mem_mb in resources"
         )
-    lines += [f"warning: {line}" for stage in STAGES if count[stage] and (line := needs.fits(plan, stage))]
+    stages = [stage for stage in STAGES if count[stage]]
+    lines += [
+        f"warning: {line}" for look in (needs.fits, needs.in_time) for stage in stages if (line := look(plan, stage))
+    ]
     return [*lines, needs.ASSUMED] if on_gpus else lines
 
 

@@ -481,7 +481,11 @@ class ResourceConfig(Closed):
     mem_mb: int | None = Field(
         None, ge=100, description="main memory; null: what the model's size takes, as `turncredit plan` shows it"
     )
-    runtime: int = Field(60, ge=1, description="minutes")
+    runtime: int | None = Field(
+        None,
+        ge=1,
+        description="minutes; null: 60, or three times the estimated time of a stage on a GPU, if that is longer",
+    )
     gpu: int | None = Field(
         None,
         ge=0,

@@ -1,4 +1,5 @@
-"""What would stop an experiment's jobs, found before the first of them: engines, torch, weights, memory, disk, Slurm.
+"""What would stop an experiment's jobs, found before the first of them: engines, torch, weights, memory, time, disk,
+Slurm.
 
 Snakemake's main process checks the stages that it is about to run, and `turncredit doctor` those of a whole experiment.
 What cannot be known here (whether a node sees its GPU) is checked by the job itself, before its work.
@@ -232,6 +233,14 @@ def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findin
         yield Finding("memory", True, "every stage fits the memory of its GPU or machine, as estimated")
 
 
+def time(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """Jobs on a GPU end within the time that is given for them, as estimated."""
+    lines = [line for stage in needs.ordered(stages) if (line := needs.in_time(plan, stage))]
+    yield from (Finding("time", None, f"time: {line}") for line in lines)
+    if not lines:
+        yield Finding("time", True, "every stage on a GPU ends within its time, as estimated")
+
+
 def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Finding]:
     """The results fit the disk, as estimated."""
     estimate = sum(needs.disk(plan).values())
@@ -301,7 +310,7 @@ def _lines(*command: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
 
 
-CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weights, memory, disk)
+CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weights, memory, time, disk)
 
 
 def check_gpu(stage: str, asked: int) -> None:

@@ -75,7 +75,7 @@ def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int])
         "mem_mb": max(one.mem_mb for one in resources if one.mem_mb is not None),
         "gpu": max(one.gpu or 0 for one in resources),
         "threads": max(one.threads for one in resources),
-        "runtime": sum(one.runtime for one in resources),
+        "runtime": sum(one.runtime for one in resources if one.runtime is not None),
     }
     if "rounds" in plan.experiment.resources:
         given = plan.experiment.resource("rounds").model_dump(exclude_unset=True, exclude_none=True)

@@ -1,6 +1,6 @@
 """What the jobs of an experiment take, estimated from the model's shapes: memory, disk, time on a GPU.
 
-Rules ask for the memory and the GPUs that are computed here, unless the configuration's `resources` say otherwise;
+Rules ask for the memory, GPUs and time that are computed here, unless the configuration's `resources` say otherwise;
 `turncredit plan` prints them. These are estimates, not measurements; `assumed` states what they assume. Nothing here
 reads weights or imports torch.
 
@@ -14,11 +14,11 @@ reads weights or imports torch.
     advice      what to do about a job that does not fit
 """
 
-from turncredit.stages.needs.advice import fits
+from turncredit.stages.needs.advice import fits, in_time
 from turncredit.stages.needs.assumed import ASSUMED
 from turncredit.stages.needs.gpu_time import gpu_seconds
 from turncredit.stages.needs.memory import Need, need
 from turncredit.stages.needs.on_disk import disk
 from turncredit.stages.needs.requests import ordered, requested, resource
 
-__all__ = ["ASSUMED", "Need", "disk", "fits", "gpu_seconds", "need", "ordered", "requested", "resource"]
+__all__ = ["ASSUMED", "Need", "disk", "fits", "gpu_seconds", "in_time", "need", "ordered", "requested", "resource"]

@@ -1,8 +1,9 @@
-"""Which jobs do not fit the memory of a GPU, and what to do about them."""
+"""Which jobs do not fit the memory of a GPU or the time that they ask for, and what to do about them."""
 
 from __future__ import annotations
 
-from turncredit.stages.needs.assumed import A100
+from turncredit.stages.needs.assumed import A100, REQUEST
+from turncredit.stages.needs.gpu_time import longest
 from turncredit.stages.needs.memory import need
 from turncredit.stages.plan import Plan
 
@@ -31,4 +32,15 @@ def fits(plan: Plan, stage: str) -> str | None:
     return (
         f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {memory.model[largest] / 1e9:.0f} GB of them "
         f"{largest}; {ADVICE[largest]}"
+    )
+
+
+def in_time(plan: Plan, stage: str) -> str | None:
+    """One line about a stage whose longest job takes longer than the time given for it; None if there is none."""
+    given, minutes = plan.experiment.resource(stage).runtime, longest(plan, stage) / 60
+    if given is None or minutes <= given:
+        return None
+    return (
+        f"{stage} takes about {minutes:,.0f} minutes, and resources.{stage}.runtime is {given}; raise it, or leave it "
+        f"out to ask for {REQUEST.slack:.0f} times what is estimated"
     )

@@ -62,12 +62,15 @@ class Host:
 
 @dataclass(frozen=True)
 class Request:
-    """Main memory that a job asks for."""
+    """Main memory and time that a job asks for."""
 
     margin: float = 1.2  # times what is computed
     step_mb: int = 1000  # MB; requests are multiples of it
     least_mb: int = 2000  # MB
     unknown_mb: int = 64_000  # MB, of a stage that loads a policy whose shapes are not known
+    slack: float = 3.0  # times the estimated time on a GPU, which no job has measured yet
+    step_minutes: int = 10  # requests that follow from an estimate are multiples of it
+    least_minutes: int = 60
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,21 @@ def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float
     return start + operations / (A100.operations * A100.reached)
 
 
+def longest(plan: Plan, stage: str) -> float:
+    """Seconds of the longest job of a stage on its GPU, of any method (see `gpu_seconds`)."""
+    experiment = plan.experiment
+    audited = {at.policy: at for at in plan.audited}.values()
+    jobs: list[At | None] = [At()] if stage in ("sft", "eval", "invariants") else []
+    if stage in ("branch", "gradients"):
+        jobs += audited
+    elif not jobs:
+        seed, rounds = experiment.seeds[0], (1, experiment.rounds)
+        learned = [(plan.turns_at(name, seed, round), name) for name in experiment.trained() for round in rounds]
+        compared = [(at, name) for at in audited for name in plan.audit_methods]
+        jobs += [plan.keys_for(stage, turns, name) for turns, name in (*learned, *compared)]
+    return max((gpu_seconds(plan, stage, at) for at in dict.fromkeys(filter(None, jobs))), default=0.0)
+
+
 @dataclass(frozen=True)
 class Work:
     """A job, and the sizes that its time follows from; `model` is the policy, or the judge that the job serves."""

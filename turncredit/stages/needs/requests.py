@@ -1,4 +1,4 @@
-"""What a job asks for: as the configuration says, the rest from the model's size."""
+"""What a job asks for: as the configuration says, the rest from the model's size and the work."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection
 from turncredit.config import POLICY_STAGES, ResourceConfig
 from turncredit.stages.models import shapes
 from turncredit.stages.needs.assumed import HOST, REQUEST
+from turncredit.stages.needs.gpu_time import longest
 from turncredit.stages.needs.memory import need
 from turncredit.stages.plan import Plan
 
@@ -18,17 +19,30 @@ def ordered(stages: Collection[str]) -> list[str]:
 
 
 def resource(plan: Plan, stage: str) -> ResourceConfig:
-    """What a job of `stage` asks for: as the configuration says, the rest from the model's size."""
-    experiment = plan.experiment
-    given, gpu = experiment.resource(stage), experiment.gpus(stage)
-    if given.mem_mb is not None:
-        return given.model_copy(update={"gpu": gpu})
-    if stage in POLICY_STAGES and shapes(experiment) is None:
-        return given.model_copy(update={"gpu": gpu, "mem_mb": REQUEST.unknown_mb})
+    """What a job of `stage` asks for: as the configuration says, the rest from the model's size and the work."""
+    given, gpu = plan.experiment.resource(stage), plan.experiment.gpus(stage)
+    asked = {
+        "gpu": gpu,
+        "mem_mb": given.mem_mb or _memory(plan, stage),
+        "runtime": given.runtime or _minutes(plan, stage),
+    }
+    return given.model_copy(update=asked)
+
+
+def _memory(plan: Plan, stage: str) -> int:
+    """Megabytes of main memory: what is computed, and a margin."""
+    if stage in POLICY_STAGES and shapes(plan.experiment) is None:
+        return REQUEST.unknown_mb
     memory = need(plan, stage)
-    host = HOST.cuda_process + memory.host if gpu else HOST.process + memory.total + memory.host
-    mem_mb = max(REQUEST.least_mb, math.ceil(REQUEST.margin * host / 1e6 / REQUEST.step_mb) * REQUEST.step_mb)
-    return given.model_copy(update={"gpu": gpu, "mem_mb": mem_mb})
+    on_gpu = plan.experiment.gpus(stage)
+    host = HOST.cuda_process + memory.host if on_gpu else HOST.process + memory.total + memory.host
+    return max(REQUEST.least_mb, math.ceil(REQUEST.margin * host / 1e6 / REQUEST.step_mb) * REQUEST.step_mb)
+
+
+def _minutes(plan: Plan, stage: str) -> int:
+    """Minutes of a job: what its longest is estimated to take on a GPU, several times over, and an hour at least."""
+    minutes = REQUEST.slack * longest(plan, stage) / 60
+    return max(REQUEST.least_minutes, math.ceil(minutes / REQUEST.step_minutes) * REQUEST.step_minutes)
 
 
 def requested(wanted: ResourceConfig) -> dict[str, int]:
@@ -37,4 +51,4 @@ def requested(wanted: ResourceConfig) -> dict[str, int]:
     A job with several GPUs asks for one node, where its processes share a model; Slurm would give it GPUs of several.
     """
     gpus = wanted.gpu or 0
-    return {"runtime": wanted.runtime, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
+    return {"runtime": wanted.runtime or REQUEST.least_minutes, "gpu": gpus} | ({"nodes": 1} if gpus > 1 else {})
