@@ -133,6 +133,12 @@ def test_a_cancelled_job_is_submitted_again_and_the_tables_are_the_same(pipeline
     assert len(same_tables(local, folder)) >= 12
 
 
+def test_stages_that_are_submitted_as_arrays_make_the_same_tables(pipeline, folder, slurm, local):
+    finish(started(pipeline, folder, slurm, "--slurm-array-jobs", "tasks,credit,eval"), folder)
+    assert "Submitted array job" in (folder / "said.log").read_text()
+    assert len(same_tables(local, folder)) >= 12
+
+
 def test_jobs_wait_while_the_node_is_drained(pipeline, folder, slurm, local):
     process = started(pipeline, folder, slurm, "granularity=round")
     wait_for(lambda: running(slurm))

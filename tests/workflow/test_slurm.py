@@ -212,7 +212,9 @@ def test_jobs_are_polled_at_the_profiles_interval_however_long_nothing_ends(exec
 
 
 def test_a_job_starts_one_snakemake_and_no_step(executor):
-    executor.workflow = SimpleNamespace(executor_settings=SimpleNamespace(pass_command_as_script=False))
+    executor.workflow = SimpleNamespace(
+        executor_settings=SimpleNamespace(pass_command_as_script=False, array_jobs=None)
+    )
     assert executor.additional_general_args() == "--executor slurm-jobstep --jobs 1"
     slurm.without_job_step(executor)
     assert executor.additional_general_args() == "--executor local"

@@ -170,5 +170,10 @@ def without_job_step(executor: Any) -> None:
     The plugin's jobs start Snakemake, which starts by `srun` a second Snakemake, which starts the stage. A step places
     the tasks of parallel jobs on their nodes; ours have one task, for which the job's own limits on cores, memory and
     GPUs are enough. Snakemake's executors for other schedulers start a stage this way.
+
+    Where job arrays are asked for (`--slurm-array-jobs`), nothing is changed: what the second and later tasks of an
+    array run is passed to the plugin's own executor in the job, and any other would run the first task's job in each.
     """
+    if executor.workflow.executor_settings.array_jobs:
+        return
     executor.additional_general_args = lambda: "--executor local"
