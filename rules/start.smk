@@ -7,7 +7,7 @@ from pathlib import Path
 from snakemake.jobs import Job
 
 from turncredit.errors import UserError
-from turncredit.workflow import launch, locks, preflight, retries, slurm, watch
+from turncredit.workflow import failures, launch, locks, preflight, retries, slurm, watch
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -46,6 +46,7 @@ def before_the_first_job():
                 workflow.remote_execution_settings.seconds_between_status_checks,
             )
             slurm.without_job_step(executor())
+            failures.record_what_slurm_says(executor(), str(PLAN.layout.root))
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests import tiny
+from turncredit.cli import status
+from turncredit.stages.plan import Plan
 
 #: writes down how it was called, and refuses
-SBATCH = """#!/bin/sh
+REFUSES = """#!/bin/sh
 echo "$@" >> "{folder}/submitted"
 echo "sbatch: error: no" >&2
 exit 1
 """
 
 
-@pytest.fixture
-def submitted(snakemake, tmp_path):
-    """Runs Snakemake with the profile; returns the calls of sbatch."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    commands = {"sbatch": SBATCH.format(folder=folder)}
-    commands |= dict.fromkeys(("squeue", "sinfo", "scancel", "scontrol", "sacctmgr"), "#!/bin/sh\n")
-    for name, text in commands.items():
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+#: writes down how it was called, and takes it as job 17
+ACCEPTS = """#!/bin/sh
+echo "$@" >> "{folder}/submitted"
+echo 17
+"""
+PROFILE = ("--profile", "slurm", "--retries", "0", "--slurm-no-account", "--latency-wait", "0", *tiny.ARGUMENTS)
 
-    def submit(*arguments: str) -> list[str]:
-        profile = ("--profile", "slurm", "--retries", "0", "--slurm-no-account", "--latency-wait", "0")
-        run = snakemake(*profile, *tiny.ARGUMENTS, *arguments, PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
-        assert (folder / "submitted").exists(), run.stdout + run.stderr
+
+@pytest.fixture
+def run(snakemake, tmp_path) -> Callable[..., list[str]]:
+    """Runs Snakemake with the profile and these commands; returns the calls of sbatch."""
+
+    def submit(*arguments: str, **commands: str) -> list[str]:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        nothing = dict.fromkeys(("sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacctmgr"), "#!/bin/sh\n")
+        settings = "#!/bin/sh\necho 'MinJobAge = 300 sec'\n"
+        for name, text in {**nothing, "scontrol": settings, **commands}.items():
+            (folder / name).write_text(text.format(folder=folder))
+            (folder / name).chmod(0o755)
+        ran = snakemake(*PROFILE, *arguments, PATH=f"{folder}{os.pathsep}{os.environ['PATH']}")
+        assert (folder / "submitted").exists(), ran.stdout + ran.stderr
         return (folder / "submitted").read_text().splitlines()
 
     return submit
@@ -39,16 +50,32 @@ def submitted(snakemake, tmp_path):
 GAMES = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "eval")]
 
 
-def test_the_tasks_of_an_array_start_what_the_plugin_passes_for_each_of_them(submitted):
+def test_the_tasks_of_an_array_start_what_the_plugin_passes_for_each_of_them(run):
     """The jobs of the second and later tasks are in an option that only the plugin's own executor in the job reads."""
-    (call,) = submitted("--slurm-array-jobs", "tasks", "--", *GAMES)
+    (call,) = run("--slurm-array-jobs", "tasks", "--", *GAMES, sbatch=REFUSES)
     assert "--array=1-2" in call
     assert "--slurm-jobstep-array-execs=" in call
     assert "--executor slurm-jobstep" in call
     assert "--executor local" not in call
 
 
-def test_a_job_that_is_no_task_of_an_array_starts_its_stage_without_a_step(submitted):
-    calls = submitted("--", *GAMES)
+def test_a_job_that_is_no_task_of_an_array_starts_its_stage_without_a_step(run):
+    calls = run("--", *GAMES, sbatch=REFUSES)
     assert len(calls) == 2
     assert all("--executor local" in call and "jobstep" not in call for call in calls)
+
+
+def test_a_job_that_slurm_ended_has_failed_with_slurms_reason_and_log(run, workdir: Path, monkeypatch):
+    """Its own process was killed and could record nothing."""
+    squeue = "#!/bin/sh\necho '17|TIMEOUT'\n"
+    soon = ("--slurm-init-seconds-before-status-checks", "1", "--seconds-between-status-checks", "1")
+    monkeypatch.chdir(workdir)
+    log = workdir / ".snakemake/slurm_logs/rule_tasks/train/17.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("slurmstepd: error: *** JOB 17 CANCELLED DUE TO TIME LIMIT ***\n")
+    run(*soon, "--", GAMES[0], sbatch=ACCEPTS, squeue=squeue)
+    lines = status.lines_of(Plan(tiny.experiment()))
+    assert lines[0].endswith(", 1 failed")
+    at = lines.index("failed: tasks train: Slurm job 17 ended: TIMEOUT")
+    assert lines[at + 1].endswith("rule_tasks/train/17.log:")
+    assert lines[at + 2].endswith("CANCELLED DUE TO TIME LIMIT ***")

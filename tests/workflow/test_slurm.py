@@ -190,6 +190,41 @@ def test_a_failure_is_forgotten_when_the_job_runs_again(tmp_path, monkeypatch):
     assert json.loads(next(failures.FOLDER.glob("*.json")).read_text())["log"] == "logs/update.log"
 
 
+def told(said, wildcards=KEYS, number="17"):
+    """Let Snakemake's executor tell of a failure in these words; returns what it reports further."""
+    reported = []
+    job = SimpleNamespace(
+        rule=SimpleNamespace(name="update"), wildcards=wildcards, log=["logs/update.log"], is_group=lambda: False
+    )
+    executor = SimpleNamespace(report_job_error=lambda _, msg=None, **__: reported.append(msg))
+    failures.record_what_slurm_says(executor, MINE)
+    executor.report_job_error(SimpleNamespace(job=job, external_jobid=number, aux={}), msg=said, aux_logs=[])
+    return reported
+
+
+def test_what_slurm_says_of_a_job_is_recorded_unless_the_job_has_said_more(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = "SLURM-job '17' failed, SLURM status is: 'CANCELLED'. Detailed failure reason unavailable"
+    assert told(said) == [said]
+    found = failures.failure_of("update", KEYS, MINE)
+    assert (found.state, found.status) == ("CANCELLED", failures.OTHER_ERROR)
+    assert found.line == "update gigpo seed0 round02: Slurm job 17 ended: CANCELLED"
+    fails(failures.USER_ERROR)
+    told("SLURM-job '17' failed, SLURM status is: 'FAILED'.")
+    assert failures.failure_of("update", KEYS, MINE).line == "update gigpo: no"
+    told("SLURM sbatch failed.\nThe error message was ...", number=None)
+    assert failures.failure_of("update", KEYS, MINE).line == "update gigpo seed0 round02: SLURM sbatch failed."
+
+
+def test_memory_is_doubled_when_slurm_has_forgotten_a_job_that_ran_out_of_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    told("SLURM status is: 'OUT_OF_MEMORY'.")
+    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
+    told("SLURM status is: 'TIMEOUT'.")
+    assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 1
+
+
 # ---------------------------------------------------------------- how jobs start and are polled
 
 

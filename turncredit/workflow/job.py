@@ -54,7 +54,7 @@ class Description:
     @property
     def label(self) -> str:
         """The rule and its wildcards in a readable form: `credit gigpo seed0 round02`."""
-        return f"{self.rule.replace('_', ' ')} {At.of(self.wildcards)}".rstrip()
+        return failures.label(self.rule, self.wildcards)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: s
     """By how much the memory of a job's attempt exceeds that of its first: 2 for each time that it ran out of it.
 
     As Slurm says it of the jobs of `run`. Where nobody says it, a job of the experiment in `results` that was killed,
-    and so could not say why it failed, counts as one that ran out of memory.
+    and of which nothing says why it failed, counts as one that ran out of memory.
     """
     if attempt == 1:
         return 1
@@ -34,5 +34,6 @@ def memory_factor(stage: str, wildcards: Mapping[str, str], attempt: int, run: s
         counts = [number for number in answers if number is not None]
         if counts:
             return int(2 ** sum(counts))
-    failed = any(failures.failure_of(rule, wildcards, results) for rule in rules)
-    return 1 if failed else 2 ** (attempt - 1)
+    known = [failure for rule in rules if (failure := failures.failure_of(rule, wildcards, results))]
+    other = any(failure.state != failures.OUT_OF_MEMORY for failure in known)
+    return 1 if other else 2 ** (attempt - 1)
