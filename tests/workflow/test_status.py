@@ -123,12 +123,45 @@ def test_a_snakemake_on_another_machine_counts_while_it_holds_its_lock(tmp_path)
     assert locks.holder(tmp_path) is not None
 
 
+def fails(rule, log=None, **wildcards):
+    """Let a job have failed."""
+    with pytest.raises(SystemExit, match="2"), failures.recorded(rule, wildcards, "results/tiny"):
+        raise failures.JobFailed(2, "update flat_grpo seed0 round02: no memory", log)
+
+
+def test_failures_of_jobs_that_the_configuration_no_longer_has_are_not_counted(plan):
+    run = {"method": "flat_grpo", "seed": "0"}
+    fails("update_last", **run, round="02")
+    fails("sft")
+    fails("update", method="no_longer", seed="0", round="01")
+    fails("update", method="flat_grpo", seed="7", round="01")
+    fails("update", **run, round="03")
+    fails("rounds_01_02_1", **run)
+    fails("update", episode="1")
+    assert status.lines_of(plan)[0].endswith(", 2 failed")
+
+
+def test_a_failure_counts_until_the_job_has_ended_well(plan):
+    fails("update", method="flat_grpo", seed="0", round="02")
+    ended(plan, "update", started=time.time() - 3600, method="flat_grpo", seed=0, round=2)
+    assert status.lines_of(plan)[0].endswith(", 1 failed")
+    ended(plan, "update", started=time.time(), method="flat_grpo", seed=0, round=2)
+    assert status.lines_of(plan)[0].endswith(", 0 failed")
+
+
+def test_a_failed_job_of_several_rounds_counts_while_its_rounds_are_one_job(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fails("rounds_01_02_1", method="flat_grpo", seed="0")
+    fails("rounds_01_02_1", method="no_longer", seed="0")
+    assert status.lines_of(Plan(tiny.experiment(granularity="run")))[0].endswith(", 1 failed")
+    assert status.lines_of(Plan(tiny.experiment(granularity="round")))[0].endswith(", 0 failed")
+
+
 def test_a_failure_is_shown_with_the_last_lines_of_its_log(plan):
     log = Path("results/tiny/logs/update.log")
     log.parent.mkdir(parents=True)
     log.write_text("\n".join(f"line {number}" for number in range(20)))
-    with pytest.raises(SystemExit, match="2"), failures.recorded("update", {"seed": "0"}, "results/tiny"):
-        raise failures.JobFailed(2, "update flat_grpo seed0 round02: no memory", str(log))
+    fails("update", log=str(log), method="flat_grpo", seed="0", round="02")
     lines = status.lines_of(plan)
     at = lines.index("failed: update flat_grpo seed0 round02: no memory")
     assert lines[at + 1 : at + 3] == [f"    {log}:", "    line 15"]

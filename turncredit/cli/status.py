@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ from turncredit.cli.plan import submitted_jobs
 from turncredit.errors import UserError
 from turncredit.provenance import config_hash
 from turncredit.stages import needs
+from turncredit.stages.job import At
 from turncredit.stages.jobs import Step, jobs_and_inputs, maker
 from turncredit.stages.plan import Plan
-from turncredit.workflow import failures, integrity, locks, rounds, slurm
+from turncredit.workflow import failures, integrity, locks, retries, rounds, slurm
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
@@ -58,7 +60,7 @@ def lines_of(plan: Plan) -> list[str]:
     jobs = jobs_and_inputs(plan)
     records, outdated = ended(plan, jobs)
     now = at_work(plan, current(plan), records)
-    failed = failures.failures_in(str(plan.layout.root))
+    failed = [failure for failure in failures.failures_in(str(plan.layout.root)) if still_failed(plan, jobs, failure)]
     count = Counter(now.values())
     lines = [
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
@@ -99,6 +101,30 @@ def ended(plan: Plan, jobs: Mapping[Step, Sequence[str]]) -> tuple[dict[Step, An
         else:
             records[job] = record
     return records, len(outdated)
+
+
+def still_failed(plan: Plan, jobs: Collection[Step], failure: failures.Failure) -> bool:
+    """Whether the job that failed is one of the experiment's `jobs`, as it is now, and has not ended well since."""
+    try:
+        steps = steps_of(plan, failure)
+    except (TypeError, ValueError):  # keys of another version
+        return False
+    made = [_record(plan, step) for step in steps]
+    since = steps and all(record and record["started"] + record["wall_s"] >= failure.when for record in made)
+    return bool(steps) and set(steps) <= set(jobs) and not since
+
+
+def steps_of(plan: Plan, failure: failures.Failure) -> list[Step]:
+    """The stages of the job that failed; none if it is of rounds that are no longer one job."""
+    block = re.fullmatch(r"rounds_(\d+)_(\d+)_\d+", failure.rule)
+    if block is None:
+        return [(retries.STAGES.get(failure.rule, failure.rule), At.of(failure.wildcards))]
+    rounds_of_job = range(int(block[1]), int(block[2]) + 1)
+    method, seed = failure.wildcards["method"], int(failure.wildcards["seed"])
+    together = plan.experiment.granularity != "stage" and rounds_of_job in plan.experiment.blocks()
+    if not together or (method, seed) not in plan.experiment.runs():
+        return []
+    return rounds.steps_of_block(plan, method, seed, rounds_of_job)
 
 
 def run_lines(plan: Plan, records: Mapping[Step, Any], now: Mapping[Step, str]) -> list[str]:

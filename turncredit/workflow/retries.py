@@ -12,6 +12,8 @@ from turncredit.workflow import failures, slurm
 
 #: Rules that run the same stage under another name.
 OTHER_NAMES = {"base": ("base_of_agents",), "sft": ("sft_of_agents",), "update": ("update_last", "update_audited")}
+#: The stage of such a rule.
+STAGES = {name: stage for stage, names in OTHER_NAMES.items() for name in names}
 
 
 def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> bool:
