@@ -53,6 +53,11 @@ if EXPERIMENT.policy.source != "scratch":
     localrules:
         base,
 
+    if EXPERIMENT.agents:
+
+        localrules:
+            base_of_agents,
+
 
 rule all:
     default_target: True
