@@ -57,6 +57,19 @@ wildcard_constraints:
     **layout.KEYS,
 
 
+# What the command line or the profile gives a rule holds for the rules that run the same stage under other names.
+GIVEN = workflow.resource_settings._parsed_overwrite_resources
+GIVEN_THREADS = workflow.resource_settings._parsed_overwrite_threads
+for name, others in retries.OTHER_NAMES.items():
+    for other in others:
+        if name in GIVEN:
+            own = GIVEN.get(other, {})
+            GIVEN[other] = GIVEN[name].copy()
+            GIVEN[other].update(own)
+        if name in GIVEN_THREADS:
+            GIVEN_THREADS.setdefault(other, GIVEN_THREADS[name])
+
+
 def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
