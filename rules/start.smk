@@ -7,7 +7,15 @@ from pathlib import Path
 from snakemake.jobs import Job
 
 from turncredit.errors import UserError
-from turncredit.workflow import failures, launch, locks, preflight, retries, slurm, watch
+from turncredit.workflow import (
+    failures,
+    launch,
+    locks,
+    preflight,
+    retries,
+    slurm,
+    watch,
+)
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -30,7 +38,9 @@ def before_the_first_job():
         tuple(values_of(jobs, f"slurm_{name}")) for name in ("partition", "account")
     ]
     stored = workflow.storage_settings.default_storage_provider is not None
-    where = preflight.Where(deployed(), kind, *asked, stored)
+    where = preflight.Where(
+        deployed(), kind, *asked, stored, on_gpus=partitions_with_gpus(jobs)
+    )
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
@@ -76,6 +86,19 @@ def values_of(jobs, resource):
     """The values of a resource that these jobs name, each once."""
     named = (job.resources.get(resource) for job in jobs if not job.is_local)
     return dict.fromkeys(str(value) for value in named if value)
+
+
+def partitions_with_gpus(jobs):
+    """The rules of these jobs that ask for a GPU, with their partitions; none where Slurm's plugin chooses them."""
+    if getattr(executor(), "_partitions", None):
+        return ()
+    asking = [job for job in jobs if not job.is_local and job.resources.get("gpu")]
+    return tuple(
+        dict.fromkeys(
+            (job.rule.name, str(job.resources.get("slurm_partition") or ""))
+            for job in asking
+        )
+    )
 
 
 def restart_times(job):

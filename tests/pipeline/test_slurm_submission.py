@@ -65,6 +65,12 @@ def test_a_job_that_is_no_task_of_an_array_starts_its_stage_without_a_step(run):
     assert all("--executor local" in call and "jobstep" not in call for call in calls)
 
 
+def test_a_rule_with_a_gpu_in_a_default_partition_without_one_is_refused_and_nothing_is_submitted(run):
+    sinfo = "#!/bin/sh\necho 'cpu*|(null)'\necho 'gpu|gpu:a100:4'\n"
+    with pytest.raises(AssertionError, match="turncredit: tasks asks for a GPU, and no node of the default partition"):
+        run("--set-resources", "tasks:gpu=1", "--", GAMES[0], sbatch=REFUSES, sinfo=sinfo)
+
+
 def test_a_job_that_slurm_ended_has_failed_with_slurms_reason_and_log(run, workdir: Path, monkeypatch):
     """Its own process was killed and could record nothing."""
     squeue = "#!/bin/sh\necho '17|TIMEOUT'\n"

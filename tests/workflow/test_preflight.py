@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -194,10 +195,41 @@ def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch,
     plan = plan_of(resources={"update": {"gpu": 1}})
     found = [one for one in preflight.slurm(plan, ("update",), where) if one.fine is False]
     assert len(found) == 1
-    assert __import__("re").match(said, found[0].line)
+    assert re.match(said, found[0].line)
     for partition in ("gpu", "cpu,gpu"):
         right = Where(executor="slurm", partitions=(partition,), accounts=("lab",))
         assert [one.fine for one in preflight.slurm(plan, ("update",), right)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("where", "partition"),
+    [
+        (Where(executor="slurm"), "default partition cpu"),
+        (Where(executor="slurm", partitions=("gpu",), own_partitions=(("update", "cpu"),)), "partition cpu"),
+        (Where(executor="slurm", partitions=("cpu", "gpu"), on_gpus=(("update", "cpu"),)), "partition cpu"),
+        (Where(executor="slurm", partitions=("gpu",), on_gpus=(("rollout", "gpu"), ("update", ""))), "default .* cpu"),
+    ],
+)
+def test_a_job_with_a_gpu_in_a_partition_without_one_is_refused_though_another_has_gpus(monkeypatch, where, partition):
+    slurm_says(monkeypatch, ["cpu*|(null)", "gpu|gpu:a100:4"])
+    plan = plan_of(resources={"update": {"gpu": 1}})
+    (found,) = preflight.slurm(plan, ("update",), where)
+    assert found.fine is False
+    assert re.match(f"update asks for a GPU, and no node of the {partition} has one .*update:", found.line)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        Where(executor="slurm", own_partitions=(("update", "gpu"),)),
+        Where(executor="slurm", partitions=("cpu", "gpu"), on_gpus=(("update", "gpu"),)),
+        Where(executor="slurm", partitions=("cpu",), on_gpus=()),
+    ],
+)
+def test_rules_without_gpus_may_be_in_a_partition_without_them(monkeypatch, where):
+    slurm_says(monkeypatch, ["cpu*|(null)", "gpu|gpu:a100:4"])
+    plan = plan_of(resources={"update": {"gpu": 1}})
+    assert [one.fine for one in preflight.slurm(plan, ("update",), where)] == [True]
 
 
 @pytest.mark.parametrize("nodes", [["mixed|gpu:a100:2", "mixed|(null)"], ["mixed|(null)", "mixed|gpu:a100:2"]])
@@ -265,6 +297,12 @@ def test_default_resources_of_a_profile_are_read_in_both_forms(tmp_path):
     for written in ("{slurm_partition: \"'gpu'\", slurm_account: lab}", "[slurm_partition=gpu, slurm_account=lab]"):
         (tmp_path / "config.yaml").write_text(f"executor: slurm\nsdm: conda\ndefault-resources: {written}\n")
         assert doctor.setting(str(tmp_path), None) == Where("conda", "slurm", ("gpu",), ("lab",))
+
+
+def test_partitions_of_rules_in_a_profile_are_read_in_both_forms(tmp_path):
+    for written in ("{update: {slurm_partition: gpu}, eval: {mem_mb: 1}}", "['update:slurm_partition=gpu']"):
+        (tmp_path / "config.yaml").write_text(f"executor: slurm\nset-resources: {written}\n")
+        assert doctor.setting(str(tmp_path), None).own_partitions == (("update", "gpu"),)
 
 
 def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones():

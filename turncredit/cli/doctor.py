@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -73,7 +74,24 @@ def setting(profile: str | None, sdm: str | None) -> preflight.Where:
     chosen = {key: tuple(value for name, value in asked if name == f"slurm_{key}") for key in ("partition", "account")}
     executor = str(options.get("executor", "local"))
     storage = "default-storage-provider" in options
-    return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage)
+    own = tuple(
+        (rule, value)
+        for rule, given in _of_rules(options.get("set-resources") or {})
+        for name, value in _default_resources(given)
+        if name == "slurm_partition"
+    )
+    # Where the plugin chooses the partitions, from a file, nothing is known of them here.
+    chosen_there = "slurm-partition-config" in options or "SNAKEMAKE_SLURM_PARTITIONS" in os.environ
+    on_gpus = () if chosen_there else None
+    return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage, own, on_gpus)
+
+
+def _of_rules(resources: Any) -> list[tuple[str, Any]]:
+    """Resources of rules as a profile gives them: a mapping by rule, or a list of `rule:name=value`."""
+    if isinstance(resources, dict):
+        return list(resources.items())
+    pairs = (str(entry).split(":", 1) for entry in resources)
+    return [(rule, [given]) for rule, given in pairs]
 
 
 def _default_resources(resources: Any) -> list[tuple[str, str]]:

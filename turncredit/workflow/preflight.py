@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,13 +34,19 @@ FILLED = 0.95
 @dataclass(frozen=True)
 class Where:
     """How jobs will run: in environments of their own ("conda", "apptainer", or "image": that of a cloud's jobs) or in
-    this one (""); by which executor; in which partitions and accounts; whether files go through a storage."""
+    this one (""); by which executor; in which partitions and accounts; whether files go through a storage.
+
+    `own_partitions` are (rule, partition) of rules that name another partition than the rest. `on_gpus` are all rules
+    that ask for a GPU, each with its partition ("": Slurm's default); None: not known yet.
+    """
 
     deployed: str = ""
     executor: str = "local"
     partitions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     storage: bool = False
+    own_partitions: tuple[tuple[str, str], ...] = ()
+    on_gpus: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -272,12 +278,16 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         yield Finding("slurm", False, line)
         return
     partitions: dict[str, set[str]] = {}  # to what their nodes have: a line for each kind of node
-    for line in _lines("sinfo", "--noheader", "--format=%R|%G"):
+    default = ""
+    for line in _lines("sinfo", "--noheader", "--format=%P|%G"):
         name, mark, gres = line.partition("|")
         if mark:
+            default = name.rstrip("*") if name.endswith("*") else default
+            name = name.rstrip("*")
             partitions.setdefault(name, set()).add(gres)
     # A job may name several, of which Slurm takes the first that is free.
-    named = [name.strip() for several in where.partitions for name in several.split(",")]
+    every = dict.fromkeys([*where.partitions, *(partition for _, partition in where.own_partitions)])
+    named = [name.strip() for several in every for name in several.split(",")]
     unknown = [name for name in named if partitions and name not in partitions]
     if unknown:
         line = (
@@ -285,12 +295,13 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         )
         yield Finding("slurm", False, line)
         return
-    chosen = {name: kinds for name, kinds in partitions.items() if not named or name in named}
-    asking = [stage for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
-    if asking and chosen and not any("gpu" in gres for kinds in chosen.values() for gres in kinds):
-        line = f"{asking[0]} asks for a GPU, and no node of the partition {', '.join(sorted(chosen))} has one (sinfo); "
-        yield Finding("slurm", False, line + "name another with --default-resources slurm_partition=...")
-        return
+    for rule, partition in _on_gpus(plan, stages, where):
+        names = [name.strip() for name in (partition or default).split(",") if name.strip()] or sorted(partitions)
+        if partitions and not any("gpu" in gres for name in names for gres in partitions.get(name, ())):
+            what = f"partition {', '.join(names)}" if partition else f"default partition {', '.join(names)}"
+            line = f"{rule} asks for a GPU, and no node of the {what} has one (sinfo); "
+            yield Finding("slurm", False, line + f"name another with --set-resources {rule}:slurm_partition=...")
+            return
     user = os.environ.get("USER", "")
     accounts = _lines("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account")
     unknown = [name for name in where.accounts if accounts and name not in accounts]
@@ -299,6 +310,15 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         yield Finding("slurm", False, line)
         return
     yield Finding("slurm", True, f"partitions: {', '.join(sorted(partitions)) or 'unknown'}")
+
+
+def _on_gpus(plan: Plan, stages: Collection[str], where: Where) -> Iterable[tuple[str, str]]:
+    """The rules that ask for a GPU, each with its partition."""
+    if where.on_gpus is not None:
+        return where.on_gpus
+    others = dict(where.own_partitions)
+    rest = where.partitions[0] if where.partitions else ""
+    return [(stage, others.get(stage, rest)) for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
 
 
 def _lines(*command: str) -> list[str]:
