@@ -21,16 +21,18 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.credit import synthetic
 from tests import tiny
 from turncredit import provenance, tables
 from turncredit.analysis import invariants as watched
 from turncredit.analysis.logprobs import check_all
 from turncredit.cli.check import rounds_in
 from turncredit.cli.main import app
-from turncredit.credit import has
+from turncredit.credit import METHODS, has
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
 from turncredit.stages.wanted import plan_of
+from turncredit.turns import Turns
 
 EXPERIMENT = tiny.experiment(
     methods=["has_turnrd", "has_judge"],
@@ -322,6 +324,20 @@ def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):
 def test_a_turn_term_that_acts_though_it_is_switched_off_is_found(results, monkeypatch):
     monkeypatch.setattr(has, "blend", lambda base_N, turn_N, alpha: alpha * base_N + (1.001 - alpha) * turn_N)
     assert failing(results) == {"alpha_one", "reproduced"}
+
+
+@pytest.mark.parametrize("name", sorted(name for name, method in METHODS.items() if method.turn_term))
+def test_alpha_one_holds_for_every_method_whatever_its_parameters_are_called(name):
+    view = Turns(*synthetic.tables(synthetic.rows(3, 4, 6)))
+    at = SimpleNamespace(
+        files=SimpleNamespace(credits={name: ""}), credit_seed=0, method=METHODS.__getitem__, with_side=lambda _: view
+    )
+    finding = watched.alpha_one(at)
+    assert finding.holds, finding.detail
+    others = {"has_progressive", "random_credit"} - {name}
+    # GAE's lambda, EMPG's zeta and MGR's critic have no value at which they are the estimator.
+    assert finding.checked == view.n * (len(others) + bool(METHODS[name].turn_term.neutral))
+    assert bool(METHODS[name].turn_term.neutral) is (name != "empg" and not name.startswith("mgr"))
 
 
 @pytest.mark.parametrize("file", [beside("credits", SECOND, method="has_turnrd"), beside("turns", SECOND)])

@@ -9,7 +9,7 @@ sampled_by    the turns were sampled by the policy before the round, at the run'
 same_keys     measures, credits, values, continuations, labels, hidden states are those of these turns, in their order
 finite        advantages are finite; values are too, or all unknown; recorded log-probabilities are finite and at most 0
 reproduced    a method's advantages can be recomputed from the turns and side tables
-alpha_one     the method's turn term at alpha 1 (or lambda 0) leaves the estimator below it as it is, bit for bit
+alpha_one     the method's turn term at its neutral parameters (alpha 1) leaves the estimator as it is, bit for bit
 conservation  a rollout's projected credits (TurnRD) sum to its return
 blind_labels  a judge's input does not change with success, score, rewards, progress and distance
 logprobs      stored log-probabilities are the policy's, for a sample of rollouts (`turncredit.analysis.logprobs`, which
@@ -365,13 +365,9 @@ def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Fi
 
 
 def _off(method: Method) -> Method | None:
-    """The method with its turn term's weight at its neutral value; None if it has no turn term with a weight."""
-    if method.turn_term is None:
-        return None
-    for name, nothing in (("alpha", 1.0), ("lam", 0.0), ("omega", 0.0)):
-        if name in method.turn_term.settable():
-            return replace(method, turn_term=method.turn_term.with_params(**{name: nothing}))
-    return None
+    """The method with its turn term at its neutral parameters; None if it has no turn term that declares some."""
+    term = method.turn_term
+    return replace(method, turn_term=term.with_params(**term.neutral)) if term and term.neutral else None
 
 
 def _reads_a_model(method: Method) -> bool:

@@ -94,13 +94,14 @@ def _distance_N(turns: Turns, name: str) -> np.ndarray:
     return distance_N
 
 
-RANDOM_CREDIT = Part("random_credit", random_credit, "turn_term")
+RANDOM_CREDIT = Part("random_credit", random_credit, "turn_term", neutral={"alpha": 1.0})
 ORACLE_PROGRESS = Part(
     "oracle_progress",
     oracle_progress,
     "turn_term",
     reads=("distance_before", "distance"),
     requires=("distance",),
+    neutral={"alpha": 1.0},
 )
 
 PARTS = (RANDOM_CREDIT, ORACLE_PROGRESS)

@@ -50,6 +50,8 @@ class Part:
     forks      how many forks of each task's rollouts there are unless the configuration says otherwise, for a part
                that credits a tree: the turns are then those of rollouts and forks (`turncredit.turns.with_forks`)
     adds       what a shaper changes
+    neutral    the parameters at which a turn term leaves the estimator's advantage as it is, bit for bit; none where
+               there are no such parameters. The invariant `alpha_one` checks them
     """
 
     name: str
@@ -64,6 +66,7 @@ class Part:
     continuations: int | None = None
     forks: int | None = None
     adds: tuple[Bonus, ...] = ()
+    neutral: Mapping[str, Any] = field(default_factory=dict)
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -81,9 +81,14 @@ def judged(
 
 
 HAS_PROGRESSIVE = Part(
-    "has_progressive", progressive, "turn_term", reads=("progress_before", "progress"), requires=("progress",)
+    "has_progressive",
+    progressive,
+    "turn_term",
+    reads=("progress_before", "progress"),
+    requires=("progress",),
+    neutral={"alpha": 1.0},
 )
-HAS_JUDGE = Part("has_judge", judged, "turn_term", asks="score")
+HAS_JUDGE = Part("has_judge", judged, "turn_term", asks="score", neutral={"alpha": 1.0})
 
 PARTS = (HAS_PROGRESSIVE, HAS_JUDGE)
 METHODS = (

@@ -65,7 +65,7 @@ def hcapo(
     }
 
 
-HCAPO = Part("hcapo", hcapo, "turn_term", reads=("success",), reader="hindsight")
+HCAPO = Part("hcapo", hcapo, "turn_term", reads=("success",), reader="hindsight", neutral={"omega": 0.0})
 
 PARTS = (HCAPO,)
 METHODS = (

@@ -48,7 +48,7 @@ def istar(
     }
 
 
-ISTAR = Part("istar", istar, "turn_term", reader="implicit")
+ISTAR = Part("istar", istar, "turn_term", reader="implicit", neutral={"omega": 0.0})
 
 PARTS = (ISTAR,)
 METHODS = (Method("istar", "RLOO plus rewards of an implicit reward model", RLOO, turn_term=ISTAR),)

@@ -40,7 +40,7 @@ def progress_advantage(
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 
-PROGRESS_ADVANTAGE = Part("progress_advantage", progress_advantage, "turn_term", reader="sft")
+PROGRESS_ADVANTAGE = Part("progress_advantage", progress_advantage, "turn_term", reader="sft", neutral={"alpha": 1.0})
 
 PARTS = (PROGRESS_ADVANTAGE,)
 METHODS = (

@@ -50,7 +50,7 @@ def trace(
     }
 
 
-TRACE = Part("trace", trace, "turn_term", requires=("gold_answers",), reader="gold_sft")
+TRACE = Part("trace", trace, "turn_term", requires=("gold_answers",), reader="gold_sft", neutral={"omega": 0.0})
 
 PARTS = (TRACE,)
 METHODS = (

@@ -77,8 +77,8 @@ def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np
     return {"advantage_rollout": base_N, "credit": credit_N, "advantage": advantage_N}
 
 
-TRIAGE = Part("triage", triage, "turn_term", asks="role")
-TRIAGE_SCALAR = Part("triage_scalar", triage_scalar, "turn_term", asks="progress")
+TRIAGE = Part("triage", triage, "turn_term", asks="role", neutral={"lam": 0.0})
+TRIAGE_SCALAR = Part("triage_scalar", triage_scalar, "turn_term", asks="progress", neutral={"lam": 0.0})
 
 PARTS = (TRIAGE, TRIAGE_SCALAR)
 METHODS = (

@@ -55,8 +55,8 @@ def turnrd(
 #: our ablation of the model: no supervision by progress, and the frozen SFT policy's states before the action
 OUTCOME_ONLY = {"lambda_value": 0.0, "lambda_progress": 0.0, "read": "sft", "point": "observation"}
 
-HAS_TURNRD = Part("has_turnrd", turnrd, "turn_term", model="turnrd")
-HAS_TURNRD_FILM = Part("has_turnrd_film", turnrd, "turn_term", model="turnrd_film")
+HAS_TURNRD = Part("has_turnrd", turnrd, "turn_term", model="turnrd", neutral={"alpha": 1.0})
+HAS_TURNRD_FILM = Part("has_turnrd_film", turnrd, "turn_term", model="turnrd_film", neutral={"alpha": 1.0})
 HAS_TURNRD_OUTCOME_ONLY = replace(HAS_TURNRD, name="has_turnrd_outcome_only", model_settings=OUTCOME_ONLY)
 HAS_TURNRD_FILM_OUTCOME_ONLY = replace(
     HAS_TURNRD_FILM, name="has_turnrd_film_outcome_only", model_settings=OUTCOME_ONLY

@@ -42,7 +42,7 @@ def value_baseline(
     }
 
 
-VALUE_BASELINE = Part("value_baseline", value_baseline, "turn_term", model="value_head")
+VALUE_BASELINE = Part("value_baseline", value_baseline, "turn_term", model="value_head", neutral={"lam": 0.0})
 
 PARTS = (VALUE_BASELINE,)
 METHODS = (
