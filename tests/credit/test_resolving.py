@@ -11,6 +11,7 @@ import pytest
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
+from turncredit.credit.resolving import resolve_for_table
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -84,6 +85,14 @@ def test_a_mistake_is_one_line_with_the_nearest_name(entry: str | dict, message:
     with pytest.raises(UserError, match=re.escape(message)) as caught:
         resolve(entry)
     assert "\n" not in str(caught.value)
+
+
+def test_a_preset_is_for_the_composed_parts_not_for_those_that_were_replaced() -> None:
+    composed = resolve_for_table("step_grpo", "verl_agent", {"estimator": "gigpo"}, (), "")
+    assert dict(composed.estimator.params) == {"weighting": "row", "singleton": "raw"}
+    assert composed == resolve({"base": "step_grpo", "params": {"estimator": "gigpo"}}, preset="verl_agent")
+    without = resolve_for_table("flat_grpo", "verl_agent", {"estimator": "hgpo"}, (), "")
+    assert dict(without.estimator.params) == {}
 
 
 def own(path: Path, body: str) -> str:

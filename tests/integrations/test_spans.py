@@ -59,3 +59,9 @@ def test_the_columns_that_a_method_reads_follow_its_parameters() -> None:
 def test_parameters_go_before_the_presets_conventions() -> None:
     assert method_of("flat_grpo", {}, "trl", "here").params()["eps"] == 1e-4
     assert method_of("flat_grpo", {"eps": 0.5}, "trl", "here").params()["eps"] == 0.5
+
+
+def test_a_presets_conventions_are_those_of_the_composed_parts() -> None:
+    composed = method_of("step_grpo", {"estimator": "gigpo", "singleton": "zero"}, "verl_agent", "here")
+    assert dict(composed.estimator.params) == {"weighting": "row", "singleton": "zero"}
+    assert dict(method_of("flat_grpo", {"estimator": "hgpo"}, "verl_agent", "here").estimator.params) == {}

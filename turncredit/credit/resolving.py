@@ -27,7 +27,9 @@ SLOTS: dict[str, Kind] = {
 }
 
 
-def resolve(entry: str | Callable[..., Any] | Mapping[str, Any], name: str | None = None) -> Method:
+def resolve(
+    entry: str | Callable[..., Any] | Mapping[str, Any], name: str | None = None, preset: str | None = None
+) -> Method:
     """The method that `entry` describes.
 
     entry   a method's name, built in or of an installed package; `path.py` or `path.py:function`; a function of turns;
@@ -37,11 +39,12 @@ def resolve(entry: str | Callable[..., Any] | Mapping[str, Any], name: str | Non
             `params` may also compose: `shapers: [scpo]`, `estimator: gigpo`, `turn_term: has_progressive`,
             `normaliser: whiten` (null takes a turn term or normaliser away).
     name    the method's name in the credits table; by default the entry's own
+    preset  a reference implementation's conventions, for all parts of the composition; `params` take precedence
 
     Raises UserError for unknown names, unknown parameters and values a parameter can't have.
     """
     if isinstance(entry, str) or callable(entry):
-        entry = {"credit" if callable(entry) or ".py" in entry else "base": entry}
+        entry = _named(entry)
     wrong = [key for key in entry if key not in {"base", "credit", "params"}]
     if wrong:
         raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
@@ -53,26 +56,30 @@ def resolve(entry: str | Callable[..., Any] | Mapping[str, Any], name: str | Non
     else:
         method = _from_function(credit) if callable(credit) else _from_file(str(credit))
     method = replace(method, name=name) if name else method
-    return _with_params(method, dict(entry.get("params") or {}))
+    return _with_params(method, dict(entry.get("params") or {}), preset)
 
 
 def resolve_for_table(
     method: str | Callable[..., Any], preset: str | None, params: Mapping[str, Any], tables: Collection[str], how: str
 ) -> Method:
-    """`resolve(method)` for a table at hand: with a preset's conventions, and `params`, which take precedence.
+    """`resolve(method)` with a preset and parameters, for a table at hand.
 
     tables  the names of the side tables that are there
     how     how the user gives one of them, with `{name}` for its name: `--{name}`
 
     Raises UserError as `resolve`, for an unknown preset, and for a side table that the method needs and is not there.
     """
-    chosen = resolve(method)
-    chosen = _with_params(chosen, {**(preset_params(preset, chosen) if preset else {}), **params})
+    chosen = resolve({**_named(method), "params": params}, preset=preset)
     for name in chosen.needs:
         if name not in tables:
             made_by = ", which `turncredit judge label` makes" if name == "labels" else ""
             raise UserError(f"{chosen.name} needs {name}; give a table with {how.format(name=name)}{made_by}")
     return chosen
+
+
+def _named(method: str | Callable[..., Any]) -> dict[str, Any]:
+    """A method's name, file or function as a configuration's mapping."""
+    return {"credit" if callable(method) or ".py" in method else "base": method}
 
 
 def preset_params(name: str, method: Method) -> dict[str, Any]:
@@ -83,10 +90,12 @@ def preset_params(name: str, method: Method) -> dict[str, Any]:
     return {key: value for key, value in PRESETS[name].items() if key in have}
 
 
-def _with_params(method: Method, params: dict[str, Any]) -> Method:
+def _with_params(method: Method, params: dict[str, Any], preset: str | None) -> Method:
     slots = {key: params.pop(key) for key in list(params) if key in SLOTS}
     for slot, wanted in slots.items():
         method = replace(method, **{slot: _slot(method, slot, wanted)})
+    if preset:  # after the parts are chosen: which conventions there are to set depends on them
+        params = {**preset_params(preset, method), **params}
     for key, value in params.items():
         method = _set(method, key, value)
     for part in method.shapers:
