@@ -139,6 +139,22 @@ def test_at_its_neutral_setting_a_method_is_flat_grpo_bit_for_bit(name: str, par
         assert credits_of(made, name, **params).tobytes() == credits_of(made, "flat_grpo").tobytes()
 
 
+WITH_EPS = sorted(name for name in METHODS if {"eps", "var_eps"} & set(METHODS[name].params()))
+
+
+@pytest.mark.parametrize("name", WITH_EPS)
+@pytest.mark.filterwarnings("error")
+@few
+@given(made=ROWS)
+def test_nothing_is_divided_by_nothing_without_an_epsilon(name: str, made: list[dict]) -> None:
+    """Outcomes, values and labels are the same everywhere, so that the groups and the batch have no deviation."""
+    same = {"reward": 0.0, "success": False, "value": 0.0, "score": 0.5, "role": "N", "return_sum": 0.0}
+    flat = [{**row, **same, "return_square_sum": 0.0} for row in made]
+    params = {key: 0.0 for key in ("eps", "var_eps") if key in METHODS[name].params()}
+    assert np.isfinite(credits_of(flat, name, **params)).all()
+    assert np.isfinite(credits_of(made, name, **params)).all()
+
+
 @pytest.mark.parametrize("name", ["flat_grpo", "rloo", "reinforce_pp"])
 @few
 @given(made=ROWS, shift=st.integers(-50, 50))

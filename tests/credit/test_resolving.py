@@ -12,6 +12,7 @@ from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.resolving import resolve_for_table
+from turncredit.credit.whiten import rms
 from turncredit.errors import UserError
 from turncredit.turns import Turns
 
@@ -54,6 +55,14 @@ def test_a_composition_is_a_configuration_entry() -> None:
     got = compute(TABLE, method, SIDE)
     assert set(got["method"].to_pylist()) == {"mine"}
     assert np.sqrt(np.mean(numbers(got) ** 2)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-17, 1e-12])
+def test_rms_makes_no_advantage_of_rounding_noise(size: float) -> None:
+    noise_N = size * np.array([1.0, -1.0, 1.0])
+    turns = Turns({"group_id": ["a"] * 3, "rollout_id": ["x"] * 3, "turn": [0, 1, 2], "reward": [0.0] * 3})
+    assert rms(turns, noise_N).tolist() == [0, 0, 0]
+    assert rms(turns, noise_N + 1e-6).tolist() == pytest.approx([1, 1, 1], rel=1e-5)
 
 
 def test_text_from_the_command_line_becomes_what_the_parameter_is() -> None:

@@ -32,6 +32,9 @@ Count = Annotated[int, Field(ge=1)]
 #: parameters that mean the same in every part of a method: setting one sets it wherever it occurs
 CONVENTIONS = ("norm", "weighting", "ddof", "eps", "singleton", "gamma")
 
+#: a batch of advantages with this root mean square, or less, is rounding noise: nothing to divide by
+NOISE = 1e-9
+
 #: what a reference implementation does where it differs from the defaults, by name
 PRESETS: dict[str, dict[str, object]] = {
     "verl_agent": {"weighting": "row", "singleton": "raw"},
@@ -46,7 +49,8 @@ def scale(
     """`x_M` made relative to its cell's statistics, by `norm`; cells of one member follow `singleton`."""
     out_M: np.ndarray = x_M - stats.mean_C[cell_M]
     if norm == "mean_std":
-        out_M /= stats.std_C[cell_M] + eps
+        divisor_M = stats.std_C[cell_M] + eps
+        out_M = np.divide(out_M, divisor_M, out=np.zeros_like(out_M), where=divisor_M > 0)
     alone_M = stats.count_C[cell_M] == 1
     if singleton == "zero":
         out_M[alone_M] = 0.0

@@ -58,7 +58,7 @@ def hgpo(
         weighted_N += weight * level_N
         weight_N += weight * (level_N != 0)
         columns[f"advantage_{k}"] = level_N
-    columns["advantage"] = np.where(weight_N > 0, weighted_N / (weight_N + eps), 0.0)
+    columns["advantage"] = np.divide(weighted_N, weight_N + eps, out=np.zeros(turns.n), where=weight_N > 0)
     return columns
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, Singleton, Weighting, standardise
-from turncredit.credit.whiten import whiten
-from turncredit.turns import Turns, cell_stats
+from turncredit.credit.whiten import whitened
+from turncredit.turns import Turns
 
 
 def reinforce_pp(
@@ -32,10 +32,9 @@ def reinforce_pp(
     relative = partial(standardise, cells=turns.groups, norm="mean", ddof=1, eps=0.0, singleton=singleton)
     if weighting == "row":
         centred_N = relative(turns.return_R[turns.rollout_N], turns.group_N)
-        return {"centred": centred_N, "advantage": whiten(turns, centred_N, ddof=1, var_eps=var_eps)}
+        return {"centred": centred_N, "advantage": whitened(centred_N, 1, var_eps)}
     centred_R = relative(turns.return_R, turns.group_R)
-    stats = cell_stats(centred_R, np.zeros(turns.rollouts, dtype=np.int64), 1, 1)
-    advantage_R = (centred_R - stats.mean_C[0]) / np.sqrt(stats.std_C[0] ** 2 + var_eps)
+    advantage_R = whitened(centred_R, 1, var_eps)
     return {"centred": centred_R[turns.rollout_N], "advantage": advantage_R[turns.rollout_N]}
 
 

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from turncredit import provenance, tables
 from turncredit.columns import only_value
 from turncredit.config import LossConfig, UpdateConfig
+from turncredit.credit.conventions import NOISE
 from turncredit.errors import UserError
 from turncredit.heartbeat import progress
 from turncredit.policy import models
@@ -221,7 +222,7 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
     if settings.advantage_scale == "rms" and learned_N.any():
         rms = float(np.sqrt(np.mean(advantage_N[learned_N] ** 2)))
         # What is left where all returns are the same but for rounding is noise: it must not become a whole update.
-        advantage_N = advantage_N / rms if rms > 1e-9 else np.zeros_like(advantage_N)
+        advantage_N = advantage_N / rms if rms > NOISE else np.zeros_like(advantage_N)
     rollout_N = rollout_numbers(turns)
     skipped = set(np.array(rollout_N)[skipped_N].tolist())
     kept = [one for one in sequences_of(turns, rollout_N, trained_N) if one.rollout not in skipped]
