@@ -9,9 +9,10 @@ import traceback
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from turncredit.errors import UserError, nearest
@@ -49,22 +50,42 @@ def own_file(name: str) -> tuple[Path, str] | None:
     return (Path(f"{path}.py"), attribute.removeprefix(":")) if suffix else None
 
 
+class _Content(SourceFileLoader):
+    """Compiles what the module's name was made from; kept bytecode may be that of an edit within the same second."""
+
+    def __init__(self, name: str, path: str, content: bytes) -> None:
+        super().__init__(name, path)
+        self.content = content
+
+    def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002  (the signature of importlib's)
+        code: CodeType = self.source_to_code(self.content, self.path)
+        return code
+
+
 def from_file(kind: str, path: str | Path) -> ModuleType:
-    """The module in a user's file, imported once per process. Raises UserError if the import fails."""
+    """The module in a user's file, imported once per process, and again after an edit (a notebook's process goes on).
+
+    It can import what is beside it. Raises UserError if the import fails.
+    """
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; {kind} of your own is the path of a Python file")
+    content = path.read_bytes()
     # Under the same name in all processes, so that its objects can be pickled between them.
-    name = f"turncredit_user_{path.stem}_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
+    place = hashlib.sha256(str(path.resolve()).encode() + b"\n" + content).hexdigest()[:16]
+    name = f"turncredit_user_{path.stem}_{place}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _Content(name, str(path), content)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    beside = str(path.resolve().parent)
+    if beside not in sys.path:
+        sys.path.append(beside)  # last: a file of the user's replaces no package
     sys.modules[name] = module  # dataclasses and pydantic look their own module up
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:  # a user's code may raise anything
         del sys.modules[name]
         raise UserError(f"{line_of(path, error)}: cannot be imported: {shortened(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -124,6 +125,20 @@ def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
         got = compute(shuffled, method)
         assert numbers(got).tolist() == [2.0 * turn for turn in shuffled["turn"].to_pylist()]
         assert numbers(got, "early").tolist() == [-float(turn) for turn in shuffled["turn"].to_pylist()]
+
+
+def test_a_file_of_ones_own_is_read_again_after_an_edit(tmp_path: Path) -> None:
+    for factor in (1, 5):  # of the same size, within a second
+        file = own(tmp_path, f"def mine(turns):\n    return {factor} * turns.turn_N\n")
+        assert numbers(compute(TABLE, resolve(file))).max() == factor * max(TABLE["turn"].to_pylist())
+
+
+def test_a_file_of_ones_own_can_import_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_helpers_beside.py").write_text("def late(turns):\n    return 3 * turns.turn_N\n")
+    (tmp_path / "numpy.py").write_text("raise RuntimeError('a package was replaced')\n")
+    file = own(tmp_path, "from my_helpers_beside import late\ndef mine(turns):\n    return late(turns)\n")
+    assert numbers(compute(TABLE, resolve(file))).max() == 3 * max(TABLE["turn"].to_pylist())
 
 
 @pytest.mark.parametrize(
