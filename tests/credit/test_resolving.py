@@ -127,6 +127,27 @@ def test_a_file_of_ones_own_is_a_method(tmp_path: Path) -> None:
         assert numbers(got, "early").tolist() == [-float(turn) for turn in shuffled["turn"].to_pylist()]
 
 
+def test_annotations_of_a_file_of_ones_own_are_read_where_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from __future__ import annotations\n"
+        "from typing import TYPE_CHECKING, Literal\n"
+        "if TYPE_CHECKING:\n    from nowhere import Table, Size\n"
+        "def mine(turns: Table, *, how: Literal['a', 'b'] = 'a', size: Size = 1, **others) -> Table:\n"
+        "    return turns.turn_N * (2 if how == 'b' else 1)\n"
+    )
+    method = resolve({"credit": str(file), "params": {"how": "b"}})
+    assert method.params() == {"how": "b", "size": 1}
+    assert numbers(compute(TABLE, method)).max() == 2 * max(TABLE["turn"].to_pylist())
+    for params, message in (
+        ({"how": "c"}, "mine: how='c': Input should be 'a' or 'b'"),
+        ({"size": 2}, "mine: the type of size, Size, cannot be read: name 'Size' is not defined; import it"),
+        ({"others": 2}, "mine has no parameter 'others'; it has how, size"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            resolve({"credit": str(file), "params": params})
+
+
 def test_a_file_of_ones_own_is_read_again_after_an_edit(tmp_path: Path) -> None:
     for factor in (1, 5):  # of the same size, within a second
         file = own(tmp_path, f"def mine(turns):\n    return {factor} * turns.turn_N\n")

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -148,13 +149,23 @@ def _set(method: Method, key: str, value: Any) -> Method:
 
 def _checked(part: Part, key: str, value: Any, where: str) -> Any:
     """`value` as the type that the function's annotation asks for (text from the command line is converted)."""
-    hint = get_type_hints(part.function, include_extras=True).get(key, Any)
+    hint = _hint(part.function, key, where)
     try:
         return TypeAdapter(hint).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[0]["msg"]
         choices = [str(choice) for choice in getattr(hint, "__args__", ()) if isinstance(choice, str)]
         raise UserError(f"{where}: {key}={value!r}: {reason}{nearest(str(value), choices)}") from None
+
+
+def _hint(function: Callable[..., Any], key: str, where: str) -> Any:
+    """The type of a parameter; of this one alone, since others may be imported for a type checker only."""
+    annotation = getattr(function, "__annotations__", {}).get(key, Any)
+    defined = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__={key: annotation}), defined, include_extras=True)[key]
+    except NameError as error:
+        raise UserError(f"{where}: the type of {key}, {annotation}, cannot be read: {error}; import it") from None
 
 
 def _from_file(text: str) -> Method:
@@ -236,8 +247,10 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
         return columns
 
     signature = inspect.signature(function)
-    extra = [p.replace(kind=p.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:]]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    extra = [p.replace(kind=p.KEYWORD_ONLY) for p in list(signature.parameters.values())[1:] if p.kind not in several]
     first = inspect.Parameter("turns", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     checked.__signature__ = inspect.Signature([first, *extra])  # type: ignore[attr-defined]
     checked.__annotations__ = dict(getattr(function, "__annotations__", {}))
+    checked.__wrapped__ = function  # type: ignore[attr-defined]  # the names in its annotations are its module's
     return checked
