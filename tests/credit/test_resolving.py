@@ -12,7 +12,7 @@ import pytest
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.resolving import resolve_for_table
+from turncredit.credit.resolving import SLOTS, resolve_for_table
 from turncredit.credit.whiten import rms
 from turncredit.errors import UserError
 from turncredit.turns import Turns
@@ -103,6 +103,35 @@ def test_a_preset_is_for_the_composed_parts_not_for_those_that_were_replaced() -
     assert composed == resolve({"base": "step_grpo", "params": {"estimator": "gigpo"}}, preset="verl_agent")
     without = resolve_for_table("flat_grpo", "verl_agent", {"estimator": "hgpo"}, (), "")
     assert dict(without.estimator.params) == {}
+
+
+COMPOSED = [
+    {"base": "hcapo", "params": {"estimator": "gigpo", "hcapo.omega": 0.5}},
+    {"base": "hcapo", "params": {"estimator": "gigpo"}},
+    {"base": "hcapo", "params": {"shapers": ["scpo"], "estimator": "gigpo", "gamma": 0.5, "gigpo.gamma": 0.7}},
+    {"base": "has_progressive", "params": {"estimator": "gigpo", "shapers": ["scpo"], "normaliser": "whiten"}},
+]
+
+
+@pytest.mark.parametrize("entry", [*METHODS, *COMPOSED], ids=str)
+def test_the_parameters_that_are_listed_can_be_set_and_make_the_same_method(entry: str | dict) -> None:
+    method = resolve(entry)
+    base = {"base": entry, "params": {}} if isinstance(entry, str) else entry
+    slots = {key: value for key, value in base["params"].items() if key in SLOTS}
+    again = resolve({"base": base["base"], "params": {**slots, **method.params()}})
+    assert [part.settable() for part in again.parts] == [part.settable() for part in method.parts]
+
+
+def test_parameters_that_parts_share_are_listed_by_part() -> None:
+    listed = resolve(COMPOSED[1]).params()
+    assert [name for name in listed if "omega" in name] == ["gigpo.omega", "hcapo.omega"]
+    assert listed["gamma"] == resolve("gigpo").params()["gamma"]
+
+
+def test_side_tables_beside_turns_that_have_their_own_are_refused() -> None:
+    assert compute(Turns(TABLE, SIDE), METHODS["triage"]) == compute(TABLE, METHODS["triage"], SIDE)
+    with pytest.raises(UserError, match=re.escape("turns: side tables go into the Turns, not beside it: Turns(table")):
+        compute(Turns(TABLE), METHODS["flat_grpo"], SIDE)
 
 
 def own(path: Path, body: str) -> str:

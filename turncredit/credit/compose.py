@@ -12,6 +12,7 @@ normaliser   f(turns, advantage_N, **params) -> advantage_N
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from turncredit.credit.conventions import CONVENTIONS
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask
 from turncredit.turns import KEYS, Turns
@@ -191,11 +193,18 @@ class Method:
         return values[0] if values else None
 
     def params(self) -> dict[str, Any]:
-        """Every parameter with its value; as `part.name` if parts share a name that is not a convention."""
+        """Every parameter with its value, by the name under which it can be set, in an order in which all can be.
+
+        That is `part.name` if parts share a name that is not a convention. A convention has the first part's value, and
+        those that differ follow as `part.name`.
+        """
+        owners = Counter(name for part in self.parts for name in part.settable())
         values: dict[str, Any] = {}
         for part in self.parts:
             for name, value in part.settable().items():
-                values[f"{part.name}.{name}" if name in values and values[name] != value else name] = value
+                shared = name not in CONVENTIONS and owners[name] > 1
+                differs = name in values and values[name] != value
+                values[f"{part.name}.{name}" if shared or differs else name] = value
         return values
 
     def map_parts(self, change: Callable[[Part], Part]) -> Method:
@@ -248,8 +257,11 @@ def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *
     side    side tables by name (`labels`, `values`, `logprobs`, `continuations`), keyed like the turns
     seed    for methods that draw random numbers; derive it from the run's seed and the round
 
-    Raises UserError for a table that is not one of turns, a missing column or a missing side table.
+    Raises UserError for a table that is not one of turns, a missing column or a missing side table, and for side tables
+    beside a `Turns`, which has its own.
     """
+    if side and isinstance(turns, Turns):
+        raise UserError(f"{turns.where}: side tables go into the Turns, not beside it: Turns(table, side)")
     missing = [name for name in method.needs if name not in (turns.side if isinstance(turns, Turns) else side or {})]
     if missing:
         raise UserError(f"{method.name} needs the side table '{missing[0]}', which is missing")
