@@ -12,6 +12,7 @@ import pytest
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
+from turncredit.credit.compose import Method, Part
 from turncredit.credit.resolving import SLOTS, resolve_for_table
 from turncredit.credit.whiten import rms
 from turncredit.errors import UserError
@@ -254,6 +255,38 @@ def test_a_part_called_without_its_side_table_names_it_and_the_option_that_gives
     with pytest.raises(UserError) as caught:
         part.function(turns, **base)
     assert str(caught.value).endswith(f"needs the side table '{wanted}', which was not given (--{wanted} FILE)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "returned", "message"),
+    [
+        ("estimator", lambda turns: {"credit": turns.reward_N}, "columns ['credit'], but none is called 'advantage'"),
+        ("estimator", lambda turns: turns.return_R, "mine: theirs: column 'advantage' has shape (6,); one number for"),
+        ("turn_term", lambda _: None, "mine: theirs: returned None (is its `return` missing?); one number for each"),
+        ("turn_term", lambda turns: {"turn": turns.reward_N, "advantage": turns.reward_N}, "can't be called 'turn'"),
+        ("normaliser", lambda _: 0.5, "mine: theirs: returned 0.5; one number for each of the 16 turns"),
+        ("normaliser", lambda turns: ["x"] * turns.n, "theirs: column 'advantage' contains a value that is not a numb"),
+        ("shaper", lambda turns: turns.reward_N, "returned no columns; it needs one called 'score_bonus' or 'step_bon"),
+        ("shaper", lambda turns: {"step_bonus": turns.return_R}, "mine: theirs: column 'step_bonus' has shape (6,)"),
+    ],
+)
+def test_what_is_wrong_with_a_packages_part_is_told_in_one_line(kind, returned, message) -> None:
+    part = Part("theirs", lambda turns, **_: returned(turns), kind)
+    parts = {"estimator": resolve("gigpo").estimator, "shapers" if kind == "shaper" else kind: part}
+    parts["shapers"] = (part,) if kind == "shaper" else ()
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        compute(TABLE, Method("mine", "theirs", **parts))
+    assert "\n" not in str(caught.value)
+
+
+def test_any_part_may_return_its_advantage_alone() -> None:
+    twice = Part("twice", lambda _, base_N: 2 * base_N, "turn_term")
+    thrice = Part(
+        "thrice", lambda turns, advantage_N: {"half": turns.turn_N / 2, "advantage": 3 * advantage_N}, "normaliser"
+    )
+    got = compute(TABLE, Method("mine", "theirs", resolve("flat_grpo").estimator, turn_term=twice, normaliser=thrice))
+    np.testing.assert_array_equal(numbers(got), 3 * (2 * numbers(compute(TABLE, resolve("flat_grpo")))))
+    assert numbers(got, "half").tolist() == [turn / 2 for turn in TABLE["turn"].to_pylist()]
 
 
 def test_side_tables_are_asked_for_by_name() -> None:

@@ -226,28 +226,67 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
     columns: dict[str, np.ndarray] = {}
     bonus_N: dict[str, np.ndarray] = {}
     for part in method.shapers:
-        part_columns = _call(part, turns, seed)
+        part_columns = _run(method, part, "shaper", turns, seed)
         for name in BONUSES:
             if name in part_columns:
                 bonus_N[name] = bonus_N[name] + part_columns.pop(name) if name in bonus_N else part_columns.pop(name)
         columns.update(part_columns)
     columns.update(bonus_N)
     taken_N = {f"{name}_N": bonus_N[name] for name in BONUSES if name in bonus_N and method.estimator.takes(name)}
-    base = dict(_call(method.estimator, turns, seed, **taken_N))
+    base = _run(method, method.estimator, "estimator", turns, seed, **taken_N)
     advantage_N = base.pop("advantage")
     columns.update(base)
     if method.turn_term is not None:
-        part_columns = dict(_call(method.turn_term, turns, seed, base_N=advantage_N))
+        part_columns = _run(method, method.turn_term, "turn_term", turns, seed, base_N=advantage_N)
         advantage_N = part_columns.pop("advantage")
         columns.update(part_columns)
     if method.normaliser is not None:
         columns["advantage_raw"] = advantage_N
-        advantage_N = _call(method.normaliser, turns, seed, advantage_N=advantage_N)
+        part_columns = _run(method, method.normaliser, "normaliser", turns, seed, advantage_N=advantage_N)
+        advantage_N = part_columns.pop("advantage")
+        columns.update(part_columns)
     bad = np.flatnonzero(~np.isfinite(advantage_N))
     if len(bad):
         where = turns.row_name(int(bad[0]))
         raise UserError(f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}")
     return {**columns, "advantage": advantage_N}
+
+
+def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, np.ndarray]:
+    """What a part of this kind returned, as columns of float64 (N) by name; an array alone is the advantage.
+
+    Raises UserError for another shape, values that are not numbers, a name that credits have already, and if there is
+    no `advantage`, or for a shaper no bonus. `where` names the part in errors.
+    """
+    columns = dict(result) if isinstance(result, Mapping) else {"advantage": result}
+    wanted = BONUSES if kind == "shaper" else ("advantage",)
+    if not set(wanted) & set(columns):
+        what = f"columns {sorted(columns)}, but none is" if isinstance(result, Mapping) else "no columns; it needs one"
+        names = " or ".join(f"'{name}'" for name in wanted)
+        raise UserError(f"{where}: returned {what} called {names}")
+    taken = sorted({*KEYS, "method"} & set(columns))
+    if taken:
+        raise UserError(f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already")
+    for name, column in columns.items():
+        try:
+            columns[name] = np.asarray(column, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
+        if columns[name].shape != (turns.n,):
+            raise UserError(
+                f"{where}: {_instead(result, name, columns[name].shape)}; one number for each of the {turns.n} "
+                "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
+            )
+    return columns
+
+
+def _instead(result: Any, name: str, shape: tuple[int, ...]) -> str:
+    """What a part returned where column `name` should have N numbers; as an array it has this shape."""
+    if shape:
+        return f"column '{name}' has shape {shape}"
+    if result is None:
+        return "returned None (is its `return` missing?)"
+    return f"column '{name}' is {result[name]!r}" if isinstance(result, Mapping) else f"returned {result!r}"
 
 
 def compute(turns: Any, method: Method, side: Mapping[str, Any] | None = None, *, seed: int = 0) -> pa.Table:
@@ -280,8 +319,11 @@ def _keywords(function: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
 
-def _call(part: Part, turns: Turns, seed: int, **arrays: np.ndarray) -> Any:
+def _run(
+    method: Method, part: Part, kind: Kind, turns: Turns, seed: int, **arrays: np.ndarray
+) -> dict[str, np.ndarray]:
     params = dict(part.params)
     if "seed" in part.settable() and "seed" not in params:
         params["seed"] = seed
-    return part.function(turns, **arrays, **params)
+    where = part.name if part.name == method.name else f"{method.name}: {part.name}"
+    return columns_of(part.function(turns, **arrays, **params), kind, turns, where)

@@ -14,10 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from turncredit import plugins
 from turncredit.credit.catalogue import builtin, find
-from turncredit.credit.compose import Kind, Method, Part
+from turncredit.credit.compose import Kind, Method, Part, columns_of
 from turncredit.credit.conventions import CONVENTIONS, PRESETS
 from turncredit.errors import UserError, nearest
-from turncredit.turns import KEYS, Turns
+from turncredit.turns import Turns
 
 #: what a composition can name, and the kind of part that goes there
 SLOTS: dict[str, Kind] = {
@@ -202,15 +202,6 @@ def _check_signature(function: Callable[..., Any], where: str) -> None:
             raise UserError(f"{where}: the parameter '{parameter.name}' has no default; give it one")
 
 
-def _instead(result: Any, name: str, shape: tuple[int, ...]) -> str:
-    """What a user's function returned where column `name` should have N numbers; as an array it has this shape."""
-    if shape:
-        return f"column '{name}' has shape {shape}"
-    if result is None:
-        return "returned None (is its `return` missing?)"
-    return f"column '{name}' is {result[name]!r}" if isinstance(result, Mapping) else f"returned {result!r}"
-
-
 def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Callable[..., dict[str, np.ndarray]]:
     """`function` of the user's file `path`, with its result checked: an array of N finite numbers, or columns with
     `advantage` among them. Whatever it raises becomes a UserError with the line of the file that was running."""
@@ -223,27 +214,11 @@ def _guarded(function: Callable[..., Any], path: Path, function_name: str) -> Ca
             raise
         except (Exception, SystemExit) as error:
             raise UserError(f"{plugins.line_of(path, error)}: {function_name}: {plugins.shortened(error)}") from error
-        columns = dict(result) if isinstance(result, Mapping) else {"advantage": result}
-        if "advantage" not in columns:
-            raise UserError(f"{where}: returned columns {sorted(columns)}, but none is called 'advantage'")
-        taken = sorted({*KEYS, "method"} & set(columns))
-        if taken:
-            raise UserError(
-                f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already"
-            )
-        for name, column in columns.items():
-            try:
-                columns[name] = np.asarray(column, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
-            if columns[name].shape != (turns.n,):
-                raise UserError(
-                    f"{where}: {_instead(result, name, columns[name].shape)}; one number for each of the {turns.n} "
-                    "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
-                )
-            bad = np.flatnonzero(~np.isfinite(columns[name]))
+        columns = columns_of(result, "estimator", turns, where)
+        for name, column_N in columns.items():
+            bad = np.flatnonzero(~np.isfinite(column_N))
             if len(bad):
-                raise UserError(f"{where}: column '{name}' is {columns[name][bad[0]]} at {turns.row_name(int(bad[0]))}")
+                raise UserError(f"{where}: column '{name}' is {column_N[bad[0]]} at {turns.row_name(int(bad[0]))}")
         return columns
 
     signature = inspect.signature(function)
