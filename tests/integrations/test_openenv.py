@@ -201,6 +201,16 @@ def test_a_client_that_says_nothing_is_told_and_let_go(household):
     assert status == 200
 
 
+def test_a_client_that_only_answers_pings_says_nothing(household, monkeypatch):
+    monkeypatch.setattr(openenv, "HEARTBEAT", 0.1)
+
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            return await asyncio.wait_for(ws.receive_json(), timeout=5)  # its own timeout begins again with every ping
+
+    assert talk(household, conversation, idle=0.4)["data"]["code"] == "SESSION_ERROR"
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [

@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 MAX_BYTES = 1 << 20
 """Of a message; a longer one is refused."""
+HEARTBEAT = 30.0
+"""Seconds between pings, which show whether a client is still connected."""
 PATIENCE = 60.0
 """Seconds after which a guarded environment's engine hangs: it is ended, and the call starts it again."""
 
@@ -364,7 +366,7 @@ async def _end(app: web.Application) -> None:
 
 async def _socket(request: web.Request) -> web.WebSocketResponse:
     sessions = request.app[_SESSIONS]
-    socket = web.WebSocketResponse(heartbeat=30.0, max_msg_size=MAX_BYTES)
+    socket = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=MAX_BYTES)
     await socket.prepare(request)
     try:
         session = await sessions.aside(sessions.connect, socket)
@@ -375,7 +377,8 @@ async def _socket(request: web.Request) -> web.WebSocketResponse:
     try:
         while not socket.closed:
             try:
-                message = await socket.receive(timeout=sessions.idle)
+                async with asyncio.timeout(sessions.idle):  # receive's own begins again with every answer to a ping
+                    message = await socket.receive()
             except TimeoutError:
                 late = f"nothing was said for {sessions.idle:g} s; connect again"
                 await socket.send_json({"type": "error", "data": {"message": late, "code": "SESSION_ERROR"}})
