@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import subprocess
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +18,7 @@ from tests.envs import appworld_server
 from turncredit import envs
 from turncredit.config import EnvSlice
 from turncredit.envs.appworld import ENVIRONMENT, MGR_ERRORS, Settings, open_task, read_tasks, servers, world
-from turncredit.envs.appworld.client import Server
+from turncredit.envs.appworld.client import Server, ServerLost
 from turncredit.envs.appworld.tasks import MGR_SCENARIOS, list_tasks
 from turncredit.envs.failures import PUBLISHED
 from turncredit.envs.protocol import Step
@@ -161,6 +166,76 @@ def test_servers_are_reused_bounded_and_end_with_their_pool(settings):
     assert not two.ready(1)
 
 
+class Drawn:
+    """A socket that is bound to the ports of a list, one after the other."""
+
+    def __init__(self, ports):
+        self._ports = ports
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def bind(self, _address):
+        pass
+
+    def getsockname(self):
+        return "127.0.0.1", self._ports.pop(0)
+
+
+def test_two_servers_never_have_one_port_although_it_is_drawn_twice(settings, monkeypatch):
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    drawn = [ports[0], ports[0], ports[1]]
+    monkeypatch.setattr(servers, "socket", SimpleNamespace(socket=lambda: Drawn(drawn)))
+    pool = servers.servers(settings)
+    assert [pool.lend().url for _ in range(2)] == [f"http://127.0.0.1:{port}" for port in ports]
+
+
+def test_a_server_that_has_ended_is_not_taken_for_another_program_that_answers_at_its_port(settings, monkeypatch):
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *given, **named: started.append(popen(*given, **named)) or started[0]
+    )
+    monkeypatch.setattr(Server, "ready", lambda *_: started[0].wait(30) is not None)
+    with pytest.raises(UserError, match=r"ended: .*Did not find any ./data"):
+        servers.Servers(settings.model_copy(update={"root": "."})).lend()
+
+
+@pytest.mark.parametrize("ending", ["hangs", "breaks off"])
+def test_an_error_whose_message_does_not_arrive_is_a_lost_server(ending):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        asked = threading.Event()
+
+        def answer():
+            connection, _ = listening.accept()
+            connection.recv(9999)
+            connection.sendall(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 21\r\n\r\n")
+            if ending == "breaks off":
+                time.sleep(0.1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+            asked.wait(10)
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(ServerLost, match="asked for /execute, answered 500"):
+                Server(f"http://127.0.0.1:{listening.getsockname()[1]}").call("execute", 0.5, code="x")
+        finally:
+            asked.set()
+            thread.join()
+
+
 def test_rollouts_of_one_task_do_not_share_a_folder_of_results(settings, monkeypatch):
     names = []
     for machine, url in (("a", "127.0.0.1:1"), ("a", "127.0.0.1:2"), ("a", "b:1"), ("c", "127.0.0.1:1")):
@@ -178,6 +253,8 @@ def test_servers_that_run_already_are_locked_dropped_when_lost_and_named(root):
     started = Settings(root=str(root), command=str(root / "appworld"), servers=2, code_seconds=1)
     theirs = servers.servers(started)
     urls = tuple(theirs.lend().url for _ in range(2))
+    for lock in theirs._locks.values():
+        lock.close()
     one = servers.Servers(Settings(urls=(*urls, "http://127.0.0.1:1")))
     assert {one.lend().url, one.lend().url} == set(urls)
     with pytest.raises(UserError, match=r"none of the 3 servers of env.appworld.urls is free"):

@@ -9,6 +9,7 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from typing import Any
 
 from turncredit.http_calls import body_of
@@ -50,7 +51,10 @@ class Server:
         try:
             return json.loads(body_of(request, seconds, directly=True))
         except urllib.error.HTTPError as error:
-            message = " ".join(error.read(2000).decode(errors="replace").split())[:300]
+            said = b""
+            with suppress(OSError, http.client.HTTPException):  # it hangs or breaks off before the end of its message
+                said = error.read(2000)
+            message = " ".join(said.decode(errors="replace").split())[:300]
             kind = Unsuitable if error.code < 500 else ServerLost
             raise kind(f"{what} answered {error.code}: {message}") from None
         except TimeoutError:

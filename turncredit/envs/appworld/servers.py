@@ -1,8 +1,8 @@
 """The servers of a process, started when needed or already running; each serves one rollout at a time.
 
 A server has one world, so a rollout has a server to itself from its reset to its end. Servers that this process started
-end with it, and one that fails is replaced by a new one. A server that was running already is locked, so that no other
-process of this machine uses it as well; one that fails is not used again.
+end with it, and one that fails is replaced by a new one. A server's address is locked, so that no other process of this
+machine uses it as well. One that was running already is not used again after it has failed.
 """
 
 from __future__ import annotations
@@ -82,9 +82,11 @@ class Servers:
             lock.close()
 
     def close(self) -> None:
-        """End all servers that were started."""
+        """End all servers that were started, and release the addresses."""
         for process in self._processes.values():
             _end(process)
+        for lock in self._locks.values():
+            lock.close()
 
     def _running(self) -> Server:
         """One of the servers that were already running."""
@@ -107,10 +109,8 @@ class Servers:
 
     def _started(self) -> Server:
         """A new one."""
+        server = None
         try:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
             root = root_folder(self._settings)
             if shutil.which(self._settings.command) is None:
                 raise UserError(
@@ -118,7 +118,9 @@ class Servers:
                     "environment of its own and set env.appworld.command to its bin/appworld "
                     "(docs/environments/appworld.md)"
                 )
-            command = [self._settings.command, "serve", "environment", "--port", str(port), "--no-show-usage"]
+            server = self._reserved()
+            port = server.url.rpartition(":")[2]
+            command = [self._settings.command, "serve", "environment", "--port", port, "--no-show-usage"]
             if root is not None:
                 command += ["--root", str(root)]
             log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - the server writes it
@@ -131,9 +133,9 @@ class Servers:
                 env=_harmless(os.environ),
                 start_new_session=True,
             )
-            server = Server(f"http://127.0.0.1:{port}")
             deadline = time.monotonic() + START_SECONDS
-            while not server.ready(PROBE_SECONDS):
+            # What answers is another program where this one has ended, because it could not have the port.
+            while not server.ready(PROBE_SECONDS) or process.poll() is not None:
                 if process.poll() is not None or time.monotonic() > deadline:
                     why = "ended" if process.poll() is not None else f"did not answer within {START_SECONDS:g} s"
                     _end(process)
@@ -147,9 +149,25 @@ class Servers:
             with self._lock:
                 self._processes[server] = process
             return server
+        except BaseException:
+            if server is not None:
+                self._locks.pop(server).close()
+            raise
         finally:
             with self._lock:
                 self._starting -= 1
+
+    def _reserved(self) -> Server:
+        """A free port of this machine, locked: it is free again until the server listens, which takes seconds."""
+        while True:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                server = Server(f"http://127.0.0.1:{free.getsockname()[1]}")
+            with self._lock:
+                lock = _locked(server.url)
+                if lock is not None:
+                    self._locks[server] = lock
+                    return server
 
 
 def _harmless(environ: Mapping[str, str]) -> dict[str, str]:
