@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import select
 import signal
 import socket
 import threading
@@ -398,6 +399,38 @@ def test_an_engine_that_hangs_does_not_keep_the_server_from_ending(hanging):
     asyncio.run(openenv._run(openenv.application(hanging, 2, 60.0), "127.0.0.1", 0, started))
     assert Hanging.ended.is_set()
     assert time.monotonic() - began < 10
+
+
+def test_while_a_remote_retriever_is_waited_for_the_server_answers():
+    with socket.socket() as silent:  # it accepts, and never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/retrieve"
+        asked = {"documents": 60, "retriever": "remote", "url": url, "timeout": 1, "attempts": 1}
+        served = openenv.tasks("searchqa", asked, "train", 1, 0)
+
+        async def conversation(client):
+            async with client.ws_connect("/ws") as ws:
+                await said(ws, reset())
+                failed = asyncio.create_task(said(ws, step("search[a novel]")))
+                while not select.select([silent], [], [], 0)[0]:
+                    await asyncio.sleep(0.01)
+                health = await (await client.get("/health")).json()
+                return health, failed.done(), await failed
+
+        health, too_late, failed = talk(served, conversation)
+    assert (health, too_late) == ({"status": "healthy"}, False)
+    assert failed["data"]["code"] == "EXECUTION_ERROR"
+    assert "retriever http" in failed["data"]["message"]
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, False), ({"gold": True}, True)])
+def test_scienceworld_is_served_without_gold_paths_unless_they_are_asked_for(monkeypatch, given, expected):
+    made_with = []
+    monkeypatch.setattr(openenv, "split_rows", lambda *asked: made_with.append(asked[-1]) or [])
+    with pytest.raises(UserError, match="has no tasks"):
+        openenv.tasks("scienceworld", given, "train", 1000, 0)
+    assert [settings.gold for settings in made_with] == [expected]
 
 
 def test_json_that_is_nested_too_deeply_is_invalid(household):

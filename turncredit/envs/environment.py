@@ -55,6 +55,10 @@ class Environment:
                     those of other people's environments (`turncredit.envs.guard`)
     release         () -> None, of a guarded one: ends that process, also while it hangs; the call that hangs, and the
                     next one, then start another. Servers of the environment need it (`turncredit env serve`)
+    remote          (settings) -> whether its calls wait for another machine; servers of the environment then answer
+                    others meanwhile
+    served          settings that servers of the environment have unless others are given: without what only
+                    demonstrations need
     check_installed (settings) -> None; raises UserError where something that playing needs is not installed, or its
                     files are unusable. Called before any job
 
@@ -99,6 +103,8 @@ class Environment:
     deterministic: bool = True
     guarded: bool = False
     release: Callable[[], None] | None = None
+    remote: Callable[[Any], bool] | None = None
+    served: Mapping[str, Any] = field(default_factory=dict)
     check_installed: Callable[[Any], None] | None = None
 
     expert: Callable[..., Expert] | None = None

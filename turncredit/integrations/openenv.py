@@ -12,8 +12,9 @@ HTTP: `POST /reset`, `POST /step`, `GET /state`, and `GET /health`, `/metadata`,
 fresh environment for every HTTP request, so that nothing can be played; here a rollout is continued by the `episode_id`
 that `/reset` was given or has returned. Sessions of both kinds are bounded in number, and end when they are left idle.
 
-An environment whose engine is another process (`Environment.guarded`) is called in a thread, one call after the other:
-an engine that hangs stops neither the server nor its end.
+An environment whose engine is another process (`Environment.guarded`), or that asks another machine
+(`Environment.remote`), is called in a thread, one call after the other: what hangs stops neither the server nor its
+end.
 """
 
 from __future__ import annotations
@@ -114,6 +115,7 @@ class Served:
         self.environment, self.settings, self.rows = environment, settings, rows
         self._by_id = {row["task_id"]: row for row in rows}
         self._next = cycle(rows)
+        self.waits = environment.guarded or (environment.remote is not None and environment.remote(settings))
 
     def task(self, options: Reset) -> Mapping[str, Any]:
         """The task that a reset asks for. Raises Refused for an unknown one."""
@@ -205,13 +207,12 @@ class Sessions:
         self._alone = asyncio.Lock()
 
     async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The result of a function that may call the environment; of a guarded one, in a thread, others waiting.
+        """The result of a function that may call the environment; if that waits, in a thread, other calls after it.
 
         An engine that hangs is ended, again and again, until the environment gives the call up. The thread is a daemon,
         so that it cannot keep the process.
         """
-        environment = self.served.environment
-        if not environment.guarded:
+        if not self.served.waits:
             return function(*arguments)
         async with self._alone:
             result: Future[T] = Future()
@@ -306,7 +307,7 @@ def tasks(name: str, settings: Mapping[str, Any], split: str, count: int, seed: 
         raise UserError(f"environment '{name}': only built-in environments can be served, and this is one of your own")
     if environment.concurrent:
         raise UserError(f"environment '{name}': cannot be served: its steps are coroutines; serve another one")
-    checked = validated(environment.Settings, settings, "", "--settings")
+    checked = validated(environment.Settings, {**environment.served, **settings}, "", "--settings")
     rows = split_rows(environment, split, count, seed, checked)
     if not rows:
         raise UserError(f"environment '{name}': the split '{split}' has no tasks; choose another --split")

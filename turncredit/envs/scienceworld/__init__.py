@@ -22,6 +22,7 @@ ENVIRONMENT = Environment(
     env_class=ScienceWorld,
     guarded=True,
     release=stop,
+    served={"gold": False},
     check_installed=check_installed,
     make_tasks=make_tasks,
     expert=Expert,

@@ -26,6 +26,7 @@ ENVIRONMENT = Environment(
     Settings=Settings,
     open_task=open_task,
     env_class=SearchQA,
+    remote=lambda settings: settings.retriever == "remote",
     make_tasks=make_tasks,
     check_installed=check_files,
     expert=Expert,
