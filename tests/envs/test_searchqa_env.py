@@ -172,6 +172,11 @@ def test_normalising_is_squad_s() -> None:
     assert normalise(" The  U.S. -- an answer, a\ttheme ") == "us answer theme"
     assert exact_match("the Beatles", ["Beatles!"])
     assert not exact_match("the", ["a"])
+    assert exact_match(" a", ["A"])
+    assert exact_match("!!!", ["x", "!!!"])
+    assert f1("!!!", ["!!!"]) == 1.0
+    assert not exact_match("!!", ["!!!"])
+    assert not exact_match("", [""])
     assert f1("cat sat on mat", ["the cat sat"]) == pytest.approx(2 * (2 / 4) * 1 / (2 / 4 + 1))
     assert f1("a b b", ["b c", "b b"]) == pytest.approx(1.0)
     assert f1("x", ["y"]) == f1("", [""]) == 0.0

@@ -20,13 +20,30 @@ def normalise(text: str) -> str:
 
 
 def exact_match(answer: str, gold: Sequence[str]) -> bool:
-    """Whether an answer equals any of the gold answers, both normalised; one with nothing left of it equals none."""
-    normalised = normalise(answer)
-    return bool(normalised) and any(normalised == normalise(one) for one in gold)
+    """Whether an answer equals any of the gold answers, both normalised.
+
+    A gold answer with nothing left of it ("!!!", "A") takes the same text, in lower case, white space squeezed. SQuAD's
+    metric would take any other text with nothing left of it, such as "the", as well.
+    """
+    return any(_same(answer, one) for one in gold)
+
+
+def _same(answer: str, gold: str) -> bool:
+    wanted = normalise(gold)
+    return normalise(answer) == wanted if wanted else _squeezed(answer) == _squeezed(gold) != ""
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(text.lower().split())
 
 
 def f1(answer: str, gold: Sequence[str]) -> float:
-    """The best F1 over the gold answers: of the words of both, normalised, with counts. 0 without a common one."""
+    """The best F1 over the gold answers: of the words of both, normalised, with counts. 0 without a common one.
+
+    1 for an exact match.
+    """
+    if exact_match(answer, gold):
+        return 1.0
     return max((_f1(normalise(answer).split(), normalise(one).split()) for one in gold), default=0.0)
 
 

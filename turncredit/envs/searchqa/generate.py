@@ -1,10 +1,11 @@
 """A fact base of our own: people, books, companies and towns that exist nowhere, and questions about them.
 
 Every document is about one entity and states up to three relations, each to another kind of entity; a question follows
-one to three of them. A name is two words: the first from a short list of its kind's, as names of towns sound like
-towns, the second from one that all share. So a small policy with a small vocabulary can learn to choose and to copy a
-name, and a search for one also finds others that share a word with it. The hash of a question decides the split that it
-belongs to: no question is in two splits, whatever their seeds. The fact base is the same for all.
+as many of them as it has hops (one to six), from one document to the next. A name is two words: the first from a short
+list of its kind's, as names of towns sound like towns, the second from one that all share. So a small policy with a
+small vocabulary can learn to choose and to copy a name, and a search for one also finds others that share a word with
+it. The hash of a question decides the split that it belongs to: no question is in two splits, whatever their seeds. The
+fact base is the same for all.
 """
 
 from __future__ import annotations
