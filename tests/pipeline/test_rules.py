@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-
 #: prints the local rules, and cores and a resource of every rule
 LOADED = """
 import json, sys

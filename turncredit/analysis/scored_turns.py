@@ -20,7 +20,7 @@ from turncredit import tables
 from turncredit.columns import cast, factorise
 from turncredit.errors import UserError, nearest
 from turncredit.stats.ranks import ranks
-from turncredit.turns import KEYS
+from turncredit.tables import KEYS
 
 #: (group, rollout, turn) as numbers, the same in all tables that were read together
 Keys = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -269,7 +269,8 @@ def _advantages(
             _refuse_duplicates(table.take(pa.array(mine)), code[mine], str(path), f" for the method '{name}'")
             if name in out:
                 raise UserError(
-                    f"{path}: the method '{name}' is in more than one credits table; turncredit credit --name gives it another"
+                    f"{path}: the method '{name}' is in more than one credits table; turncredit credit --name gives it "
+                    "another"
                 )
             out[name] = _aligned(advantage[mine], code[mine], wanted_N, np.nan)
             if np.isnan(out[name]).all():

@@ -24,7 +24,8 @@ import pyarrow as pa
 from turncredit.credit.conventions import CONVENTIONS
 from turncredit.errors import UserError
 from turncredit.judges.config import Ask
-from turncredit.turns import KEYS, Turns
+from turncredit.tables import KEYS
+from turncredit.turns import Turns
 
 Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "bound"]

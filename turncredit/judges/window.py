@@ -20,7 +20,8 @@ from turncredit import envs
 from turncredit.columns import as_table
 from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
-from turncredit.turns import KEYS, Turns
+from turncredit.tables import KEYS
+from turncredit.turns import Turns
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 #: The environment of a table that names none.

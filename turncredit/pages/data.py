@@ -21,7 +21,8 @@ from turncredit import tables
 from turncredit.credit.conventions import success_R
 from turncredit.errors import UserError
 from turncredit.stats.ranks import Ranked, rounded, within
-from turncredit.turns import KEYS, SideTable, Turns
+from turncredit.tables import KEYS
+from turncredit.turns import SideTable, Turns
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
 #: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
