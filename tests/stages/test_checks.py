@@ -55,3 +55,21 @@ def test_a_prompt_that_asks_for_thoughts_is_refused_with_a_warm_start_on_actions
             f"config: {key}.{name}.think is true, but the demonstrations of a warm start have no thoughts, and a "
             "policy that imitates them learns to ignore the request for one; set it to false, or sft.epochs to 0"
         )
+
+
+@pytest.mark.parametrize("stage", ["rollout", "eval", "continuations", "forks", "branch"])
+def test_several_gpus_for_a_stage_that_samples_with_vllm_are_refused(stage):
+    def asking(engine, gpus, of=stage):
+        resources = {of: {"gpu": gpus}}
+        return tiny.experiment(methods=["flat_grpo"], policy={"engine": engine}, resources=resources)
+
+    check(asking("vllm", 1))
+    check(asking("lockstep", 2))
+    for other in ("update", "label", "rounds"):
+        check(asking("vllm", 2, of=other))
+    with pytest.raises(UserError) as error:
+        check(asking("vllm", 2))
+    assert str(error.value) == (
+        f"config: resources.{stage}.gpu is 2, but policy.engine vllm samples on one GPU of a job and leaves the others "
+        "idle; set it to 1"
+    )

@@ -14,6 +14,7 @@ from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
 from turncredit.stages.capabilities import Credited, check_capabilities, credited, measures_read, trials
 from turncredit.stages.models import positions
+from turncredit.stages.playing import plays
 
 
 def check(experiment: Experiment) -> None:
@@ -34,6 +35,7 @@ def check(experiment: Experiment) -> None:
     check_capabilities(experiment, environment, methods)
     _check_spread(experiment)
     _check_processes(experiment)
+    _check_sampling_gpus(experiment)
     for one in methods:
         if one.name in experiment.methods:
             _check_minibatch(experiment, one)
@@ -157,6 +159,16 @@ def _check_processes(experiment: Experiment) -> None:
             f"config: rollout.processes is {processes}, but with granularity {experiment.granularity} the job has used "
             "its GPU before, and then no process that it forks can; set it to 1, or granularity to stage"
         )
+
+
+def _check_sampling_gpus(experiment: Experiment) -> None:
+    """Raise UserError for a stage that samples with vLLM and asks for several GPUs: it would leave all but one idle."""
+    for stage, resource in experiment.resources.items():
+        if stage != "rounds" and (resource.gpu or 0) > 1 and experiment.policy.engine == "vllm" and plays(stage):
+            raise UserError(
+                f"config: resources.{stage}.gpu is {resource.gpu}, but policy.engine vllm samples on one GPU of a job and "
+                "leaves the others idle; set it to 1"
+            )
 
 
 def _check_columns(experiment: Experiment, one: Credited) -> None:
