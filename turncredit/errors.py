@@ -12,6 +12,10 @@ class UserError(Exception):
     """A mistake that the user can fix. The command line prints only the message and exits with 2."""
 
 
+class WrongResult(UserError):
+    """What a method returned is not a credit, whatever the turns: a wrong length, a missing name."""
+
+
 #: What to do about an error of the operating system; any other one is a mistake of ours, and has a traceback.
 UNUSABLE = {
     errno.ENOSPC: "free some space, or write to another disk",

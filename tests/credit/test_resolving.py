@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from benchmarks.credit import synthetic
+from tests import tiny
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.resolving import SLOTS, resolve_for_table
 from turncredit.credit.whiten import rms
 from turncredit.errors import UserError
+from turncredit.stages import checks
 from turncredit.turns import Turns
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
@@ -255,6 +257,35 @@ def test_a_part_called_without_its_side_table_names_it_and_the_option_that_gives
     with pytest.raises(UserError) as caught:
         part.function(turns, **base)
     assert str(caught.value).endswith(f"needs the side table '{wanted}', which was not given (--{wanted} FILE)")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("    return turns.return_R", "mine.py:mine: column 'advantage' has shape (4,); one number for each of the 18"),
+        ("    turns.reward_N", "mine.py:mine: returned None (is its `return` missing?)"),
+        ("    return {'credit': turns.reward_N}", "none is called 'advantage'"),
+        ("    return turns.lengths", "mine.py:4: mine: AttributeError: 'Turns' object has no attribute 'lengths'"),
+        ("    return torch.zeros(turns.n)", "mine.py:4: mine: NameError: name 'torch' is not defined"),
+        # What may be the small table's fault is left to the job.
+        ("    return turns.side['labels'].numbers('score', 'mine')", None),
+        ("    return turns.numbers('ladder', 'mine')", None),
+        ("    return [float(text.split('=')[1]) for text in turns.column('observation', 'mine')]", None),
+        ("    return turns.reward_N / 0", None),
+        ("    return turns.reward_N", None),
+    ],
+)
+def test_a_broken_method_of_ones_own_is_told_before_any_job(tmp_path, monkeypatch, body, message) -> None:
+    own(tmp_path, f"def mine(turns):\n{body}\n")
+    monkeypatch.chdir(tmp_path)
+    experiment = tiny.experiment(methods=["broken"], define={"broken": {"credit": "mine.py:mine"}})
+    if message is None:
+        checks.check(experiment)
+        return
+    with pytest.raises(UserError, match=re.escape(message)) as caught:
+        checks.check(experiment)
+    assert str(caught.value).startswith("config: define.broken: mine.py:")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

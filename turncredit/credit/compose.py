@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit.credit.conventions import CONVENTIONS
-from turncredit.errors import UserError
+from turncredit.errors import UserError, WrongResult
 from turncredit.judges.config import Ask
 from turncredit.tables import KEYS
 from turncredit.turns import Turns
@@ -256,7 +256,7 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
 def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, np.ndarray]:
     """What a part of this kind returned, as columns of float64 (N) by name; an array alone is the advantage.
 
-    Raises UserError for another shape, values that are not numbers, a name that credits have already, and if there is
+    Raises WrongResult for another shape, values that are not numbers, a name that credits have already, and if there is
     no `advantage`, or for a shaper no bonus. `where` names the part in errors.
     """
     columns = dict(result) if isinstance(result, Mapping) else {"advantage": result}
@@ -264,17 +264,17 @@ def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, n
     if not set(wanted) & set(columns):
         what = f"columns {sorted(columns)}, but none is" if isinstance(result, Mapping) else "no columns; it needs one"
         names = " or ".join(f"'{name}'" for name in wanted)
-        raise UserError(f"{where}: returned {what} called {names}")
+        raise WrongResult(f"{where}: returned {what} called {names}")
     taken = sorted({*KEYS, "method"} & set(columns))
     if taken:
-        raise UserError(f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already")
+        raise WrongResult(f"{where}: a column can't be called '{taken[0]}'; credits have a column of that name already")
     for name, column in columns.items():
         try:
             columns[name] = np.asarray(column, dtype=np.float64)
         except (TypeError, ValueError):
-            raise UserError(f"{where}: column '{name}' contains a value that is not a number") from None
+            raise WrongResult(f"{where}: column '{name}' contains a value that is not a number") from None
         if columns[name].shape != (turns.n,):
-            raise UserError(
+            raise WrongResult(
                 f"{where}: {_instead(result, name, columns[name].shape)}; one number for each of the {turns.n} "
                 "turns is needed, in the order of turns.group_N, rollout_N, turn_N"
             )

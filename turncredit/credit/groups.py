@@ -1,4 +1,4 @@
-"""Whether a method gives any credit to a rollout that is alone in its group."""
+"""What a small table of turns tells about a method: whether it credits a lone rollout, and whether it is broken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit.credit.compose import Method, credit_columns
-from turncredit.errors import UserError
+from turncredit.errors import UserError, WrongResult
 from turncredit.turns import Turns
 
 
@@ -26,8 +26,31 @@ def needs_a_group(method: Method) -> bool:
     return not np.any(advantage_N)
 
 
+def check_result(method: Method) -> None:
+    """Raise UserError for a method whose estimator is wrong whatever the turns: no credit comes of it, or it asks Turns
+    for what they do not have.
+
+    Found by computing it on a small table. Any other error may be the table's, which has made-up texts, no columns of
+    an agent's own and no side tables; then the method passes.
+    """
+    try:
+        credit_columns(small_turns(size=2), Method(method.name, method.summary, method.estimator))
+    except WrongResult:
+        raise
+    except UserError as error:
+        cause = error.__cause__
+        unknown = isinstance(cause, NameError) and not isinstance(cause, UnboundLocalError)
+        if unknown or (isinstance(cause, AttributeError) and isinstance(cause.obj, Turns)):
+            raise
+
+
 def lone_rollouts() -> Turns:
-    """Four groups of one rollout each, with the columns that the pipeline writes for every agent (SYNTHETIC)."""
+    """`small_turns` with groups of one rollout."""
+    return small_turns(size=1)
+
+
+def small_turns(size: int) -> Turns:
+    """Four rollouts in groups of `size`, with the columns that the pipeline writes for every agent (SYNTHETIC)."""
     rows = []
     for rollout, length in enumerate((3, 4, 5, 6)):
         won = rollout % 2 == 0
@@ -35,11 +58,11 @@ def lone_rollouts() -> Turns:
             last, place = turn == length - 1, turn % 3  # every third turn is back where it was
             rows.append(
                 {
-                    "group_id": f"task {rollout}",
+                    "group_id": f"task {rollout // size}",
                     "rollout_id": f"rollout {rollout}",
                     "turn": turn,
                     "env": "household",
-                    "task_id": f"task {rollout}",
+                    "task_id": f"task {rollout // size}",
                     "goal": "put a mug on the shelf",
                     "observation": f"you are at shelf {place}",
                     "next_observation": f"you are at shelf {(turn + 1) % 3}",

@@ -7,7 +7,7 @@ from turncredit.agents import window
 from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
-from turncredit.credit.groups import needs_a_group
+from turncredit.credit.groups import check_result, needs_a_group
 from turncredit.credit_models.settings import model_settings
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows
@@ -70,8 +70,13 @@ def _check_actions(experiment: Experiment, start: str) -> None:
 
 
 def _check_definition(experiment: Experiment, name: str, entry: MethodConfig) -> None:
-    """Raise UserError for a definition that cannot be: unknown, or with settings of what the method does not have."""
+    """Raise UserError for a definition that cannot be: unknown, broken, or with settings of what the method lacks."""
     method = configured_method(experiment, name)
+    if entry.credit is not None:
+        try:
+            check_result(method)
+        except UserError as error:
+            raise UserError(f"config: define.{name}: {error} (tried on a small table)") from error
     if method.reader == "implicit":
         implicit_model.settings(experiment, name)
     elif "values" in method.needs or entry.model:
