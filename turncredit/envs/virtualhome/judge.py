@@ -181,8 +181,6 @@ def _put(scene: Scene) -> tuple[str, str]:
         return "N", f"puts {thing} down, which the task does not ask for"
     if place != wish.place or (scene.now.verb == "PUTIN") != opens(place):
         return "R", f"puts {thing} {'down' if not place else f'at {place}'}, where the task does not want it"
-    if wish.washed and thing not in scene.washed and any(act.thing == thing for act in scene.before):
-        return "R", f"puts {thing} away before it is washed"
     return "D", f"puts {thing} where the task wants it"
 
 
@@ -232,21 +230,21 @@ _RULES: tuple[tuple[tuple[str, ...], Callable[[Scene], tuple[str, str]]], ...] =
 def _scene(goal: Goal, wish: Wish, before: Sequence[Act], now: Act) -> Scene:
     held: set[str] = set()
     washed: set[str] = set()
-    placed: set[str] = set()
+    put: set[str] = set()
     for act in before:
         if act.refused:
             continue
         if act.verb == "GRAB":
             held.add(act.thing)
-            placed.discard(act.thing)
+            put.discard(act.thing)
         elif act.verb in _WASHES:
             washed.add(act.thing)
         elif act.verb in _PUTS:
             held.discard(act.thing)
-            ready = not wish.washed or act.thing in washed
-            if act.thing in wish.things and act.place == wish.place and ready:
-                placed.add(act.thing)
+            if act.thing in wish.things and act.place == wish.place:
+                put.add(act.thing)
     last = next((act for act in reversed(before) if not act.refused), None)
     if last is not None and (listed := re.search(r"You hold ([^.]*)\.", last.reply)):
         held |= {name.split(" ")[0] for name in listed[1].split(", ")}
+    placed = put & washed if wish.washed else put  # washed before or after: the goal has no order
     return Scene(goal, wish, before, now, frozenset(held), frozenset(washed), frozenset(placed))
