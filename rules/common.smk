@@ -32,6 +32,8 @@ PLAN = checked_plan()
 EXPERIMENT = PLAN.experiment
 #: Whether one job runs the stages of whole rounds (rules/rounds.smk).
 FUSED = EXPERIMENT.granularity != "stage"
+#: Whether files go through a storage, because jobs share no file system.
+STORED = workflow.storage_settings.default_storage_provider is not None
 #: Environments for `--sdm conda`; ignored without that option.
 CORE = "../envs_conda/core.yaml"
 PLAYING = (
@@ -138,6 +140,7 @@ def ask_for(wanted, named):
             attempt,
             run_id(),
             str(PLAN.layout.root),
+            known=run_id() is not None or not STORED,
         )
 
     return {"mem_mb": memory, **needs.requested(wanted)}

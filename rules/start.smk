@@ -37,9 +37,8 @@ def before_the_first_job():
     asked = [
         tuple(values_of(jobs, f"slurm_{name}")) for name in ("partition", "account")
     ]
-    stored = workflow.storage_settings.default_storage_provider is not None
     where = preflight.Where(
-        deployed(), kind, *asked, stored, on_gpus=partitions_with_gpus(jobs)
+        deployed(), kind, *asked, STORED, on_gpus=partitions_with_gpus(jobs)
     )
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):

@@ -7,24 +7,28 @@ from typing import Any
 
 import pytest
 
-#: prints the local rules, and cores and a resource of every rule
+#: prints the local rules, cores and a resource of every rule, and the memory of one rule's first two attempts
 LOADED = """
 import json, sys
 from pathlib import Path
 from snakemake.api import SnakemakeApi
-from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
-config, resources, threads = json.loads(sys.argv[1])
+from snakemake.io import Wildcards
+from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings, StorageSettings
+config, resources, threads, storage = json.loads(sys.argv[1])
 with SnakemakeApi(OutputSettings()) as api:
     workflow = api.workflow(
         ResourceSettings(cores=1, overwrite_resources=resources, overwrite_threads=threads),
         ConfigSettings(config=config, configfiles=[Path("config/test/tiny.yaml")]),
         snakefile=Path("Snakefile"),
+        storage_settings=StorageSettings(default_storage_provider=storage),
     )._workflow
     asked = {
         rule.name: [rule.resources["_cores"].raw, "mark" in rule.resources and rule.resources["mark"].raw]
         for rule in workflow.rules
     }
-    print(json.dumps({"local": sorted(workflow._localrules), "asked": asked}))
+    memory = next(rule.resources["mem_mb"].raw for rule in workflow.rules if rule.name == "base")
+    memory = [memory(Wildcards(), attempt=attempt) for attempt in (1, 2)]
+    print(json.dumps({"local": sorted(workflow._localrules), "asked": asked, "memory": memory}))
 """
 
 
@@ -32,8 +36,14 @@ with SnakemakeApi(OutputSettings()) as api:
 def loaded(pipeline, workdir):
     """Loads the rules of the tiny experiment with changes."""
 
-    def load(config: dict[str, Any], resources: dict[str, Any], threads: dict[str, int]) -> dict[str, Any]:
-        run = pipeline.python(workdir, "-c", LOADED, json.dumps([config, resources, threads]))
+    def load(
+        config: dict[str, Any],
+        resources: dict[str, Any] | None = None,
+        threads: dict[str, int] | None = None,
+        storage: str | None = None,
+    ) -> dict[str, Any]:
+        changes = json.dumps([config, resources or {}, threads or {}, storage])
+        run = pipeline.python(workdir, "-c", LOADED, changes)
         assert run.returncode == 0, run.stdout + run.stderr
         return json.loads(run.stdout.splitlines()[-1])
 
@@ -51,11 +61,18 @@ def test_what_is_given_to_a_rule_holds_for_those_that_run_its_stage_under_other_
         *("a", "b", "c", "c", False)
     ]
     assert [asked[name][0] for name in ("base", "base_of_agents", "sft", "sft_of_agents")] == [3, 3, 2, 5]
-    assert loaded(config, {"update": {"mark": "a"}}, {})["asked"]["update_last"][1] == "a"
+    assert loaded(config, {"update": {"mark": "a"}})["asked"]["update_last"][1] == "a"
 
 
 def test_a_hubs_model_is_copied_where_snakemake_runs_for_every_agent(loaded):
     policy = {"policy": {"source": "Qwen/Qwen2.5-1.5B-Instruct"}}
-    assert {"base", "base_of_agents"} <= set(loaded({**AGENTS, **policy}, {}, {})["local"])
-    assert {"base", "base_of_agents"}.isdisjoint(loaded(AGENTS, {}, {})["local"])
-    assert "base" in loaded(policy, {}, {})["local"]
+    assert {"base", "base_of_agents"} <= set(loaded({**AGENTS, **policy})["local"])
+    assert {"base", "base_of_agents"}.isdisjoint(loaded(AGENTS)["local"])
+    assert "base" in loaded(policy)["local"]
+
+
+def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):
+    """A job that was killed leaves nothing in the folder that it shares with Snakemake; a pod has another folder."""
+    shared, apart = loaded({})["memory"], loaded({}, storage="s3")["memory"]
+    assert shared == [apart[0], 2 * apart[0]]
+    assert apart[1] == apart[0]

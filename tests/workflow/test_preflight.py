@@ -323,3 +323,22 @@ def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_w
     assert shapes(small).parameters < 1e6
     assert {stage: small.gpus(stage) for stage in STAGES} == {stage: experiment.gpus(stage) for stage in STAGES}
     assert {small.section_for(name, "rollout").tasks for name in small.methods} == {2}
+
+
+@pytest.mark.parametrize(
+    ("when_ended", "said"),
+    [("exit 1", "Snakemake was ended, and has cancelled its jobs"), (":", "Snakemake was killed; cancel its jobs")],
+)
+def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, capsys, when_ended, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").touch()
+    stand_in = tmp_path / "python"
+    stand_in.write_text(
+        f"#!/bin/sh\ntrap 'echo cancelled > cancelled; {when_ended}' INT\nwhile :; do sleep 0.1; done\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
+    monkeypatch.setattr(doctor, "CANCELS_WITHIN", 1.0)
+    assert doctor.try_jobs(tiny.experiment(), [], (), Path("results"), "slurm", None, 0.01)
+    assert f"FAIL  not every job has ended after 0.01 minutes (--minutes); {said}" in capsys.readouterr().out
+    assert (tmp_path / "cancelled").exists()

@@ -156,6 +156,11 @@ def test_where_nobody_tells_a_job_that_could_not_say_why_it_failed_gets_more_mem
     assert retries.memory_factor("update", KEYS, 2, None, MINE) == 1
 
 
+def test_memory_stays_where_a_failure_is_not_known_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert retries.memory_factor("update", KEYS, 2, None, MINE, known=False) == 1
+
+
 def test_a_users_mistake_is_not_tried_again_and_any_other_error_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fails(failures.USER_ERROR)

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,8 @@ from turncredit.yaml_files import read_entry, read_mapping
 
 #: What makes environments for jobs, by Snakemake's `--sdm`.
 DEPLOYED = ("conda", "apptainer")
+#: Seconds in which a Snakemake that is ended has to cancel its jobs.
+CANCELS_WITHIN = 60.0
 VERDICTS = {True: "ok", None: "?", False: "FAIL"}
 
 
@@ -37,6 +40,7 @@ def doctor(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Run tiny jobs of every kind, through the profile, and report.")
     ] = False,
+    minutes: Annotated[int, typer.Option(min=1, help="With --cluster: end what has not ended by then.")] = 10,
     results: ResultsOption = Path("results"),
 ) -> None:
     """Check that an experiment's jobs can run: engines, torch, weights, memory, disk, Slurm. Exit code 1 if not.
@@ -52,7 +56,7 @@ def doctor(
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, files_of(configfile), config or (), results, profile, sdm)
+        failed = try_jobs(plan.experiment, files_of(configfile), config or (), results, profile, sdm, minutes)
     if failed:
         raise typer.Exit(1)
 
@@ -107,8 +111,12 @@ def try_jobs(
     results: Path,
     profile: str | None,
     sdm: str | None,
+    minutes: float,
 ) -> bool:
-    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed."""
+    """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed.
+
+    What has not ended after so many minutes, as in a queue that does not start, is ended.
+    """
     if importlib.util.find_spec("snakemake") is None or not Path("Snakefile").exists():
         raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
@@ -120,15 +128,47 @@ def try_jobs(
         root = results / f"{experiment.experiment}_doctor"
         shutil.rmtree(root, ignore_errors=True)
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        status, said, late = within(60 * minutes, command, Path(scratch) / "said")
     lines = report_of(root)
     print("\n".join(lines))
-    own = [line for line in done.stderr.splitlines() if line.startswith("turncredit: ")]
-    if done.returncode and not any(line.startswith("FAIL") for line in lines):
-        print("\n".join(f"FAIL  {line}" for line in own or done.stderr.splitlines()[-5:]))
-    if done.returncode == 0:
+    own = [line for line in said if line.startswith("turncredit: ")]
+    if late:
+        print(f"FAIL  not every job has ended after {minutes:g} minutes (--minutes); {late}")
+    elif status and not any(line.startswith("FAIL") for line in lines):
+        print("\n".join(f"FAIL  {line}" for line in own or said[-5:]))
+    if status == 0:
         shutil.rmtree(root, ignore_errors=True)
-    return done.returncode != 0
+    return status != 0
+
+
+def within(seconds: float, command: Sequence[str], log: Path) -> tuple[int, list[str], str]:
+    """Run Snakemake, its standard error in `log`. Returns its exit status, what it said, and, if it was ended because
+    it took longer than `seconds`, what became of its jobs."""
+    late = ""
+    # Files, not pipes, which a job that lives on would keep open; in a session of its own, to be ended with its jobs.
+    with log.open("w") as file, log.with_name("output").open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=file, start_new_session=True)
+        try:
+            process.wait(timeout=seconds)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+            late = "Snakemake was ended, and has cancelled its jobs"
+            if not _ended(process):
+                late = "Snakemake was killed; cancel its jobs if there are any left"
+            if isinstance(error, KeyboardInterrupt):
+                raise
+    return process.returncode or int(bool(late)), log.read_text(errors="replace").splitlines(), late
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """End Snakemake as Ctrl-C does; returns if it went by itself, and was not killed."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(timeout=CANCELS_WITHIN)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return False
+    return True
 
 
 def report_of(root: Path) -> list[str]:

@@ -171,8 +171,8 @@ def _check_sampling_gpus(experiment: Experiment) -> None:
     for stage, resource in experiment.resources.items():
         if stage != "rounds" and (resource.gpu or 0) > 1 and experiment.policy.engine == "vllm" and plays(stage):
             raise UserError(
-                f"config: resources.{stage}.gpu is {resource.gpu}, but policy.engine vllm samples on one GPU of a job and "
-                "leaves the others idle; set it to 1"
+                f"config: resources.{stage}.gpu is {resource.gpu}, but policy.engine vllm samples on one GPU of a job "
+                "and leaves the others idle; set it to 1"
             )
 
 
