@@ -12,21 +12,21 @@ LOADED = """
 import json, sys
 from pathlib import Path
 from snakemake.api import SnakemakeApi
-from snakemake.io import Wildcards
-from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings, StorageSettings
-config, resources, threads, storage = json.loads(sys.argv[1])
+from snakemake.iocontainers import Wildcards
+from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
+config, resources, threads, stored = json.loads(sys.argv[1])
 with SnakemakeApi(OutputSettings()) as api:
     workflow = api.workflow(
         ResourceSettings(cores=1, overwrite_resources=resources, overwrite_threads=threads),
         ConfigSettings(config=config, configfiles=[Path("config/test/tiny.yaml")]),
         snakefile=Path("Snakefile"),
-        storage_settings=StorageSettings(default_storage_provider=storage),
     )._workflow
+    workflow.globals["STORED"] = stored  # a provider needs its plugin, and is the same to the memory
     asked = {
         rule.name: [rule.resources["_cores"].raw, "mark" in rule.resources and rule.resources["mark"].raw]
         for rule in workflow.rules
     }
-    memory = next(rule.resources["mem_mb"].raw for rule in workflow.rules if rule.name == "base")
+    memory = next(rule.resources["mem_mb"]._evaluator for rule in workflow.rules if rule.name == "base")
     memory = [memory(Wildcards(), attempt=attempt) for attempt in (1, 2)]
     print(json.dumps({"local": sorted(workflow._localrules), "asked": asked, "memory": memory}))
 """
@@ -40,9 +40,9 @@ def loaded(pipeline, workdir):
         config: dict[str, Any],
         resources: dict[str, Any] | None = None,
         threads: dict[str, int] | None = None,
-        storage: str | None = None,
+        stored: bool = False,
     ) -> dict[str, Any]:
-        changes = json.dumps([config, resources or {}, threads or {}, storage])
+        changes = json.dumps([config, resources or {}, threads or {}, stored])
         run = pipeline.python(workdir, "-c", LOADED, changes)
         assert run.returncode == 0, run.stdout + run.stderr
         return json.loads(run.stdout.splitlines()[-1])
@@ -73,6 +73,6 @@ def test_a_hubs_model_is_copied_where_snakemake_runs_for_every_agent(loaded):
 
 def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):
     """A job that was killed leaves nothing in the folder that it shares with Snakemake; a pod has another folder."""
-    shared, apart = loaded({})["memory"], loaded({}, storage="s3")["memory"]
+    shared, apart = loaded({})["memory"], loaded({}, stored=True)["memory"]
     assert shared == [apart[0], 2 * apart[0]]
     assert apart[1] == apart[0]
