@@ -1,5 +1,5 @@
 """The vLLM engine on the CPU, in the environment that `make test-vllm` makes: what it says of a token's probability is
-what the trained model says, with and without an adapter.
+what the trained model says, with and without an adapter, also after it has slept and got the next policy's weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from transformers import AutoConfig, Qwen2ForCausalLM
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
-from turncredit.policy.engines import sampler
+from turncredit.policy.engines import sampler, vllm
+from turncredit.policy.engines.vllm import Engine
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request
 from turncredit.policy.weights import MOMENTS_FILE
@@ -35,18 +36,22 @@ import numpy as np
 
 def main():
     from turncredit.policy.sampling import Request
-    from turncredit.policy.engines.vllm import Vllm
+    from turncredit.policy.engines.vllm import Engine, Vllm
 
-    folder, prompts, eos = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-    engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos)
-    contexts, logprobs = [[] for _ in prompts], [[] for _ in prompts]
-    for turn in range(2):
-        draws = np.random.default_rng(turn).random((len(prompts), 6))
-        requests = [Request(i, ids, turn == 0, draws[i]) for i, ids in enumerate(prompts)]
-        for i, response in enumerate(engine.sample(requests, 1.0, 6)):
-            contexts[i] += prompts[i] + response.ids
-            logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
-    print("RESULT" + json.dumps([contexts, logprobs]))
+    folders, prompts, eos = json.loads(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
+    running, results = Engine(), []
+    for folder in folders:
+        engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos, engine=running)
+        contexts, logprobs = [[] for _ in prompts], [[] for _ in prompts]
+        for turn in range(2):
+            draws = np.random.default_rng(turn).random((len(prompts), 6))
+            requests = [Request(i, ids, turn == 0, draws[i]) for i, ids in enumerate(prompts)]
+            for i, response in enumerate(engine.sample(requests, 1.0, 6)):
+                contexts[i] += prompts[i] + response.ids
+                logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
+        results.append([contexts, logprobs])
+        running.sleep()
+    print("RESULT" + json.dumps(results))
 
 if __name__ == "__main__":
     main()
@@ -56,23 +61,29 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason=f"no vLLM environment at {PYTHON}; make it with `make test-vllm`")
 @pytest.mark.parametrize("adapted", [False, True])
-def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapted):
-    folder = tmp_path / "policy"
-    shutil.copytree(world.path("sft_policy"), folder)
+def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_policy_of_a_kept_engine(
+    world, tmp_path, adapted
+):
+    base = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "base"))
     # vLLM's attention takes heads of at least 32 numbers; the tests' model has two of 16.
-    shape = AutoConfig.from_pretrained(folder)
+    shape = AutoConfig.from_pretrained(base)
     shape.num_attention_heads = shape.num_key_value_heads = 1
-    torch.manual_seed(0)
-    models.save_model(Qwen2ForCausalLM(shape), folder, base=folder, final=folder)
-    # What an update leaves beside whole weights.
-    save_file({"0.exp_avg": torch.zeros(1)}, folder / MOMENTS_FILE)
-    if adapted:
-        model = models.add_lora(models.load_model(folder, dtype="float32"), LoraConfig(rank=8, alpha=16), 0)
+    folders = [tmp_path / "round01", tmp_path / "round02"]
+    for seed, folder in enumerate(folders):
+        torch.manual_seed(seed)
+        if adapted and not seed:
+            models.save_model(Qwen2ForCausalLM(shape), base, base=base, final=base)
+        if not adapted:
+            shutil.copytree(base, folder)
+            models.save_model(Qwen2ForCausalLM(shape), folder, base=base, final=folder)
+            # What an update leaves beside whole weights.
+            save_file({"0.exp_avg": torch.zeros(1)}, folder / MOMENTS_FILE)
+            continue
+        model = models.add_lora(models.load_model(base, dtype="float32"), LoraConfig(rank=8, alpha=16), seed)
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.2)
-        models.save_model(model, tmp_path / "adapter", base=folder, final=tmp_path / "adapter")
-        folder = tmp_path / "adapter"
+        models.save_model(model, folder, base=base, final=folder)
     encoder = tokenizer.load(world.path("sft_policy"))
     prompts = [
         encoder.encode(text) for text in ("<|task|> put a mug in shelf.<|act|>", "<|obs|> Nothing happens.<|act|>")
@@ -80,18 +91,21 @@ def test_recorded_logprobs_are_those_of_the_trained_model(world, tmp_path, adapt
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
-    command = [str(PYTHON), str(script), str(folder), json.dumps(prompts), str(encoder.eos_id)]
+    given = [json.dumps([str(folder) for folder in folders]), json.dumps(prompts), str(encoder.eos_id)]
+    command = [str(PYTHON), str(script), *given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert "RESULT" in done.stdout, done.stderr[-3000:]
-    contexts, logprobs = json.loads(done.stdout.split("RESULT")[1].splitlines()[0])
-    trained = models.load_model(folder, dtype="float32").eval()
-    for ids, recorded in zip(contexts, logprobs, strict=True):
-        with torch.no_grad():
-            expected = trained(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
-        expected = expected.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
-        sampled = np.array(recorded[1:]) != 0
-        assert sampled.sum() >= 2
-        np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=2e-3)
+    results = json.loads(done.stdout.split("RESULT")[1].splitlines()[0])
+    assert len(results) == 2
+    for folder, (contexts, logprobs) in zip(folders, results, strict=True):
+        trained = models.load_model(folder, dtype="float32").eval()
+        for ids, recorded in zip(contexts, logprobs, strict=True):
+            with torch.no_grad():
+                expected = trained(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+            expected = expected.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
+            sampled = np.array(recorded[1:]) != 0
+            assert sampled.sum() >= 2
+            np.testing.assert_allclose(np.array(recorded[1:])[sampled], expected[sampled], atol=2e-3)
 
 
 @pytest.fixture
@@ -103,7 +117,21 @@ def engines(monkeypatch):
         def __init__(self, folder, **settings):
             self.files = {path.name: path.resolve() for path in Path(folder).iterdir()}
             self.settings, self.prompts, self.sampling, self.adapters = settings, [], [], []
+            self.called, self.read = [], []
             made.append(self)
+
+        def sleep(self, level):
+            self.called.append(("sleep", level))
+
+        def wake_up(self, tags):
+            self.called.append(("wake_up", tags))
+
+        def collective_rpc(self, method, kwargs):
+            self.called.append((method, kwargs["weights_path"]))
+            self.read.append({path.name for path in Path(kwargs["weights_path"]).iterdir()})
+
+        def reset_prefix_cache(self):
+            self.called.append(("reset_prefix_cache",))
 
         def generate(self, prompts, sampling, *, lora_request, **_):
             self.sampling += sampling
@@ -157,20 +185,101 @@ def test_vllm_reserves_memory_for_the_longest_context_of_the_agent_and_no_more(w
     assert [engine.settings["max_model_len"] for engine in engines] == [positions, 100, positions]
 
 
-def test_the_adapter_of_every_run_and_round_has_a_name_and_a_number_of_its_own(world, tmp_path, engines):
-    """vLLM's prefix cache tells adapters apart by them."""
+@pytest.fixture
+def adapters(world, tmp_path):
+    """Adapters of two runs and seeds on one base."""
     base = world.path("sft_policy")
     model = models.add_lora(models.load_model(base, dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
     folders = [tmp_path / run / f"seed{seed}" / "round02" / "policy" for run in ("gigpo", "rloo") for seed in (0, 1)]
     for folder in folders:
         models.save_model(model, folder, base=base, final=folder)
-        OpenPolicy(folder, dtype="float32", engine="vllm").sampler(1).sample(
-            [Request(0, [1, 2], True, np.zeros(1))], 1.0, 1
-        )
-    adapters = [engine.adapters[0] for engine in engines]
-    assert [path for _, _, path in adapters] == [str(folder) for folder in folders]
-    assert len({name for name, _, _ in adapters}) == len({number for _, number, _ in adapters}) == 4
-    assert min(number for _, number, _ in adapters) > 0
+    return folders
+
+
+def once(running, folder, **settings):
+    """One response, and the engine at rest."""
+    policy = OpenPolicy(folder, dtype="float32", engine="vllm", running=running)
+    policy.sampler(**{"slots": 1, **settings}).sample([Request(0, [1, 2], True, np.zeros(1))], 1.0, 1)
+    running.sleep()
+
+
+def test_a_kept_engine_starts_once_and_reads_the_weights_of_each_policy_when_it_wakes(world, engines):
+    running = Engine()
+    folders = [world.path("sft_policy"), world.path("sft_policy"), world.path("base")]
+    for folder in folders:
+        once(running, folder)
+    reads = [
+        [("wake_up", ["weights"]), ("reload_weights", str(folder)), ("wake_up", ["kv_cache"]), ("reset_prefix_cache",)]
+        for folder in folders[1:]
+    ]
+    assert len(engines) == 1
+    assert engines[0].called == [("sleep", 2), *reads[0], ("sleep", 2), *reads[1], ("sleep", 2)]
+
+
+def test_a_kept_engine_reads_no_moments_of_an_optimiser(world, tmp_path, engines):
+    running, trained = Engine(), Path(shutil.copytree(world.path("sft_policy"), tmp_path / "policy"))
+    there = {path.name for path in trained.iterdir()}
+    save_file({"0.exp_avg": torch.zeros(1)}, trained / MOMENTS_FILE)
+    once(running, world.path("sft_policy"))
+    once(running, trained)
+    assert engines[0].read == [there]
+
+
+def test_the_base_of_adapters_waits_and_every_adapter_has_a_name_and_a_number_of_its_own(adapters, engines):
+    """vLLM's caches of adapters and prefixes tell them apart by these; the adapter of a folder may change, too."""
+    running = Engine()
+    for folder in (*adapters, adapters[0]):
+        once(running, folder)
+    (engine,) = engines
+    assert [path for _, _, path in engine.adapters] == [str(folder) for folder in (*adapters, adapters[0])]
+    assert len({name for name, _, _ in engine.adapters}) == len({number for _, number, _ in engine.adapters}) == 5
+    assert min(number for _, number, _ in engine.adapters) > 0
+    assert {call[1] for call in engine.called if call[0] == "sleep"} == {1}
+    assert "reload_weights" not in {call[0] for call in engine.called}
+
+
+@pytest.mark.parametrize(
+    ("then", "starts"),
+    [
+        ({"slots": 2, "longest": 100}, 1),
+        ({"slots": 1, "longest": 50}, 1),
+        ({"slots": 3, "longest": 50}, 2),
+        ({"slots": 1, "longest": 101}, 2),
+    ],
+)
+def test_a_kept_engine_starts_again_for_more_slots_or_longer_contexts_and_has_room_for_both(
+    world, engines, then, starts
+):
+    running = Engine()
+    for settings in ({"slots": 2, "longest": 100}, then, {"slots": 2, "longest": 100}):
+        once(running, world.path("sft_policy"), **settings)
+    assert len(engines) == starts
+    assert engines[-1].settings["max_num_seqs"] == max(2, then["slots"])
+    assert engines[-1].settings["max_model_len"] == max(100, then["longest"])
+
+
+def test_a_kept_engine_starts_again_for_another_model_another_base_and_after_its_end(
+    world, tmp_path, adapters, engines
+):
+    running = Engine()
+    other = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "other"))
+    described = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**described, "rope_theta": 12345.0}))
+    for number, folder in enumerate((world.path("sft_policy"), other, adapters[0], world.path("sft_policy")), start=1):
+        sampler("vllm", str(folder), slots=1, dtype="float32", eos_id=1, running=running)
+        assert len(engines) == number
+    running.end()
+    once(running, world.path("sft_policy"))
+    assert len(engines) == 5
+
+
+def test_only_an_engine_that_is_kept_on_a_gpu_learns_to_sleep(world, engines, monkeypatch):
+    """vLLM's memory that can sleep costs a little, and its build for CPUs refuses it."""
+    for gpu in (False, True):
+        monkeypatch.setattr(vllm, "_has_gpu", lambda gpu=gpu: gpu)
+        once(Engine(), world.path("sft_policy"))
+        sampler("vllm", str(world.path("sft_policy")), slots=1, dtype="float32", eos_id=1)
+    assert [engine.settings["enable_sleep_mode"] for engine in engines] == [False, False, True, False]
 
 
 def test_without_vllm_the_error_says_what_to_do(world):

@@ -21,6 +21,7 @@ from turncredit.stages.needs.assumed import HOST, REQUEST, STARTS
 from turncredit.stages.needs.gpu_time import OPERATIONS, PLAYED, Work, longest
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.stages.playing import plays
+from turncredit.workflow.rounds import resource_of_block
 from turncredit.yaml_files import read_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,10 +278,33 @@ def test_the_stages_of_one_job_wait_for_one_start_of_a_process():
     assert together["update"] == pytest.approx(alone["update"] - 2 * start)
 
 
-def test_vllm_starts_in_every_stage_that_samples_also_in_one_job():
-    alone, together = (hours_of(granularity=each, policy={"engine": "vllm"}) for each in ("stage", "run"))
-    assert together["rollout"] == alone["rollout"]
-    assert together["update"] < alone["update"]
+def test_vllm_starts_once_in_a_job_and_again_after_a_judge_that_the_job_serves():
+    judge = {"kind": "llm", "model": QWEN["1.5B"], "serve": {"python": "python"}}
+    plan = plan_of(
+        methods=["triage"], rounds=2, policy={"engine": "vllm"}, judge=judge, resources={"label": {"gpu": 1}}
+    )
+    turns = plan.turns_at("triage", 0, 2)
+    stages = ("rollout", "update", "eval", "label", "eval")
+    steps = [(stage, plan.keys_for(stage, turns, "triage")) for stage in stages]
+    alone = [needs.gpu_seconds(plan, *step) for step in steps]
+    in_turn = needs.gpu_seconds_in_turn(plan, steps)
+    billions = shapes(plan.experiment).parameters / 1e9
+    sleeping = STARTS.vllm + STARTS.vllm_a_billion * billions
+    sleeping -= STARTS.vllm_wakes + STARTS.vllm_wakes_a_billion * billions
+    saved = [one - other for one, other in zip(alone, in_turn, strict=True)]
+    assert saved == pytest.approx([0, STARTS.process, sleeping, 0, 0])
+
+
+def test_a_job_in_which_vllm_sleeps_has_room_for_it():
+    policy = {"source": QWEN["7B"], "engine": "vllm", "dtype": "bfloat16"}
+    asked, process = {}, math.ceil(REQUEST.margin * HOST.vllm_process / 1e9) * 1000
+    for lora in ({}, None):
+        plan = plan_of(granularity="run", **{**BIG, "policy": {**policy, "lora": lora}})
+        update = needs.resource(plan, "update").mem_mb
+        asked[lora is None] = resource_of_block(plan, "flat_grpo", 0, [2]).mem_mb - update
+    assert asked[True] == process
+    assert asked[False] == pytest.approx(process + REQUEST.margin * 2 * 7.6e3, rel=0.05)
+    assert needs.asleep_mb(plan_of(**BIG)) == 0
 
 
 def test_a_job_of_several_stages_holds_the_gpus_of_the_largest_all_along():

@@ -16,6 +16,7 @@ from turncredit import tables
 from turncredit.config import merge
 from turncredit.stages.job import At, Store
 from turncredit.stages.plan import Plan, load
+from turncredit.stages.playing import plays
 from turncredit.workflow import rounds as fused
 
 ROUNDS = [1, 2]
@@ -226,6 +227,33 @@ def test_a_stage_that_starts_vllm_finds_no_weights_in_memory(tmp_path, monkeypat
     monkeypatch.setattr(fused, "run_stage", run)
     fused.run_rounds(planned(tmp_path, policy={"engine": "vllm"}), "gigpo", 0, [1])
     assert found == [("credit", False), ("update", True), ("eval", False)]
+
+
+def test_the_vllm_of_a_job_sleeps_while_other_stages_run_and_ends_before_a_judge_is_served(tmp_path, monkeypatch):
+    happened = []
+
+    class Engine:
+        def sleep(self):
+            happened.append("sleeps")
+
+        def end(self):
+            happened.append("ends")
+
+    def run(_plan, job):
+        happened.append(job.stage)
+        if plays(job.stage):
+            engines.add(job.store.policy("a folder", dtype="float32", engine="vllm").running)
+
+    engines = set()
+    monkeypatch.setattr(fused, "run_stage", run)
+    monkeypatch.setattr("turncredit.policy.engines.vllm.Engine", Engine)
+    judge = {"kind": "llm", "serve": {"python": "python"}}
+    fused.run_rounds(planned(tmp_path, policy={"engine": "vllm"}, judge=judge, methods=["triage"]), "triage", 0, [1, 2])
+    assert len(engines) == 1
+    assert [what for what in happened if what != "measures"] == [
+        *("credit", "update", "eval", "sleeps"),
+        *("rollout", "sleeps", "ends", "label", "sleeps", "credit", "update", "eval", "sleeps", "invariants"),
+    ]
 
 
 def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():

@@ -94,9 +94,9 @@ def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
     """GPU hours of these jobs by stage. Stages in one process share its start, and each holds all of its GPUs."""
     hours: defaultdict[str, float] = defaultdict(float)
     for job in jobs:
-        on_gpu = [step for step in job.stages if plan.experiment.gpus(step[0])]
-        for number, (stage, at) in enumerate(on_gpu):
-            hours[stage] += job.gpus * needs.gpu_seconds(plan, stage, at, starts=number == 0) / 3600
+        for (stage, _), seconds in zip(job.stages, needs.gpu_seconds_in_turn(plan, job.stages), strict=True):
+            if plan.experiment.gpus(stage):
+                hours[stage] += job.gpus * seconds / 3600
     return hours
 
 

@@ -173,9 +173,9 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
         coming = 0.0
         for submitted in submitted_jobs(plan, left):
             on_gpu = [(stage, at) for stage, at in submitted.stages if gpus(stage) and (stage, at) not in records]
-            for number, (stage, at) in enumerate(on_gpu):
+            for (stage, _), seconds in zip(on_gpu, needs.gpu_seconds_in_turn(plan, on_gpu), strict=True):
                 mean = measured.mean(stage) if stage in measured.seconds else None
-                coming += submitted.gpus * (mean or needs.gpu_seconds(plan, stage, at, starts=number == 0))
+                coming += submitted.gpus * (mean or seconds)
         lines.append(f"GPU hours: {spent / 3600:.1f} spent in stages, about {coming / 3600:.1f} to come")
     return lines
 

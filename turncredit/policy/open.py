@@ -21,12 +21,12 @@ from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
 class OpenPolicy:
     """The policy in `folder`, for everything that a stage does with one.
 
-    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`). Nothing is read
-    before it is needed.
+    `dtype` is the weights' type, `engine` the sampling engine (`lockstep`, `transformers`, `vllm`), `running` a vLLM
+    engine that other policies of this process use, too. Nothing is read before it is needed.
     """
 
-    def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep"):
-        self.folder, self.dtype, self.engine = Path(folder), dtype, engine
+    def __init__(self, folder: str | Path, *, dtype: str, engine: str = "lockstep", running: Any = None):
+        self.folder, self.dtype, self.engine, self.running = Path(folder), dtype, engine, running
         self._models: dict[bool, torch.nn.Module] = {}
         self._verified = False
 
@@ -90,7 +90,7 @@ class OpenPolicy:
         return (self.folder / "adapter_config.json").exists()
 
     def sampler(self, slots: int, *, longest: int | None = None) -> Sampler:
-        """A new engine for `slots` rollouts at a time: its samples do not depend on earlier calls.
+        """An engine for `slots` rollouts at a time, whose samples do not depend on earlier calls.
 
         `longest` is the largest number of tokens of a context with its response, if the agent limits it.
         """
@@ -99,7 +99,14 @@ class OpenPolicy:
         if self.engine == "lockstep" and self.adapted and self.dtype != "float32":
             model = None  # it keeps the adapter beside the weights, as the folder does
         return sampler(
-            self.engine, str(self.folder), slots=slots, dtype=self.dtype, eos_id=eos, model=model, longest=longest
+            self.engine,
+            str(self.folder),
+            slots=slots,
+            dtype=self.dtype,
+            eos_id=eos,
+            model=model,
+            longest=longest,
+            running=self.running,
         )
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:
@@ -107,7 +114,7 @@ class OpenPolicy:
 
         This policy releases its weights, which are read from its folder again when next used.
         """
-        after = OpenPolicy(folder, dtype=self.dtype, engine=self.engine)
+        after = OpenPolicy(folder, dtype=self.dtype, engine=self.engine, running=self.running)
         if not self.adapted:
             after._models, self._models = self._models, {}
         else:

@@ -100,6 +100,7 @@ class Store:
         self._tables: dict[str, pa.Table] = {}
         self._policies: dict[str, Any] = {}
         self._hashes: dict[str, str] = {}
+        self._vllm: Any = None
 
     def table(
         self,
@@ -134,7 +135,7 @@ class Store:
         cached = self._policies.get(folder)
         if cached is not None and (cached.dtype, cached.engine) == (dtype, engine):
             return cached
-        policy = OpenPolicy(folder, dtype=dtype, engine=engine)
+        policy = OpenPolicy(folder, dtype=dtype, engine=engine, running=self._engine() if engine == "vllm" else None)
         if self.keep:
             self._policies[folder] = policy
         return policy
@@ -152,6 +153,27 @@ class Store:
         for policy in self._policies.values():
             policy.release()
         free_memory()
+
+    def _engine(self) -> Any:
+        """The vLLM engine that this process keeps for all policies; None if it keeps nothing."""
+        if self.keep and self._vllm is None:
+            from turncredit.policy.engines.vllm import Engine
+
+            self._vllm = Engine()
+        return self._vllm
+
+    def rest(self) -> None:
+        """Let the sampling engine, if there is one, give the memory of its GPU to other stages."""
+        from turncredit.policy.sampling import free_memory
+
+        if self._vllm is not None:
+            self._vllm.sleep()
+        free_memory()
+
+    def end_engine(self) -> None:
+        """End the sampling engine, if there is one: the next stage that samples starts it again."""
+        if self._vllm is not None:
+            self._vllm.end()
 
     def hash(self, path: str) -> str:
         """The hash of a file or folder (`content_hash`), computed once."""

@@ -66,13 +66,16 @@ def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
 def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
     """What a block's job asks for: the most of any of its stages and the sum of their runtimes.
 
-    What `resources.rounds` gives stands in place of that, but for fewer GPUs than the model is trained on.
+    While other stages run, a vLLM that has sampled sleeps in the same job. What `resources.rounds` gives stands in
+    place of that, but for fewer GPUs than the model is trained on.
     """
     steps = steps_of_block(plan, method, seed, rounds)
     asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
     resources = [asked[stage] for stage, _ in steps]
+    asleep = needs.asleep_mb(plan) if any(plays(stage) for stage in asked) else 0
+    memory = {stage: one.mem_mb + (0 if plays(stage) else asleep) for stage, one in asked.items() if one.mem_mb}
     asks = {
-        "mem_mb": max(one.mem_mb for one in resources if one.mem_mb is not None),
+        "mem_mb": max(memory.values()),
         "gpu": max(one.gpu or 0 for one in resources),
         "threads": max(one.threads for one in resources),
         "runtime": sum(one.runtime for one in resources if one.runtime is not None),
@@ -207,20 +210,21 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
 
 
 def _run_with_room(plan: Plan, job: Job) -> None:
-    """Run one stage. One that starts vLLM gets the whole GPU, and leaves it to the next.
+    """Run one stage. One that samples with vLLM gets the whole GPU, and leaves it to the next.
 
-    vLLM refuses to start in a process of its own where less than the share of memory that it takes (92%) is free.
+    vLLM refuses to start in a process of its own where less than the share of memory that it takes (92%) is free. So
+    does a judge's server, for which the engine that samples, and otherwise sleeps until it is needed, ends.
     """
     experiment = plan.experiment
     samples = plays(job.stage) and experiment.policy.engine == "vllm"
-    if not samples and not (job.stage == "label" and experiment.judge.serve is not None):
-        run_stage(plan, job)
-        return
-    from turncredit.policy.sampling import free_memory
-
-    job.store.release()
+    serves = job.stage == "label" and experiment.judge.serve is not None
+    if samples or serves:
+        job.store.release()
+    if serves:
+        job.store.end_engine()
     run_stage(plan, job)
-    free_memory()  # an engine ends when nothing refers to it any more
+    if samples or serves:
+        job.store.rest()
 
 
 def _is_made(plan: Plan, job: Job, deleted: Collection[str]) -> bool:

@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 
 def sampler(
-    engine: str, folder: str, *, slots: int, dtype: str, eos_id: int, model: Any = None, longest: int | None = None
+    engine: str,
+    folder: str,
+    *,
+    slots: int,
+    dtype: str,
+    eos_id: int,
+    model: Any = None,
+    longest: int | None = None,
+    running: Any = None,
 ) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
@@ -23,6 +31,7 @@ def sampler(
     `model` is the policy's model, adapters merged, if it is in memory already: an engine that reads a model's weights
     then takes them from there instead of the folder. `longest` is the largest number of tokens that a context with its
     response can have, where the agent limits it: vLLM then sets aside memory for no more.
+    `running` is the vLLM engine (`vllm.Engine`) that stages of this process share; None: one of the sampler's own.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep
@@ -35,7 +44,7 @@ def sampler(
     if engine == "vllm":
         from turncredit.policy.engines.vllm import Vllm
 
-        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id, longest=longest)
+        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id, longest=longest, engine=running)
     raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
 
 

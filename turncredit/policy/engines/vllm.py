@@ -7,50 +7,164 @@ tokens.
 
 from __future__ import annotations
 
+import json
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
-from turncredit.policy.sampling import Request, Response
+from turncredit.policy.sampling import Request, Response, free_memory
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
 
 
-class Vllm:
-    """One vLLM engine in this process; an adapter is served as an adapter, without merging it into its base."""
+class Engine:
+    """A vLLM engine that the stages of one process use one after another: it starts once.
 
-    def __init__(self, folder: str, *, slots: int, dtype: str, eos_id: int, longest: int | None = None):
+    Every policy that samples takes it with `use`, which gives the engine its weights. Between two stages it sleeps, so
+    that training has the GPU: it keeps a process, a CUDA context and what it has compiled, but neither weights nor
+    cache. (vLLM for CPUs ignores being sent to sleep.)
+
+    keep    whether another stage may follow: only then does the engine learn to sleep
+    """
+
+    def __init__(self, *, keep: bool = True):
+        self.keep = keep
+        self._llm: Any = None
+        self._form: Form | None = None
+        self._asleep = False
+        self._adapters = count(1)
+
+    def use(self, folder: str, *, slots: int, dtype: str, longest: int | None) -> tuple[Any, Any]:
+        """vLLM's engine with the weights of the policy in `folder`, and vLLM's name of its adapter (None: it has none).
+
+        It is started again only for a policy of another form, and for more slots or longer contexts than it has had.
+        """
+        base = base_folder(folder)
+        adapted = base != Path(folder)
+        described = read_config(folder)
+        positions = described["max_position_embeddings"]
+        length = min(positions, longest or positions)
+        rank = _rank(folder) if adapted else 0
+        form = Form(json.dumps(described, sort_keys=True), str(base) if adapted else "", dtype, rank, slots, length)
+        with _weights_alone(base) as weights:
+            if self._form is not None and self._form.serves(form):
+                self._load(None if adapted else weights)
+            else:
+                if self._form is not None:
+                    form = form.with_room_of(self._form)
+                self.end()
+                self._llm = _start(weights, form, sleeps=self.keep and _has_gpu())
+                self._form = form
+        if not adapted:
+            return self._llm, None
+        from vllm.lora.request import LoRARequest
+
+        # vLLM keeps adapters and prefixes by these: each policy that samples has its own.
+        number = next(self._adapters)
+        return self._llm, LoRARequest(f"{adapter_name(folder)}#{number}", number, str(Path(folder).resolve()))
+
+    def sleep(self) -> None:
+        """Give the GPU's memory to other stages, until the engine is used again."""
+        if self._llm is None or self._asleep:
+            return
+        # The base of an adapter waits in main memory; whole weights change, and are read from the next policy's folder.
+        self._llm.sleep(level=1 if self._form is not None and self._form.base else 2)
+        self._asleep = True
+
+    def end(self) -> None:
+        """End the engine, if it has been started, and free what it holds."""
+        if self._llm is not None:
+            self._llm = self._form = None
+            self._asleep = False
+            free_memory()  # it ends when nothing refers to it any more
+
+    def _load(self, weights: Path | None) -> None:
+        """Wake the engine with the whole weights in this folder (None: with those that it had, of adapters' base)."""
+        if self._asleep:
+            self._llm.wake_up(tags=["weights"])
+        if weights is not None:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(weights)})
+        if self._asleep:
+            self._llm.wake_up(tags=["kv_cache"])
+            self._asleep = False
+        self._llm.reset_prefix_cache()  # of keys and values by the weights before
+
+
+class Form(NamedTuple):
+    """What an engine cannot change once it has started: the model but for its weights, and its room.
+
+    base    the folder of an adapter's base; "" for whole weights
+    rank    of the adapters that it takes; 0 for whole weights
+    slots   the most sequences at a time
+    length  the most tokens of a context with its response
+    """
+
+    model: str
+    base: str
+    dtype: str
+    rank: int
+    slots: int
+    length: int
+
+    def serves(self, other: Form) -> bool:
+        """Whether an engine of this form can sample for a policy of the other one."""
+        fits = self.rank >= other.rank and self.slots >= other.slots and self.length >= other.length
+        return fits and self[:3] == other[:3]
+
+    def with_room_of(self, other: Form) -> Form:
+        """This form, with at least the slots and the length of the other."""
+        return self._replace(slots=max(self.slots, other.slots), length=max(self.length, other.length))
+
+
+def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
+    from vllm import LLM
+
+    return LLM(
+        str(weights),
+        dtype=form.dtype,
+        max_num_seqs=form.slots,
+        max_model_len=form.length,
+        enable_prefix_caching=True,
+        enable_lora=bool(form.base),
+        max_lora_rank=form.rank or 16,
+        skip_tokenizer_init=True,
+        # Log-probabilities of the distribution that is sampled from, temperature applied.
+        logprobs_mode="processed_logprobs",
+        enforce_eager=not _has_gpu(),
+        enable_sleep_mode=sleeps,
+    )
+
+
+class Vllm:
+    """Samples with a vLLM engine for one policy; an adapter is served as an adapter, without merging it into its base.
+
+    `engine` is one that other stages of this process use before and after (None: one of its own).
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        slots: int,
+        dtype: str,
+        eos_id: int,
+        longest: int | None = None,
+        engine: Engine | None = None,
+    ):
         try:
-            from vllm import LLM
-            from vllm.lora.request import LoRARequest
+            import vllm  # noqa: F401
         except ImportError as error:
             raise UserError(
                 f"policy.engine 'vllm' needs the package vllm, which cannot be imported ({error}); use the "
                 "environment envs_conda/gpu-rollout.yaml, or set policy.engine to 'lockstep' or 'transformers'"
             ) from None
         self.slots, self.eos_id = slots, eos_id
-        base = base_folder(folder)
-        adapted = base != Path(folder)
-        # vLLM keeps weights and prefixes by name and id: each adapter (run, seed, round) has its own.
-        self._lora = LoRARequest(*adapter_name(folder), str(Path(folder).resolve())) if adapted else None
-        positions = read_config(folder)["max_position_embeddings"]
         self._contexts: list[list[int]] = [[] for _ in range(slots)]
-        with _weights_alone(base) as weights:
-            self._llm = LLM(
-                str(weights),
-                dtype=dtype,
-                max_num_seqs=slots,
-                max_model_len=min(positions, longest or positions),
-                enable_prefix_caching=True,
-                enable_lora=adapted,
-                max_lora_rank=_rank(folder) if adapted else 16,
-                skip_tokenizer_init=True,
-                # Log-probabilities of the distribution that is sampled from, temperature applied.
-                logprobs_mode="processed_logprobs",
-                enforce_eager=not _has_gpu(),
-            )
+        engine = engine or Engine(keep=False)
+        self._llm, self._lora = engine.use(folder, slots=slots, dtype=dtype, longest=longest)
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
         """One response for each request, all in one call of the engine."""
@@ -97,16 +211,13 @@ def _weights_alone(folder: Path) -> Iterator[Path]:
         yield Path(links)
 
 
-def adapter_name(folder: str | Path) -> tuple[str, int]:
-    """A name and a positive id for the adapter in `folder`: of its path, so that every run and round has its own."""
-    path = str(Path(folder).resolve())
-    return "/".join(Path(path).parts[-4:]), zlib.crc32(path.encode()) % (2**31 - 1) + 1
+def adapter_name(folder: str | Path) -> str:
+    """A readable name for the adapter in `folder`: the end of its path, with its run and round."""
+    return "/".join(Path(folder).resolve().parts[-4:])
 
 
 def _rank(folder: str) -> int:
     """The adapter's rank, rounded up to one that vLLM takes."""
-    import json
-
     rank = json.loads((Path(folder) / "adapter_config.json").read_text())["r"]
     return next(size for size in (8, 16, 32, 64, 128, 256, 320, 512) if size >= rank)
 

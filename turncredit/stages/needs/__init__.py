@@ -16,9 +16,22 @@ reads weights or imports torch.
 
 from turncredit.stages.needs.advice import fits, in_time
 from turncredit.stages.needs.assumed import ASSUMED
-from turncredit.stages.needs.gpu_time import gpu_seconds
+from turncredit.stages.needs.gpu_time import gpu_seconds, gpu_seconds_in_turn
 from turncredit.stages.needs.memory import Need, need
 from turncredit.stages.needs.on_disk import disk
-from turncredit.stages.needs.requests import ordered, requested, resource
+from turncredit.stages.needs.requests import asleep_mb, ordered, requested, resource
 
-__all__ = ["ASSUMED", "Need", "disk", "fits", "gpu_seconds", "in_time", "need", "ordered", "requested", "resource"]
+__all__ = [
+    "ASSUMED",
+    "Need",
+    "asleep_mb",
+    "disk",
+    "fits",
+    "gpu_seconds",
+    "gpu_seconds_in_turn",
+    "in_time",
+    "need",
+    "ordered",
+    "requested",
+    "resource",
+]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from turncredit.stages.needs.assumed import A100, REQUEST
+from turncredit.stages.needs.assumed import A100, HOST, REQUEST
 from turncredit.stages.needs.gpu_time import longest
 from turncredit.stages.needs.memory import need
 from turncredit.stages.plan import Plan
+from turncredit.stages.playing import plays
 
 _FINER = "train with LoRA (policy.lora), or in bfloat16 (policy.train_dtype, policy.moments_dtype)"
 #: what to do about the largest part of a job's memory
@@ -26,7 +27,9 @@ def fits(plan: Plan, stage: str) -> str | None:
     cache = memory.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
     total = memory.total - cache
     spread = experiment.policy.train_gpus > 1 and stage in ("sft", "update")  # then they are what each GPU takes
-    if total <= A100.usable * A100.memory * (1 if spread else experiment.gpus(stage)):
+    sleeps = experiment.granularity != "stage" and experiment.policy.engine == "vllm" and not plays(stage)
+    free = A100.usable * A100.memory - (HOST.vllm_asleep if sleeps else 0.0)
+    if total <= free * (1 if spread else experiment.gpus(stage)):
         return None
     largest = max(memory.model, key=lambda part: memory.model[part])
     return (

@@ -49,6 +49,8 @@ class Starts:
     process: float = 30.0  # until Python, torch and the weights are loaded; assumed
     vllm: float = 60.0  # until vLLM samples, for a model without parameters; assumed
     vllm_a_billion: float = 15.0  # for each 1e9 parameters besides; assumed
+    vllm_wakes: float = 3.0  # until a vLLM that sleeps samples, for a model without parameters; assumed
+    vllm_wakes_a_billion: float = 2.0  # for each 1e9 parameters, which are read again, besides; assumed
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Host:
     process: float = 1.5e9  # bytes, with torch and transformers imported
     cuda_process: float = 6e9  # bytes, with a CUDA context
     vllm_process: float = 6e9  # bytes of vLLM's own process beside that
+    vllm_asleep: float = 2e9  # bytes of its GPU that a vLLM keeps asleep: a CUDA context and graphs; assumed
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ ASSUMED = (
     f"in sampling; {TYPICAL.response:.0%} of max_response_tokens and {TYPICAL.turns:.0%} of the horizon in the mean; "
     f"an instruction of {TYPICAL.instruction} tokens, observations of {TYPICAL.observation}; a judge's answers of "
     f"{TYPICAL.response:.0%} of judge.max_tokens if it thinks, else of {TYPICAL.answer} tokens; {STARTS.process:.0f} s "
-    f"to start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM. "
+    f"to start a job, {STARTS.vllm:.0f} s and {STARTS.vllm_a_billion:.0f} s for each billion parameters to start vLLM, "
+    f"{STARTS.vllm_wakes:.0f} and {STARTS.vllm_wakes_a_billion:.0f} s to wake it in a job of several stages. "
     f"Memory is computed from the model's shapes; requests add {REQUEST.margin - 1:.0%}."
 )

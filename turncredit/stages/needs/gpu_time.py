@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -21,25 +21,45 @@ from turncredit.stages.plan import Plan
 CHECKED = 0.02
 
 
-def gpu_seconds(plan: Plan, stage: str, at: At, *, starts: bool = True) -> float:
-    """Seconds that a stage takes on its GPU; 0 for a stage without one, or with an unknown model.
+def gpu_seconds(plan: Plan, stage: str, at: At) -> float:
+    """Seconds that a job of this stage alone takes on its GPU; 0 for a stage without one, or with an unknown model."""
+    return gpu_seconds_in_turn(plan, [(stage, at)])[0]
 
-    `starts`: it is the first of its process, whose start is included. vLLM starts anew for each stage that samples.
+
+def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, At]]) -> list[float]:
+    """Seconds that each of the stages which one job runs in turn takes on its GPU, as `gpu_seconds`.
+
+    The first one's include the start of the process. vLLM starts for the first that samples, sleeps until the next one,
+    and ends before a judge is served.
     """
-    served = stage == "label" and plan.experiment.judge.serve is not None
-    model = judge_shapes(plan.experiment) if served else shapes(plan.experiment)
-    if not plan.experiment.gpus(stage) or model is None:
-        return 0.0
-    work = Work(plan, at, model)
-    start = STARTS.process if starts else 0.0
-    if served or (stage in PLAYED and plan.experiment.policy.engine == "vllm"):
-        start = STARTS.vllm + STARTS.vllm_a_billion * model.parameters / 1e9
+    experiment, seconds = plan.experiment, []
+    process = engine = False
+    for stage, at in steps:
+        served = stage == "label" and experiment.judge.serve is not None
+        samples = stage in PLAYED and experiment.policy.engine == "vllm"
+        model = judge_shapes(experiment) if served else shapes(experiment)
+        if not experiment.gpus(stage) or model is None:
+            seconds.append(0.0)
+            continue
+        billions = model.parameters / 1e9
+        start = 0.0 if process else STARTS.process
+        if samples and engine:
+            start = STARTS.vllm_wakes + STARTS.vllm_wakes_a_billion * billions
+        elif samples or served:
+            start = STARTS.vllm + STARTS.vllm_a_billion * billions
+        process, engine = True, samples or (engine and not served)
+        seconds.append(start + _computing(Work(plan, at, model), stage, served=served))
+    return seconds
+
+
+def _computing(work: Work, stage: str, *, served: bool) -> float:
+    """Seconds of a stage without anything's start."""
     if served:
-        return start + _judging(work)
+        return _judging(work)
     if stage in PLAYED:
-        return start + _sampling(work, PLAYED[stage](work))
+        return _sampling(work, PLAYED[stage](work))
     operations = OPERATIONS[stage](work) if stage in OPERATIONS else 0.0
-    return start + operations / (A100.operations * A100.reached)
+    return operations / (A100.operations * A100.reached)
 
 
 def longest(plan: Plan, stage: str) -> float:

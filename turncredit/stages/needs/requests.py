@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 
 from turncredit.config import POLICY_STAGES, ResourceConfig
+from turncredit.policy.shapes import BYTES
 from turncredit.stages.models import shapes
 from turncredit.stages.needs.assumed import HOST, REQUEST
 from turncredit.stages.needs.gpu_time import longest
@@ -37,6 +38,18 @@ def _memory(plan: Plan, stage: str) -> int:
     on_gpu = plan.experiment.gpus(stage)
     host = HOST.cuda_process + memory.host if on_gpu else HOST.process + memory.total + memory.host
     return max(REQUEST.least_mb, math.ceil(REQUEST.margin * host / 1e6 / REQUEST.step_mb) * REQUEST.step_mb)
+
+
+def asleep_mb(plan: Plan) -> int:
+    """Megabytes of main memory that a vLLM takes while other stages of its job run; 0 without vLLM.
+
+    Beside its process they are the base of an adapter, which waits there; whole weights are read from disk again.
+    """
+    experiment, model = plan.experiment, shapes(plan.experiment)
+    if experiment.policy.engine != "vllm":
+        return 0
+    waiting = BYTES[experiment.policy.dtype] * model.parameters if model is not None and experiment.policy.lora else 0
+    return math.ceil(REQUEST.margin * (HOST.vllm_process + waiting) / 1e6 / REQUEST.step_mb) * REQUEST.step_mb
 
 
 def _minutes(plan: Plan, stage: str) -> int:
