@@ -273,6 +273,13 @@ def test_a_kept_engine_starts_again_for_another_model_another_base_and_after_its
     assert len(engines) == 5
 
 
+def test_a_model_is_split_over_the_gpus_that_a_player_is_given(world, engines):
+    policy = OpenPolicy(world.path("sft_policy"), dtype="float32", engine="vllm", running=Engine())
+    for gpus in (1, 2, 2):
+        policy.sampler(1, gpus=gpus)
+    assert [engine.settings["tensor_parallel_size"] for engine in engines] == [1, 2]
+
+
 def test_only_an_engine_that_is_kept_on_a_gpu_learns_to_sleep(world, engines, monkeypatch):
     """vLLM's memory that can sleep costs a little, and its build for CPUs refuses it."""
     for gpu in (False, True):

@@ -58,18 +58,28 @@ def test_a_prompt_that_asks_for_thoughts_is_refused_with_a_warm_start_on_actions
 
 
 @pytest.mark.parametrize("stage", ["rollout", "eval", "continuations", "forks", "branch"])
-def test_several_gpus_for_a_stage_that_samples_with_vllm_are_refused(stage):
-    def asking(engine, gpus, of=stage):
-        resources = {of: {"gpu": gpus}}
-        return tiny.experiment(methods=["flat_grpo"], policy={"engine": engine}, resources=resources)
+def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_model_over(stage):
+    def asking(engine, gpus, of=stage, split=1):
+        policy, resources = {"engine": engine, "sample_gpus": split}, {of: {"gpu": gpus}}
+        return tiny.experiment(methods=["flat_grpo"], policy=policy, resources=resources)
 
     check(asking("vllm", 1))
     check(asking("lockstep", 2))
     for other in ("update", "label", "rounds"):
         check(asking("vllm", 2, of=other))
+    both = asking("vllm", 2, split=2)
+    check(both)
+    assert both.gpus(stage) == asking("vllm", 1, split=2).gpus(stage) == both.gpus("rounds") == 2
+    assert both.gpus("update") == 1
     with pytest.raises(UserError) as error:
         check(asking("vllm", 2))
     assert str(error.value) == (
-        f"config: resources.{stage}.gpu is 2, but policy.engine vllm samples on one GPU of a job and leaves the others "
-        "idle; set it to 1"
+        f"config: resources.{stage}.gpu is 2, but vLLM takes policy.sample_gpus, 1, and leaves the others idle; set "
+        "both to the same number"
+    )
+    with pytest.raises(UserError) as error:
+        check(asking("lockstep", 1, split=2))
+    assert str(error.value) == (
+        "config: policy.sample_gpus is 2, but policy.engine lockstep does not split a model; set it to 1, or engine to "
+        "vllm"
     )

@@ -103,6 +103,7 @@ READ_BY: dict[str, set[str]] = {
     "policy.train_dtype": {"sft", "update", "implicit_model"},
     "policy.moments_dtype": {"sft", "update", "implicit_model"},
     "policy.train_gpus": {"sft", "update"},
+    "policy.sample_gpus": NOTHING,
     "policy.engine": PLAYING,
     "demos": {"demos"},
     "sft": {"sft"},
@@ -183,9 +184,11 @@ OTHER: dict[str, Any] = {
     "tracking.uri": "sqlite:///other.db",
 }
 MORE = ("credit", "continuations", "params", "model", "rollout", "update")
-#: keys of methods that are not changed here: what the method does not have; the only base with forks; and `credit`,
-#: since a method has either a base or a file of one's own, which is an input of its credit (below)
+#: keys of methods that are not changed here: what the method does not have; the only base with forks; `credit`, since a
+#: method has either a base or a file of one's own, which is an input of its credit (below); and `grid`, whose methods
+#: have other names
 UNSET = {
+    *(f"define.{method}.grid" for method in ("mine", "vine", "tree", "other")),
     *(f"define.mine.{key}" for key in ("credit", "agent", "continuations", "forks")),
     *(f"define.vine.{key}" for key in ("credit", "agent", "forks", "params", "model", "rollout", "update")),
     *(f"define.tree.{key}" for key in ("base", "agent", *MORE)),
@@ -221,6 +224,8 @@ def another(key: str, value: Any, annotation: Any) -> Any:
         return value / 2 or 0.25
     if isinstance(value, list):
         return [*value, *value]
+    if value is None and int in get_args(annotation):
+        return 90
     raise AssertionError(f"{key}: say another value of {value!r} in OTHER")
 
 

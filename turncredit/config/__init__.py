@@ -9,6 +9,7 @@ from turncredit.config.experiment import Experiment
 from turncredit.config.loading import from_mapping, load, merge, validated
 from turncredit.config.sections import (
     POLICY_STAGES,
+    SAMPLING_STAGES,
     AgentConfig,
     AgentSlice,
     AuditConfig,
@@ -38,6 +39,7 @@ from turncredit.config.sections import (
 
 __all__ = [
     "POLICY_STAGES",
+    "SAMPLING_STAGES",
     "AgentConfig",
     "AgentSlice",
     "AuditConfig",

@@ -11,6 +11,7 @@ from turncredit.closed import Closed
 from turncredit.config.grid import expanded
 from turncredit.config.sections import (
     POLICY_STAGES,
+    SAMPLING_STAGES,
     AgentConfig,
     AuditConfig,
     DemosConfig,
@@ -171,10 +172,12 @@ class Experiment(Closed):
     def gpus(self, stage: str) -> int:
         """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
 
-        A job that trains gets at least as many as the model is spread over (`policy.train_gpus`).
+        A job that trains gets at least as many as the model is spread over (`policy.train_gpus`), and one that samples
+        as many as vLLM splits it over (`policy.sample_gpus`).
         """
         trains = stage in ("update", "rounds") or (stage == "sft" and self.sft.epochs > 0)
-        spread = self.policy.train_gpus if trains else 1
+        samples = stage in (*SAMPLING_STAGES, "rounds")
+        spread = max(self.policy.train_gpus if trains else 1, self.policy.sample_gpus if samples else 1)
         given = self.resource(stage).gpu
         if given is not None or spread > 1:
             return max(given or 0, spread if spread > 1 else 0)

@@ -193,6 +193,12 @@ class PolicyConfig(Closed):
         description="GPUs that SFT and updates spread the model over (FSDP2), each with one shard of every minibatch; "
         "their jobs ask for as many",
     )
+    sample_gpus: int = Field(
+        1,
+        ge=1,
+        description="GPUs that vLLM splits the model over where a policy samples (tensor parallelism); jobs that "
+        "sample ask for as many",
+    )
     engine: Literal["lockstep", "transformers", "vllm"] = "lockstep"
 
     @model_validator(mode="after")
@@ -508,6 +514,10 @@ POLICY_STAGES = (
     "sft", "rollout", "continuations", "forks", "hiddens", "implicit_model", "logprobs", "update", "eval", "branch",
     "gradients", "invariants",
 )  # fmt: skip
+
+
+#: Those of them in which a policy samples.
+SAMPLING_STAGES = ("rollout", "continuations", "forks", "eval", "branch")
 
 
 #: The sections that a method may override.

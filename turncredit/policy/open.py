@@ -89,10 +89,11 @@ class OpenPolicy:
         """Whether the folder holds an adapter instead of whole weights."""
         return (self.folder / "adapter_config.json").exists()
 
-    def sampler(self, slots: int, *, longest: int | None = None) -> Sampler:
+    def sampler(self, slots: int, *, longest: int | None = None, gpus: int = 1) -> Sampler:
         """An engine for `slots` rollouts at a time, whose samples do not depend on earlier calls.
 
-        `longest` is the largest number of tokens of a context with its response, if the agent limits it.
+        `longest` is the largest number of tokens of a context with its response, if the agent limits it; `gpus` the
+        number of GPUs that vLLM splits the model over.
         """
         eos = self.tokenizer.eos_id
         model = self._models.get(False)
@@ -107,6 +108,7 @@ class OpenPolicy:
             model=model,
             longest=longest,
             running=self.running,
+            gpus=gpus,
         )
 
     def trained_into(self, folder: str | Path) -> OpenPolicy:

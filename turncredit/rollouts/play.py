@@ -207,8 +207,10 @@ class ActiveRollout:
 class Player:
     """Plays the games of a table with a policy and agents of one kind."""
 
-    def __init__(self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1):
-        """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here."""
+    def __init__(
+        self, policy: OpenPolicy, agent: AgentSlice, games: Games, slots: int, *, processes: int = 1, gpus: int = 1
+    ):
+        """`slots` rollouts at a time, divided among `processes`; a single process loads the policy here, on `gpus`."""
         self.agent = agents.load(agent.name)
         self.games, self._policy = games.with_trials(self.agent.trials_of(agent.settings)), policy
         self._slots, self._processes = slots, processes
@@ -219,7 +221,7 @@ class Player:
         self._longest = None if prompt is None else prompt + self.max_new
         #: tokens that a context may have before a response
         self.room = None if policy.positions is None else policy.positions - self.max_new
-        self._sampler = policy.sampler(slots, longest=self._longest) if processes == 1 else None
+        self._sampler = policy.sampler(slots, longest=self._longest, gpus=gpus) if processes == 1 else None
 
     @property
     def turn_columns(self) -> Mapping[str, pa.DataType]:

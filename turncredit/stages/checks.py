@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents, envs, tables
 from turncredit.agents import window
-from turncredit.config import AgentConfig, EnvConfig, Experiment, MethodConfig, validated
+from turncredit.config import SAMPLING_STAGES, AgentConfig, EnvConfig, Experiment, MethodConfig, validated
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit.groups import check_result, needs_a_group
@@ -14,7 +14,6 @@ from turncredit.judges.rule import knows
 from turncredit.stages import implicit_model
 from turncredit.stages.capabilities import Credited, check_capabilities, credited, measures_read, trials
 from turncredit.stages.models import positions
-from turncredit.stages.playing import plays
 
 
 def check(experiment: Experiment) -> None:
@@ -167,12 +166,19 @@ def _check_processes(experiment: Experiment) -> None:
 
 
 def _check_sampling_gpus(experiment: Experiment) -> None:
-    """Raise UserError for a stage that samples with vLLM and asks for several GPUs: it would leave all but one idle."""
-    for stage, resource in experiment.resources.items():
-        if stage != "rounds" and (resource.gpu or 0) > 1 and experiment.policy.engine == "vllm" and plays(stage):
+    """Raise UserError where a job that samples would leave GPUs idle: vLLM takes `sample_gpus`, other engines one."""
+    policy = experiment.policy
+    if policy.sample_gpus > 1 and policy.engine != "vllm":
+        raise UserError(
+            f"config: policy.sample_gpus is {policy.sample_gpus}, but policy.engine {policy.engine} does not split a "
+            "model; set it to 1, or engine to vllm"
+        )
+    for stage in SAMPLING_STAGES:
+        given = experiment.resource(stage).gpu or 0
+        if policy.engine == "vllm" and given > policy.sample_gpus:
             raise UserError(
-                f"config: resources.{stage}.gpu is {resource.gpu}, but policy.engine vllm samples on one GPU of a job "
-                "and leaves the others idle; set it to 1"
+                f"config: resources.{stage}.gpu is {given}, but vLLM takes policy.sample_gpus, {policy.sample_gpus}, "
+                "and leaves the others idle; set both to the same number"
             )
 
 

@@ -51,10 +51,12 @@ class Playing(NamedTuple):
 
     processes   how many processes share the rollouts
     timeout     seconds that a call of an environment may take; None: no limit
+    gpus        how many GPUs vLLM splits the model over
     """
 
     processes: int
     timeout: float | None
+    gpus: int
 
 
 class Plan:
@@ -105,7 +107,8 @@ class Plan:
 
     def playing(self, rollout: RolloutConfig | None = None) -> Playing:
         """How a job plays; as `rollout` says, if it is not the experiment's own."""
-        return Playing((rollout or self.experiment.rollout).processes, self.experiment.env.timeout)
+        experiment = self.experiment
+        return Playing((rollout or experiment.rollout).processes, experiment.env.timeout, experiment.policy.sample_gpus)
 
     def start(self, at: At) -> str:
         """The warm start behind a job: the one that it makes, or that of its turns, or else that of its method.

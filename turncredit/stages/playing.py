@@ -40,7 +40,7 @@ def as_sampled(plan: Plan, at: At) -> Playing:
 
 
 def as_configured(plan: Plan, at: At) -> Playing:
-    """The number of processes that share the work, and the time limit of an environment's call."""
+    """The operation of a stage that plays as the experiment's own rollouts."""
     return plan.playing()
 
 
@@ -58,7 +58,8 @@ def open_player(job: Job, slots: int) -> Player:
 
     config, operation = job.config, job.operation
     games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=operation.timeout)
-    return Player(job.policy("policy"), config.agent, games, slots, processes=operation.processes)
+    policy = job.policy("policy")
+    return Player(policy, config.agent, games, slots, processes=operation.processes, gpus=operation.gpus)
 
 
 def cut_short(metrics: Mapping[str, float]) -> str | None:

@@ -22,6 +22,7 @@ def sampler(
     model: Any = None,
     longest: int | None = None,
     running: Any = None,
+    gpus: int = 1,
 ) -> Sampler:
     """The engine called `lockstep`, `transformers` or `vllm` on a policy folder, for `slots` rollouts at a time.
 
@@ -32,6 +33,7 @@ def sampler(
     then takes them from there instead of the folder. `longest` is the largest number of tokens that a context with its
     response can have, where the agent limits it: vLLM then sets aside memory for no more.
     `running` is the vLLM engine (`vllm.Engine`) that stages of this process share; None: one of the sampler's own.
+    `gpus` is the number of GPUs that vLLM splits the model over; the other engines take one.
     """
     if engine == "lockstep":
         from turncredit.policy.engines.lockstep import Lockstep
@@ -44,7 +46,7 @@ def sampler(
     if engine == "vllm":
         from turncredit.policy.engines.vllm import Vllm
 
-        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id, longest=longest, engine=running)
+        return Vllm(folder, slots=slots, dtype=dtype, eos_id=eos_id, longest=longest, engine=running, gpus=gpus)
     raise UserError(f"unknown sampling engine '{engine}'{nearest(engine, ['lockstep', 'transformers', 'vllm'])}")
 
 

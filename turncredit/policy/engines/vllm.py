@@ -37,7 +37,7 @@ class Engine:
         self._asleep = False
         self._adapters = count(1)
 
-    def use(self, folder: str, *, slots: int, dtype: str, longest: int | None) -> tuple[Any, Any]:
+    def use(self, folder: str, *, slots: int, dtype: str, longest: int | None, gpus: int) -> tuple[Any, Any]:
         """vLLM's engine with the weights of the policy in `folder`, and vLLM's name of its adapter (None: it has none).
 
         It is started again only for a policy of another form, and for more slots or longer contexts than it has had.
@@ -48,7 +48,8 @@ class Engine:
         positions = described["max_position_embeddings"]
         length = min(positions, longest or positions)
         rank = _rank(folder) if adapted else 0
-        form = Form(json.dumps(described, sort_keys=True), str(base) if adapted else "", dtype, rank, slots, length)
+        model = json.dumps(described, sort_keys=True)
+        form = Form(model, str(base) if adapted else "", dtype, gpus, rank, slots, length)
         with _weights_alone(base) as weights:
             if self._form is not None and self._form.serves(form):
                 self._load(None if adapted else weights)
@@ -97,6 +98,7 @@ class Form(NamedTuple):
     """What an engine cannot change once it has started: the model but for its weights, and its room.
 
     base    the folder of an adapter's base; "" for whole weights
+    gpus    that the model is split over
     rank    of the adapters that it takes; 0 for whole weights
     slots   the most sequences at a time
     length  the most tokens of a context with its response
@@ -105,6 +107,7 @@ class Form(NamedTuple):
     model: str
     base: str
     dtype: str
+    gpus: int
     rank: int
     slots: int
     length: int
@@ -112,7 +115,7 @@ class Form(NamedTuple):
     def serves(self, other: Form) -> bool:
         """Whether an engine of this form can sample for a policy of the other one."""
         fits = self.rank >= other.rank and self.slots >= other.slots and self.length >= other.length
-        return fits and self[:3] == other[:3]
+        return fits and self[:4] == other[:4]
 
     def with_room_of(self, other: Form) -> Form:
         """This form, with at least the slots and the length of the other."""
@@ -125,6 +128,7 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
     return LLM(
         str(weights),
         dtype=form.dtype,
+        tensor_parallel_size=form.gpus,
         max_num_seqs=form.slots,
         max_model_len=form.length,
         enable_prefix_caching=True,
@@ -141,7 +145,8 @@ def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
 class Vllm:
     """Samples with a vLLM engine for one policy; an adapter is served as an adapter, without merging it into its base.
 
-    `engine` is one that other stages of this process use before and after (None: one of its own).
+    `engine` is one that other stages of this process use before and after (None: one of its own). `gpus` is the number
+    of GPUs that the model is split over, by tensor parallelism.
     """
 
     def __init__(
@@ -153,6 +158,7 @@ class Vllm:
         eos_id: int,
         longest: int | None = None,
         engine: Engine | None = None,
+        gpus: int = 1,
     ):
         try:
             import vllm  # noqa: F401
@@ -164,7 +170,7 @@ class Vllm:
         self.slots, self.eos_id = slots, eos_id
         self._contexts: list[list[int]] = [[] for _ in range(slots)]
         engine = engine or Engine(keep=False)
-        self._llm, self._lora = engine.use(folder, slots=slots, dtype=dtype, longest=longest)
+        self._llm, self._lora = engine.use(folder, slots=slots, dtype=dtype, longest=longest, gpus=gpus)
 
     def sample(self, requests: Sequence[Request], temperature: float, max_new: int) -> list[Response]:
         """One response for each request, all in one call of the engine."""

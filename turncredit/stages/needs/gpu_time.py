@@ -185,7 +185,7 @@ def _sampling(work: Work, played: Played) -> float:
     # A prefix cache saves what contexts share, about half of a rebuilt one.
     fresh = work.length.mean / 2 if rebuilds_context(work.experiment) else TYPICAL.observation
     read = model.passes(int(played.rollouts * played.turns * fresh))
-    return decoded + read / (A100.operations * A100.reached)
+    return (decoded + read / (A100.operations * A100.reached)) / policy.sample_gpus
 
 
 # Labels of a judge that the job serves --------------------------------------------------------------------------------
