@@ -28,7 +28,8 @@ from turncredit.analysis import invariants as watched
 from turncredit.analysis.logprobs import check_all
 from turncredit.cli.check import rounds_in
 from turncredit.cli.main import app
-from turncredit.credit import METHODS, has
+from turncredit.credit import METHODS, compute, has
+from turncredit.credit.compose import Part
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
 from turncredit.stages.wanted import plan_of
@@ -338,6 +339,22 @@ def test_alpha_one_holds_for_every_method_whatever_its_parameters_are_called(nam
     # GAE's lambda, EMPG's zeta and MGR's critic have no value at which they are the estimator.
     assert finding.checked == view.n * (len(others) + bool(METHODS[name].turn_term.neutral))
     assert bool(METHODS[name].turn_term.neutral) is (name != "empg" and not name.startswith("mgr"))
+
+
+def test_the_turn_terms_credit_is_what_sums_to_the_return_beside_one_of_the_estimators():
+    def own(turns):
+        return {"credit": np.full(turns.n, 7.0), "advantage": turns.reward_N}
+
+    table, side = synthetic.tables(synthetic.rows(2, 3, 4, seed=0))
+    view = Turns(table, side)
+    method = replace(METHODS["has_turnrd"], estimator=Part("own", own, "estimator"))
+    credits = compute(view, method)
+    at = SimpleNamespace(
+        files=SimpleNamespace(credits={"mine": ""}), turns=view, method=lambda _: method, credits=lambda _: credits
+    )
+    finding = watched.conservation(at)
+    assert finding.holds, finding.detail
+    assert finding.checked == view.rollouts
 
 
 @pytest.mark.parametrize("file", [beside("credits", SECOND, method="has_turnrd"), beside("turns", SECOND)])

@@ -61,6 +61,17 @@ def test_a_composition_is_a_configuration_entry() -> None:
     assert np.sqrt(np.mean(numbers(got) ** 2)) == pytest.approx(1)
 
 
+def test_a_later_parts_column_takes_no_earlier_parts_name() -> None:
+    composed = resolve({"base": "has_progressive", "params": {"estimator": "gigpo", "normaliser": "rms"}})
+    got, gigpo = compute(TABLE, composed, SIDE), compute(TABLE, METHODS["gigpo"], SIDE)
+    for name in set(gigpo.column_names) - {"method", "advantage"}:
+        assert got[name].equals(gigpo[name]), name
+    blended_N = 0.5 * numbers(gigpo) + 0.5 * numbers(got, "advantage_turn")
+    np.testing.assert_allclose(numbers(got, "advantage_raw"), blended_N)
+    assert got["has_progressive_advantage_rollout"].equals(gigpo["advantage"])
+    assert "has_progressive_advantage_rollout" not in compute(TABLE, METHODS["has_progressive"], SIDE).column_names
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-17, 1e-12])
 def test_rms_makes_no_advantage_of_rounding_noise(size: float) -> None:
     noise_N = size * np.array([1.0, -1.0, 1.0])

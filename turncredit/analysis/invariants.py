@@ -256,7 +256,9 @@ def conservation(at: Round) -> Finding | None:
         term = at.method(name).turn_term
         if term is None or not term.name.startswith("has_turnrd"):
             continue
-        credit_N = at.credits(name).column("credit").to_numpy()[at.turns.order_N]
+        stored = at.credits(name)
+        own = f"{term.name}_credit"  # where the estimator has a `credit` of its own
+        credit_N = stored.column(own if own in stored.column_names else "credit").to_numpy()[at.turns.order_N]
         error_R = np.abs(at.turns.sum_R(credit_N) - at.turns.return_R)
         checked += len(error_R)
         if not error_R.max() <= CONSERVED:

@@ -222,6 +222,8 @@ class Method:
 def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.ndarray]:
     """The method's components and `advantage`, each (N) in the order of `turns`.
 
+    A component keeps its name if no earlier part has one of that name; else it is `<part>_<name>`. So GiGPO's
+    `advantage_rollout` stays its own under a turn term, and what the term read is `has_progressive_advantage_rollout`.
     `seed` goes to the parts that draw random numbers and have no seed of their own.
     """
     columns: dict[str, np.ndarray] = {}
@@ -231,26 +233,31 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
         for name in BONUSES:
             if name in part_columns:
                 bonus_N[name] = bonus_N[name] + part_columns.pop(name) if name in bonus_N else part_columns.pop(name)
-        columns.update(part_columns)
+        _add(columns, part, part_columns)
     columns.update(bonus_N)
     taken_N = {f"{name}_N": bonus_N[name] for name in BONUSES if name in bonus_N and method.estimator.takes(name)}
     base = _run(method, method.estimator, "estimator", turns, seed, **taken_N)
     advantage_N = base.pop("advantage")
-    columns.update(base)
+    _add(columns, method.estimator, base)
     if method.turn_term is not None:
         part_columns = _run(method, method.turn_term, "turn_term", turns, seed, base_N=advantage_N)
         advantage_N = part_columns.pop("advantage")
-        columns.update(part_columns)
+        _add(columns, method.turn_term, part_columns)
     if method.normaliser is not None:
-        columns["advantage_raw"] = advantage_N
+        _add(columns, method.normaliser, {"advantage_raw": advantage_N})
         part_columns = _run(method, method.normaliser, "normaliser", turns, seed, advantage_N=advantage_N)
         advantage_N = part_columns.pop("advantage")
-        columns.update(part_columns)
+        _add(columns, method.normaliser, part_columns)
     bad = np.flatnonzero(~np.isfinite(advantage_N))
     if len(bad):
         where = turns.row_name(int(bad[0]))
         raise UserError(f"{turns.where}: {method.name} gives the advantage {advantage_N[bad[0]]} at {where}")
     return {**columns, "advantage": advantage_N}
+
+
+def _add(columns: dict[str, np.ndarray], part: Part, part_columns: Mapping[str, np.ndarray]) -> None:
+    """Add a part's components to those of the parts before it, whose names are taken."""
+    columns |= {f"{part.name}_{name}" if name in columns else name: x_N for name, x_N in part_columns.items()}
 
 
 def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, np.ndarray]:
