@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import tiny
+from tests.pipeline import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ("Snakefile", "rules", "workflow_scripts", "config.yaml", "config", "profiles", "slurm", "envs_conda")
@@ -24,6 +26,7 @@ class Pipeline:
     def __init__(self, source: Path):
         self.source = source
         self.environment = {**os.environ, "PYTHONPATH": str(source)}
+        self._planner: subprocess.Popen[str] | None = None
         ignore = shutil.ignore_patterns("__pycache__")
         for name in (*PIPELINE, "turncredit"):
             path = ROOT / name
@@ -40,8 +43,35 @@ class Pipeline:
         return [sys.executable, "-m", "snakemake", *arguments]
 
     def run(self, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run snakemake in `folder`; returns the finished process, its output as text."""
+        """Run snakemake in `folder`; returns the finished process, its output as text.
+
+        A dry run is a fork of a process that has imported snakemake (`warm`), unless its environment is another.
+        """
+        if "-n" in arguments and not environment:
+            return self._plan(folder, *arguments)
         return self.python(folder, "-m", "snakemake", *arguments, **environment)
+
+    def _plan(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        if self._planner is None:
+            self._planner = subprocess.Popen(
+                [sys.executable, warm.__file__],
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        out, err = (self.source / name for name in ("planned.out", "planned.err"))
+        request = {"folder": str(folder), "arguments": arguments, "out": str(out), "err": str(err)}
+        print(json.dumps(request), file=self._planner.stdin, flush=True)
+        answer = self._planner.stdout.readline()
+        assert answer, "the process that plans has ended"
+        status = int(answer)
+        return subprocess.CompletedProcess(self.command(*arguments), status, out.read_text(), err.read_text())
+
+    def close(self) -> None:
+        """End the process that plans."""
+        if self._planner is not None:
+            self._planner.communicate()
 
     def python(self, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run this interpreter in `folder`."""
@@ -63,8 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def pipeline(tmp_path_factory) -> Pipeline:
-    return Pipeline(tmp_path_factory.mktemp("pipeline"))
+def pipeline(tmp_path_factory) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path_factory.mktemp("pipeline"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")
