@@ -61,10 +61,10 @@ def test_a_file_that_is_no_list_of_products_is_named(folder, text):
         open_shop(real(folder))
 
 
-@pytest.mark.parametrize("pricing", ["€10", "N/A", "", None])
-def test_a_price_that_is_not_in_dollars_is_none(folder, pricing):
+@pytest.mark.parametrize("pricing", ["€10", "10.99", "N/A", "", None])
+def test_a_product_whose_price_is_missing_or_not_in_dollars_costs_100(folder, pricing):
     (folder / "items_shuffle_1000.json").write_text(json.dumps([ITEM, {**ITEM, "asin": "B2", "pricing": pricing}]))
-    assert len({*open_shop(real(folder)).products[1].prices}) == 1
+    assert open_shop(real(folder)).products[1].prices == (100.0,)
 
 
 def test_raw_items_are_read_as_the_original_reads_them(folder):
