@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
+
+from turncredit.envs.scienceworld import simulator
+
 Item = TypeVar("Item")
 
 
@@ -13,3 +17,9 @@ def nonempty(items: Iterable[Item]) -> list[Item]:
     found = list(items)
     assert found, "there is nothing here to check"
     return found
+
+
+def as_if_java_were_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of a configuration take ScienceWorld's simulator for installed, which they do not start."""
+    monkeypatch.setattr(simulator, "java", lambda: "java")
+    monkeypatch.setattr(simulator, "find_spec", lambda _: True)
