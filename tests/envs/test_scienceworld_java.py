@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests import tiny
 from turncredit import tables
-from turncredit.envs.scienceworld import Expert, Settings, make_tasks, open_task, simulator
+from turncredit.envs.scienceworld import Expert, Settings, make_tasks, open_task, simulator, tasks
+from turncredit.envs.scienceworld.commands import app
 from turncredit.envs.scienceworld.world import BROKEN
 from turncredit.errors import UserError
 from turncredit.rollouts.tasks import Games
@@ -290,6 +292,31 @@ def test_a_java_process_that_dies_is_started_again_and_its_rollouts_are_redone_a
     assert envs[0].redone == 0
     for env in envs:
         env.close()
+
+
+@pytest.mark.parametrize(("kept", "completed", "code"), [(99, 1, 0), (-1, 0, 1)])
+def test_the_command_gold_plays_paths_and_fails_where_one_does_not_complete_its_task(
+    monkeypatch, kept, completed, code
+):
+    path = tasks.path
+    monkeypatch.setattr(tasks, "path", lambda *asked: path(*asked)[:kept])
+    names = ("find-non-living-thing", "lifespan-shortest-lived")
+    result = CliRunner().invoke(app, ["gold", *(word for name in names for word in ("--task", name))])
+    played = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(one["task"], one["variations"], one["completed"]) for one in played] == [(n, 1, completed) for n in names]
+    assert all(2 <= one["longest"] <= 5 for one in played)
+    assert result.exit_code == code
+
+
+def test_a_person_can_play_with_hints_and_measure():
+    runner = CliRunner()
+    played = runner.invoke(app, ["play", "--task", "find-non-living-thing"], input="!\nfly\n\n")
+    assert played.exit_code == 0
+    assert "Your task is to find a(n) non-living thing." in played.stdout
+    assert simulator.NO_MATCH in played.stdout
+    (figures,) = json.loads(runner.invoke(app, ["bench", "--rollouts", "2", "--steps", "1"]).stdout)["measured"]
+    assert figures["steps"] == 2
+    assert figures["java_mb"] > 50
 
 
 def test_a_simulator_that_hangs_is_named(plan, rows):
