@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -26,7 +27,10 @@ from turncredit.envs.virtualhome.bench import programs
 from turncredit.envs.virtualhome.commands import app
 from turncredit.envs.virtualhome.expert import read_wish
 from turncredit.envs.virtualhome.generate import SPLITS
+from turncredit.envs.virtualhome.goals import Condition, Goal
+from turncredit.envs.virtualhome.home import VirtualHome
 from turncredit.envs.virtualhome.judge import judge, read_goal, read_turn
+from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.tasks import real_split
 from turncredit.envs.virtualhome.words import WORDS
 from turncredit.errors import UserError
@@ -317,3 +321,53 @@ def test_a_recorded_program_is_the_expert_of_its_task(real):
 
 def _without_text(goal):
     return goal._replace(text="")
+
+
+@pytest.mark.slow
+def test_no_recorded_task_has_the_sentence_of_one_in_the_other_split_and_most_share_a_title(real):
+    train, held_out = ([program for program, _ in real_split(split, real)] for split in ("train", "eval"))
+    assert {program.text for program in train}.isdisjoint(program.text for program in held_out)
+    titles = {program.title for program in train}
+    assert (sum(program.title in titles for program in held_out), len(held_out)) == (68, 101)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scene", "devices", "things", "unreachable"),
+    [
+        (1, 12, 64, set()),
+        (2, 11, 32, set()),
+        (3, 10, 29, set()),
+        (4, 10, 36, set()),
+        (5, 11, 70, {"chair 1", "chair 2", "chair 4", "chair 5"}),  # in a closed kitchen_counter that does not open
+        (6, 11, 46, set()),
+        (7, 11, 30, set()),
+    ],
+)
+def test_in_each_scene_the_planner_switches_on_what_is_off_and_puts_all_things_on_the_table(
+    real, scene, devices, things, unreachable
+):
+    graph = json.loads((Path(real.data_root) / f"TrimmedTestScene{scene}_graph.json").read_text())
+    household = Household(graph, 0, hides=False)
+    nodes, names = household.start.get_nodes(), household.names
+    table = next(node.id for node in nodes if node.class_name == "table")
+    off = [node.id for node in nodes if {"HAS_SWITCH", "OFF"} <= _marks(node)]
+    loose = [node.id for node in nodes if "GRABBABLE" in _marks(node)]
+    assert (len(off), len(loose)) == (devices, things)
+    goals = [Goal(names[number], ((number,),), (Condition("ON", 0),)) for number in off]
+    goals += [Goal(names[number], ((number,), (table,)), (Condition("ON", 0, 1),)) for number in loose]
+    assert {goal.text for goal in goals if not _solved(household, goal)} == unreachable
+
+
+def _marks(node):
+    return {mark.name for mark in (*node.properties, *node.states)}
+
+
+def _solved(household, goal):
+    """Whether the goal, which does not hold at the start, is reached by the plan; without one it is out of reach."""
+    env = VirtualHome(household, goal, Settings(horizon=10))
+    env.reset()
+    assert env.progress() < 1.0
+    steps = [env.step(action) for action in env.oracle()]
+    assert all(step.valid for step in steps)
+    return bool(steps) and steps[-1].success
