@@ -19,7 +19,8 @@ def nonempty(items: Iterable[Item]) -> list[Item]:
     return found
 
 
-def as_if_java_were_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks of a configuration take ScienceWorld's simulator for installed, which they do not start."""
+def as_if_simulators_were_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks of a configuration take ScienceWorld's and AppWorld's for installed, which they do not start."""
     monkeypatch.setattr(simulator, "java", lambda: "java")
     monkeypatch.setattr(simulator, "find_spec", lambda _: True)
+    monkeypatch.setenv("APPWORLD_ROOT", "/appworld")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers import as_if_java_were_here
+from tests.helpers import as_if_simulators_were_here
 from turncredit import config
 from turncredit.errors import UserError, nearest
 from turncredit.seeding import derive_seed, generator
@@ -88,7 +88,7 @@ def test_a_mistake_is_one_line_that_names_the_key(data, message):
 @pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda path: path.stem)
 def test_every_preset_is_valid_on_top_of_the_default(path, monkeypatch):
     monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them
-    as_if_java_were_here(monkeypatch)
+    as_if_simulators_were_here(monkeypatch)
     experiment = config.load([ROOT / "config.yaml", path])
     checks.check(experiment)
     assert experiment.experiment != "household", "a preset keeps its results apart from the default's"

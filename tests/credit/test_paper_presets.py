@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.envs.conftest import DATA
-from tests.helpers import as_if_java_were_here, nonempty
+from tests.helpers import as_if_simulators_were_here, nonempty
 from turncredit import agents
 from turncredit.agents.window import Settings as Window
 from turncredit.config import AgentConfig, from_mapping, load, merge
@@ -590,7 +590,7 @@ def test_a_preset_plays_what_the_page_of_papers_says() -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.stem)
 def test_a_preset_is_valid_and_names_itself(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_if_java_were_here(monkeypatch)
+    as_if_simulators_were_here(monkeypatch)
     experiment = load([ROOT / "config.yaml", preset])
     checks.check(experiment)
     assert experiment.experiment == preset.stem

@@ -16,7 +16,7 @@ import pytest
 from tests import tiny
 from tests.envs import appworld_server
 from turncredit import envs
-from turncredit.config import EnvSlice
+from turncredit.config import EnvSlice, merge
 from turncredit.envs.appworld import ENVIRONMENT, MGR_ERRORS, Settings, open_task, read_tasks, servers, world
 from turncredit.envs.appworld.client import Server, ServerLost
 from turncredit.envs.appworld.tasks import MGR_SCENARIOS, list_tasks
@@ -377,8 +377,8 @@ def test_rollouts_step_at_the_same_time_and_without_the_guards_time_limit(settin
 
 
 APPWORLD = {
-    "env": {"name": "appworld"}, "policy": {"source": "some/model"}, "sft": {"epochs": 0}, "audit": {"rounds": []},
-    "methods": ["flat_grpo"],
+    "env": {"name": "appworld", "appworld": {"root": "/appworld"}}, "policy": {"source": "some/model"},
+    "sft": {"epochs": 0}, "audit": {"rounds": []}, "methods": ["flat_grpo"],
 }  # fmt: skip
 
 
@@ -392,3 +392,44 @@ def test_agents_that_give_one_line_are_refused_before_any_job(agent):
     with pytest.raises(UserError, match=message):
         checks.check(tiny.experiment(**APPWORLD, agent=agent))
     checks.check(tiny.experiment(**APPWORLD, agent={"name": "code"}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"env": {"appworld": {"root": None}}},
+            "environment 'appworld': there is no executable 'appworld' and no root folder, and this project has no "
+            "tasks of it",
+        ),
+        ({"sft": {"epochs": 1}}, "config: demos: demonstrations need the environment's expert, which 'appworld' does"),
+        ({"policy": {"source": "scratch"}}, "config: demos: demonstrations need the environment's expert"),
+        (
+            {"methods": ["triage"], "judge": {"kind": "rule"}},
+            "config: methods: 'triage' reads labels, and the rule judge does not know the actions of 'appworld'; set "
+            "judge.kind to llm",
+        ),
+        ({"methods": ["oracle_progress"]}, "config: methods: 'oracle_progress' needs the environment's distance"),
+        ({"methods": ["has_progressive"]}, "config: methods: 'has_progressive' needs the environment's progress"),
+        (
+            {"audit": {"rounds": [1], "methods": ["flat_grpo"]}},
+            "config: audit.rounds: branching needs the environment's snapshot and restore, which 'appworld' does not",
+        ),
+    ],
+    ids=["data", "warm start", "scratch", "rule judge", "distance", "progress", "audit"],
+)
+def test_what_appworld_lacks_is_refused_in_one_line_before_any_job(monkeypatch, changes, message):
+    monkeypatch.delenv("APPWORLD_ROOT", raising=False)
+    made = merge(APPWORLD, {"agent": {"name": "code"}}, changes)
+    with pytest.raises(UserError) as refused:
+        checks.check(tiny.experiment(**made))
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_appworld_is_taken_for_installed_where_anything_says_where_it_is(root, monkeypatch):
+    monkeypatch.delenv("APPWORLD_ROOT", raising=False)
+    for settings in ({"root": "/appworld"}, {"urls": ["http://127.0.0.1:1"]}, {"command": str(root / "appworld")}):
+        servers.check_installed(Settings(**settings))
+    with pytest.raises(UserError, match="no executable 'elsewhere' and no root folder"):
+        servers.check_installed(Settings(command="elsewhere"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from turncredit.envs.appworld.servers import check_installed
 from turncredit.envs.appworld.settings import Settings
 from turncredit.envs.appworld.tasks import open_task, read_tasks
 from turncredit.envs.appworld.words import WORDS
@@ -26,6 +27,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=AppWorld,
     read_tasks=read_tasks,
+    check_installed=check_installed,
     multiline=True,
     # Nobody has verified it: code may read clocks, and variables of the shell are not part of what a server saves.
     deterministic=False,

@@ -182,6 +182,16 @@ def root_folder(settings: Settings) -> Path | None:
     return Path(root).expanduser().resolve() if root else None
 
 
+def check_installed(settings: Settings) -> None:
+    """Raise UserError, one line, where nothing says where AppWorld is. Where it is, its tasks and servers say more."""
+    if not settings.urls and root_folder(settings) is None and shutil.which(settings.command) is None:
+        raise UserError(
+            f"environment 'appworld': there is no executable '{settings.command}' and no root folder, and this project "
+            "has no tasks of it (their licence): install AppWorld, download its data, and set env.appworld.command and "
+            "env.appworld.root (or $APPWORLD_ROOT), as docs/environments/appworld.md says"
+        )
+
+
 def _locked(url: str) -> IO[str] | None:
     """A lock on a server's address, held until it is closed or the process ends; None if another process has it."""
     name = f"turncredit-appworld-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock"
