@@ -1,9 +1,10 @@
-"""The embedded experiments of WebShop and Search-QA, and what `config/worlds_*.yaml` lay over them."""
+"""The embedded experiments of WebShop, Search-QA and VirtualHome, and what `config/worlds_*.yaml` lay over them."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.envs.conftest import needs_virtualhome
 from tests.tiny import ROOT
 from turncredit.bounds import BASELINE, ORACLE, RANDOM
 from turncredit.config import Experiment, from_mapping, merge
@@ -11,7 +12,7 @@ from turncredit.stages.job import At
 from turncredit.stages.plan import Plan, load
 from turncredit.yaml_files import read_mapping
 
-NAMES = ("webshop", "searchqa")
+NAMES = ("webshop", "searchqa", pytest.param("virtualhome", marks=needs_virtualhome))
 TUNING = 30
 """The seed of the tasks on which their settings were found (docs/environments)."""
 
@@ -29,10 +30,19 @@ def test_an_environment_s_experiment_trains_flat_grpo_and_both_bounds_on_seeds_a
     assert one.tasks.eval >= one.eval.games * len(one.eval_rounds())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("over", [(), ("worlds_{}",)], ids=["own", "worlds"])
-def test_an_environment_s_experiment_has_as_many_tasks_as_it_asks_for(name, over, tmp_path):
-    one = experiment(f"config/{name}.yaml", *(f"config/{file.format(name)}.yaml" for file in over))
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("webshop",),
+        ("webshop", "worlds_webshop"),
+        ("searchqa",),
+        ("searchqa", "worlds_searchqa"),
+        pytest.param(("virtualhome",), marks=[needs_virtualhome, pytest.mark.slow]),
+    ],
+    ids="+".join,
+)
+def test_an_environment_s_experiment_has_as_many_tasks_as_it_asks_for(files, tmp_path):
+    one = experiment(*(f"config/{file}.yaml" for file in files))
     plan = Plan(one, tmp_path)
     made = [load("tasks").run(plan.job("tasks", At(split=split))) for split in ("train", "eval")]
     assert [count["games"] for count in made] == [one.tasks.train, one.tasks.eval]
