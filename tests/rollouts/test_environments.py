@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -15,6 +17,7 @@ from turncredit.credit.mgr import validity_N
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
+from turncredit.policy.sampling import Response
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
@@ -180,6 +183,60 @@ def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(wor
     assert set(frame.next_observation) == {"No code available to execute."}
     assert frame.error_reply.all()
     assert (validity_N(Turns(turns)) == -1).all()
+
+
+LOOKS = "found = []\nfor number in range(3):\n    found.append(number)\nprint(sum(found))"
+FINISHES = "if sum(found) == 3:\n    apis.notes.write('done')\n    apis.supervisor.complete_task()"
+FAILS = "for one in found:\n    print(missing)"
+
+
+class Coder:
+    """An engine that writes code of several lines. In every second slot, the second block is wrong."""
+
+    def __init__(self, policy, slots):
+        self.slots, self._tokenizer = slots, policy.tokenizer
+
+    def sample(self, requests, _temperature, _max_new):
+        return [self._respond(request) for request in requests]
+
+    def _respond(self, request):
+        code = LOOKS if request.reset else [FINISHES, FAILS][request.slot % 2]
+        ids = [*self._tokenizer.encode(f"I write:\n```python\n{code}\n```"), self._tokenizer.eos_id]
+        return Response(ids, [0.0] * len(ids))
+
+
+@pytest.mark.slow
+def test_the_pipeline_executes_code_of_several_lines_in_appworld_and_credits_it(world, tmp_path, monkeypatch):
+    made = tiny.experiment(
+        env={"name": "appworld", "appworld": {**appworld_server.install(tmp_path), "servers": 4, "horizon": 2}},
+        tasks={"train_split": "train", "eval_split": "dev", "train": 3, "eval": 8},
+        agent={"name": "code"},
+        policy={"source": str(world.path("base"))},
+        demos={"noise": 0, "slips": 0},
+        sft={"epochs": 0},
+        rollout={"tasks": 2, "group_size": 2, "slots": 4},
+        methods=["flat_grpo"],
+        audit={"rounds": []},
+    )
+    plan = Plan(made, tmp_path / "results")
+    turns_at = plan.turns_at("flat_grpo", 0, 1)
+    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
+        load(stage).run(plan.job(stage, at))
+    monkeypatch.setattr(OpenPolicy, "sampler", lambda policy, slots, **_: Coder(policy, slots))
+    load("rollout").run(plan.job("rollout", turns_at))
+    load("credit").run(plan.job("credit", replace(turns_at, method="flat_grpo")))
+    turns = tables.read(plan.layout.path("turns", turns_at.keys), "turns").to_pandas()
+    first, second = (turns[turns.turn == number].sort_values("rollout_id") for number in (0, 1))
+    assert first.action.tolist() == [LOOKS] * 4
+    assert first.next_observation.tolist() == ["3\n"] * 4
+    assert second.action.tolist() == [FINISHES, FAILS] * 2
+    assert turns.well_formed.all()
+    # What the first block has defined is there for the second.
+    replies = [text.splitlines()[-1] for text in second.next_observation]
+    assert replies == ["Execution successful.", "NameError: name 'missing' is not defined"] * 2
+    assert second.success.tolist() == [True, False] * 2
+    credits = tables.read(plan.layout.path("credits", turns_at.keys, method="flat_grpo"), "credits").to_pandas()
+    assert (np.sign(credits.advantage) == np.where(turns.success, 1, -1)).all()
 
 
 def test_an_environments_own_task_columns_reach_it_from_the_table(monkeypatch):
