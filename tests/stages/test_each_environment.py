@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "virtualhome": {"rooms": ["bedroom"], "things": [2, 3], "families": ["place"], "horizon": 6},
 }
 METHODS = ("flat_grpo", "has_judge")
-#: Neither plays or trains; their tests need no environment.
+#: What the audit's ground truth does not need; none of it plays.
 LEFT_OUT = {"gradients", "rollout_invariants", "pages", "report", "track"}
 
 
