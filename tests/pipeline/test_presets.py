@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import as_if_simulators_were_here
 from turncredit.config import Experiment, load
 from turncredit.stages import checks
 
@@ -18,6 +19,7 @@ PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" n
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_preset_laid_over_the_default_is_valid(path, monkeypatch):
     monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them
+    as_if_simulators_were_here(monkeypatch)
     checks.check(load([ROOT / "config.yaml", path]))
 
 

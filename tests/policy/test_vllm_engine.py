@@ -264,10 +264,11 @@ def test_a_kept_engine_starts_again_for_another_model_another_base_and_after_its
     running = Engine()
     other = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "other"))
     described = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**described, "rope_theta": 12345.0}))
+    (other / "config.json").write_text(json.dumps({**described, "max_position_embeddings": 32}))
     for number, folder in enumerate((world.path("sft_policy"), other, adapters[0], world.path("sft_policy")), start=1):
         sampler("vllm", str(folder), slots=1, dtype="float32", eos_id=1, running=running)
         assert len(engines) == number
+    assert engines[1].settings["max_model_len"] == 32
     running.end()
     once(running, world.path("sft_policy"))
     assert len(engines) == 5

@@ -115,11 +115,16 @@ class Form(NamedTuple):
     def serves(self, other: Form) -> bool:
         """Whether an engine of this form can sample for a policy of the other one."""
         fits = self.rank >= other.rank and self.slots >= other.slots and self.length >= other.length
-        return fits and self[:4] == other[:4]
+        return fits and self._alike(other)
 
     def with_room_of(self, other: Form) -> Form:
-        """This form, with at least the slots and the length of the other."""
+        """This form, with at least the slots and the length of the other, if they are alike but for their room."""
+        if not self._alike(other):
+            return self
         return self._replace(slots=max(self.slots, other.slots), length=max(self.length, other.length))
+
+    def _alike(self, other: Form) -> bool:
+        return self[:4] == other[:4]
 
 
 def _start(weights: Path, form: Form, *, sleeps: bool) -> Any:
