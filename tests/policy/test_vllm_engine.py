@@ -36,12 +36,14 @@ import numpy as np
 
 def main():
     from turncredit.policy.sampling import Request
+    from turncredit.policy.engines import vllm
     from turncredit.policy.engines.vllm import Engine, Vllm
 
-    folders, prompts, eos = json.loads(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3])
-    running, results = Engine(), []
+    folders, prompts, eos, gpus = map(json.loads, sys.argv[1:])
+    running, results, starts, start = Engine(), [], [], vllm._start
+    vllm._start = lambda *form, **sleeps: starts.append(form) or start(*form, **sleeps)
     for folder in folders:
-        engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos, engine=running)
+        engine = Vllm(folder, slots=len(prompts), dtype="float32", eos_id=eos, engine=running, gpus=gpus)
         contexts, logprobs = [[] for _ in prompts], [[] for _ in prompts]
         for turn in range(2):
             draws = np.random.default_rng(turn).random((len(prompts), 6))
@@ -51,7 +53,7 @@ def main():
                 logprobs[i] += [0.0] * len(prompts[i]) + response.logprobs
         results.append([contexts, logprobs])
         running.sleep()
-    print("RESULT" + json.dumps(results))
+    print("RESULT" + json.dumps([results, len(starts)]))
 
 if __name__ == "__main__":
     main()
@@ -60,14 +62,19 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason=f"no vLLM environment at {PYTHON}; make it with `make test-vllm`")
-@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize(
+    ("adapted", "tied", "split", "starts"),
+    [(False, False, 1, 1), (False, True, 1, 2), (True, True, 1, 1), (False, False, 2, 1)],
+)
 def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_policy_of_a_kept_engine(
-    world, tmp_path, adapted
+    world, tmp_path, adapted, tied, split, starts
 ):
     base = Path(shutil.copytree(world.path("sft_policy"), tmp_path / "base"))
-    # vLLM's attention takes heads of at least 32 numbers; the tests' model has two of 16.
+    # vLLM's attention takes heads of at least 32 numbers, at least one for each part of a split model.
     shape = AutoConfig.from_pretrained(base)
-    shape.num_attention_heads = shape.num_key_value_heads = 1
+    shape.num_attention_heads = shape.num_key_value_heads = split
+    shape.hidden_size = 32 * split
+    shape.tie_word_embeddings = tied
     folders = [tmp_path / "round01", tmp_path / "round02"]
     for seed, folder in enumerate(folders):
         torch.manual_seed(seed)
@@ -91,12 +98,14 @@ def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_polic
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
-    given = [json.dumps([str(folder) for folder in folders]), json.dumps(prompts), str(encoder.eos_id)]
+    if split > 1:  # a core for each part
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(map(str, sorted(os.sched_getaffinity(0))[:split]))
+    given = map(json.dumps, ([str(folder) for folder in folders], prompts, encoder.eos_id, split))
     command = [str(PYTHON), str(script), *given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert "RESULT" in done.stdout, done.stderr[-3000:]
-    results = json.loads(done.stdout.split("RESULT")[1].splitlines()[0])
-    assert len(results) == 2
+    results, started = json.loads(done.stdout.split("RESULT")[1].splitlines()[0])
+    assert (len(results), started) == (2, starts)
     for folder, (contexts, logprobs) in zip(folders, results, strict=True):
         trained = models.load_model(folder, dtype="float32").eval()
         for ids, recorded in zip(contexts, logprobs, strict=True):
@@ -110,8 +119,9 @@ def test_recorded_logprobs_are_those_of_the_trained_model_also_of_the_next_polic
 
 @pytest.fixture
 def engines(monkeypatch):
-    """A stand-in for the package vllm; the engines that were made, with what they were asked for."""
+    """A stand-in for the package vllm on a GPU; the engines that were made, with what they were asked for."""
     made = []
+    monkeypatch.setattr(vllm, "_has_gpu", lambda: True)
 
     class LLM:
         def __init__(self, folder, **settings):
@@ -214,6 +224,16 @@ def test_a_kept_engine_starts_once_and_reads_the_weights_of_each_policy_when_it_
     ]
     assert len(engines) == 1
     assert engines[0].called == [("sleep", 2), *reads[0], ("sleep", 2), *reads[1], ("sleep", 2)]
+
+
+def test_on_the_cpu_an_engine_of_tied_embeddings_starts_again(world, engines, monkeypatch):
+    """vLLM's build for CPUs keeps a packed copy of the head, which reading weights again does not reach."""
+    assert json.loads((world.path("sft_policy") / "config.json").read_text())["tie_word_embeddings"]
+    monkeypatch.setattr(vllm, "_has_gpu", lambda: False)
+    running = Engine()
+    for _ in range(2):
+        once(running, world.path("sft_policy"))
+    assert [engine.called for engine in engines] == [[("sleep", 2)]] * 2
 
 
 def test_a_kept_engine_reads_no_moments_of_an_optimiser(world, tmp_path, engines):

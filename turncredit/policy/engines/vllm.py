@@ -40,7 +40,8 @@ class Engine:
     def use(self, folder: str, *, slots: int, dtype: str, longest: int | None, gpus: int) -> tuple[Any, Any]:
         """vLLM's engine with the weights of the policy in `folder`, and vLLM's name of its adapter (None: it has none).
 
-        It is started again only for a policy of another form, and for more slots or longer contexts than it has had.
+        It is started again only for a policy of another form, for more slots or longer contexts than it has had, and on
+        the CPU for tied embeddings, of which vLLM packs a copy that stays as it was when it reads weights again.
         """
         base = base_folder(folder)
         adapted = base != Path(folder)
@@ -50,8 +51,9 @@ class Engine:
         rank = _rank(folder) if adapted else 0
         model = json.dumps(described, sort_keys=True)
         form = Form(model, str(base) if adapted else "", dtype, gpus, rank, slots, length)
+        packed = not adapted and not _has_gpu() and described.get("tie_word_embeddings") is not False
         with _weights_alone(base) as weights:
-            if self._form is not None and self._form.serves(form):
+            if self._form is not None and self._form.serves(form) and not packed:
                 self._load(None if adapted else weights)
             else:
                 if self._form is not None:
