@@ -156,8 +156,8 @@ def test_the_pipeline_plays_games_of_gymnasium_without_an_expert_with_a_pretrain
     assert turns.turn.max() == 2
 
 
-@pytest.mark.slow
-def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(world, tmp_path):
+def appworld_ready(world, tmp_path, method):
+    """A plan with AppWorld's stand-in and all that its first rollouts read, and the keys of their turns."""
     made = tiny.experiment(
         env={"name": "appworld", "appworld": {**appworld_server.install(tmp_path), "servers": 4, "horizon": 2}},
         tasks={"train_split": "train", "eval_split": "dev", "train": 3, "eval": 8},
@@ -166,13 +166,18 @@ def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(wor
         demos={"noise": 0, "slips": 0},
         sft={"epochs": 0},
         rollout={"tasks": 2, "group_size": 2, "slots": 4},
-        methods=["mgr_no_critic"],
+        methods=[method],
         audit={"rounds": []},
     )
     plan = Plan(made, tmp_path / "results")
-    turns_at = plan.turns_at("mgr_no_critic", 0, 1)
     for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
         load(stage).run(plan.job(stage, at))
+    return plan, plan.turns_at(method, 0, 1)
+
+
+@pytest.mark.slow
+def test_the_pipeline_plays_appworld_on_a_stand_in_and_mgr_credits_its_turns(world, tmp_path):
+    plan, turns_at = appworld_ready(world, tmp_path, "mgr_no_critic")
     load("rollout").run(plan.job("rollout", turns_at))
     turns = tables.read(plan.layout.path("turns", turns_at.keys), "turns")
     frame = turns.to_pandas()
@@ -207,21 +212,7 @@ class Coder:
 
 @pytest.mark.slow
 def test_the_pipeline_executes_code_of_several_lines_in_appworld_and_credits_it(world, tmp_path, monkeypatch):
-    made = tiny.experiment(
-        env={"name": "appworld", "appworld": {**appworld_server.install(tmp_path), "servers": 4, "horizon": 2}},
-        tasks={"train_split": "train", "eval_split": "dev", "train": 3, "eval": 8},
-        agent={"name": "code"},
-        policy={"source": str(world.path("base"))},
-        demos={"noise": 0, "slips": 0},
-        sft={"epochs": 0},
-        rollout={"tasks": 2, "group_size": 2, "slots": 4},
-        methods=["flat_grpo"],
-        audit={"rounds": []},
-    )
-    plan = Plan(made, tmp_path / "results")
-    turns_at = plan.turns_at("flat_grpo", 0, 1)
-    for stage, at in [("tasks", At(split="train")), ("demos", At()), ("base", At()), ("sft", At())]:
-        load(stage).run(plan.job(stage, at))
+    plan, turns_at = appworld_ready(world, tmp_path, "flat_grpo")
     monkeypatch.setattr(OpenPolicy, "sampler", lambda policy, slots, **_: Coder(policy, slots))
     load("rollout").run(plan.job("rollout", turns_at))
     load("credit").run(plan.job("credit", replace(turns_at, method="flat_grpo")))

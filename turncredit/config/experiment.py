@@ -182,9 +182,13 @@ class Experiment(Closed):
         if given is not None or spread > 1:
             return max(given or 0, spread if spread > 1 else 0)
         if stage == "label":
-            return int(self.judge.serve is not None)
+            return int(self.serves(stage))
         on_gpus = self.policy.engine == "vllm" or any(resource.gpu for resource in self.resources.values())
         return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
+
+    def serves(self, stage: str) -> bool:
+        """Whether a job of `stage` starts a judge's server of its own."""
+        return stage == "label" and self.judge.serve is not None
 
     def trained(self) -> list[str]:
         """The methods that are trained; `sft` among `methods` is only evaluated."""

@@ -217,7 +217,7 @@ def _run_with_room(plan: Plan, job: Job) -> None:
     """
     experiment = plan.experiment
     samples = plays(job.stage) and experiment.policy.engine == "vllm"
-    serves = job.stage == "label" and experiment.judge.serve is not None
+    serves = experiment.serves(job.stage)
     if samples or serves:
         job.store.release()
     if serves:

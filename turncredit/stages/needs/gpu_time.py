@@ -35,7 +35,7 @@ def gpu_seconds_in_turn(plan: Plan, steps: Iterable[tuple[str, At]]) -> list[flo
     experiment, seconds = plan.experiment, []
     process = engine = False
     for stage, at in steps:
-        served = stage == "label" and experiment.judge.serve is not None
+        served = experiment.serves(stage)
         samples = stage in PLAYED and experiment.policy.engine == "vllm"
         model = judge_shapes(experiment) if served else shapes(experiment)
         if not experiment.gpus(stage) or model is None:

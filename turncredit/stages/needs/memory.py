@@ -41,7 +41,7 @@ class Need:
 def need(plan: Plan, stage: str) -> Need:
     """The memory of a job of `stage`: of the most demanding method, if they differ."""
     experiment = plan.experiment
-    if stage == "label" and experiment.judge.serve is not None:
+    if experiment.serves(stage):
         return _of_judge(experiment)
     model = shapes(experiment)
     if model is None or (stage not in POLICY_STAGES and stage not in ("credit_model", "values", "leaks")):

@@ -37,7 +37,12 @@ def _memory(plan: Plan, stage: str) -> int:
     memory = need(plan, stage)
     on_gpu = plan.experiment.gpus(stage)
     host = HOST.cuda_process + memory.host if on_gpu else HOST.process + memory.total + memory.host
-    return max(REQUEST.least_mb, math.ceil(REQUEST.margin * host / 1e6 / REQUEST.step_mb) * REQUEST.step_mb)
+    return max(REQUEST.least_mb, _megabytes(host))
+
+
+def _megabytes(size: float) -> int:
+    """What is asked for to have so many bytes: a margin more, in whole steps."""
+    return math.ceil(REQUEST.margin * size / 1e6 / REQUEST.step_mb) * REQUEST.step_mb
 
 
 def asleep_mb(plan: Plan) -> int:
@@ -49,7 +54,7 @@ def asleep_mb(plan: Plan) -> int:
     if experiment.policy.engine != "vllm":
         return 0
     waiting = BYTES[experiment.policy.dtype] * model.parameters if model is not None and experiment.policy.lora else 0
-    return math.ceil(REQUEST.margin * (HOST.vllm_process + waiting) / 1e6 / REQUEST.step_mb) * REQUEST.step_mb
+    return _megabytes(HOST.vllm_process + waiting)
 
 
 def _minutes(plan: Plan, stage: str) -> int:
