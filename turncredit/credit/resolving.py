@@ -45,7 +45,7 @@ def resolve(
     Raises UserError for unknown names, unknown parameters and values a parameter can't have.
     """
     if isinstance(entry, str) or callable(entry):
-        entry = _named(entry)
+        entry = named(entry)
     wrong = [key for key in entry if key not in {"base", "credit", "params"}]
     if wrong:
         raise UserError(f"a method has no key '{wrong[0]}'{nearest(wrong[0], ('base', 'credit', 'params'))}")
@@ -70,7 +70,7 @@ def resolve_for_table(
 
     Raises UserError as `resolve`, for an unknown preset, and for a side table that the method needs and is not there.
     """
-    chosen = resolve({**_named(method), "params": params}, preset=preset)
+    chosen = resolve({**named(method), "params": params}, preset=preset)
     for name in chosen.needs:
         if name not in tables:
             made_by = ", which `turncredit judge label` makes" if name == "labels" else ""
@@ -78,7 +78,7 @@ def resolve_for_table(
     return chosen
 
 
-def _named(method: str | Callable[..., Any]) -> dict[str, Any]:
+def named(method: str | Callable[..., Any]) -> dict[str, Any]:
     """A method's name, file or function as a configuration's mapping."""
     return {"credit" if callable(method) or ".py" in method else "base": method}
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from turncredit.credit.compose import Method
-from turncredit.credit.resolving import resolve
+from turncredit.credit.resolving import named, resolve
 from turncredit.errors import UserError
 
 
@@ -71,7 +71,7 @@ def method_of(
 
     columns   what the trainer's turns have beside keys and rewards; None: not known before the first batch
     """
-    method = resolve({"credit" if ".py" in name else "base": name, "params": params}, preset=preset)
+    method = resolve({**named(name), "params": params}, preset=preset)
     if method.needs:
         raise UserError(
             f"{where}: {method.name} needs {' and '.join(method.needs)}, which a trainer does not have; take a "
