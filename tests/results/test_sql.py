@@ -238,6 +238,14 @@ def test_the_judges_cache_belongs_to_all_experiments(tmp_path):
         assert rows("SELECT sum(tokens_in)::INT AS n FROM judge_cache", results) == [{"n": 7}]
 
 
+@pytest.mark.parametrize("source", ["judge_cache", "'{folder}/judge_cache/*.parquet'"])
+def test_the_judges_cache_needs_no_experiment_beside_it(source, tmp_path):
+    tables.write(tables.schema("judge_cache").empty_table(), tmp_path / "judge_cache/a.parquet", "judge_cache", {})
+    assert rows(f"SELECT count(*) AS n FROM {source.format(folder=tmp_path)}", tmp_path) == [{"n": 0}]
+    with pytest.raises(UserError, match="a query reads the results only"):
+        sql.answer(f"SELECT * FROM '{tmp_path.parent}/*.parquet'", tmp_path)
+
+
 def test_a_folder_above_the_results_may_have_any_name(tmp_path):
     place = tmp_path / "runs" / "rollouts" / "seed9" / "sft"
     place.mkdir(parents=True)

@@ -10,7 +10,17 @@ from typing import NamedTuple
 from turncredit.config import Experiment, from_mapping
 from turncredit.credit.configured import continuations_of, forks_of
 from turncredit.errors import UserError
-from turncredit.layout import IMPLICIT, Layout, artifact, continuations_name, forks_name, of_sft, refuse_old, sampled_by
+from turncredit.layout import (
+    IMPLICIT,
+    JUDGE_CACHE,
+    Layout,
+    artifact,
+    continuations_name,
+    forks_name,
+    of_sft,
+    refuse_old,
+    sampled_by,
+)
 from turncredit.starts import is_start
 
 #: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
@@ -20,9 +30,10 @@ SHARED, AUDIT = "shared", "audit"
 AUDIT_STAGES = frozenset({"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"})
 
 
-def experiment_folders(results: str | Path) -> list[Path]:
+def experiment_folders(results: str | Path, *, or_cache: bool = False) -> list[Path]:
     """The experiments' folders: `results` itself if it is one, otherwise the ones directly below it.
 
+    `or_cache`: none are needed where the folder has the judge's cache, of labels that were made without an experiment.
     Raises UserError if the folder does not exist, or contains no experiment or one with another version's layout.
     """
     results = Path(results)
@@ -30,19 +41,21 @@ def experiment_folders(results: str | Path) -> list[Path]:
         raise UserError(f"{results}: no such folder; run an experiment first, or give the folder of its results")
     name = artifact("config").pattern
     folders = [results] if (results / name).exists() else sorted(path.parent for path in results.glob(f"*/{name}"))
-    if not folders:
+    if not folders and not (or_cache and (results / JUDGE_CACHE).is_dir()):
         raise UserError(f"{results}: no experiment here (no */{name}); run one, or give the folder that has one")
     for folder in folders:
         refuse_old(folder)
     return folders
 
 
-def layouts_below(results: str | Path, make_layout: Callable[[Path], Layout] = Layout) -> list[Layout]:
+def layouts_below(
+    results: str | Path, make_layout: Callable[[Path], Layout] = Layout, *, or_cache: bool = False
+) -> list[Layout]:
     """The layouts of the experiments in `results`, in the order of `experiment_folders`, which says what it raises.
 
     `make_layout` makes the layout of an experiment's folder, which says which of its artifacts are seen.
     """
-    return [make_layout(folder.resolve()) for folder in experiment_folders(results)]
+    return [make_layout(folder.resolve()) for folder in experiment_folders(results, or_cache=or_cache)]
 
 
 def experiment_of(path: str | Path) -> Path | None:

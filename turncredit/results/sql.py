@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from turncredit.errors import UserError, nearest
 from turncredit.files import new_file
-from turncredit.layout import Layout
+from turncredit.layout import JUDGE_CACHE, Layout
 from turncredit.outputs import output_file
 from turncredit.results import views
 from turncredit.results.experiments import experiment_folders, layouts_below
@@ -37,22 +37,27 @@ def answer(
     `make_layout` makes the layout of an experiment's folder, which says which of its artifacts are seen. Raises
     UserError with DuckDB's own message on one line.
     """
-    return _answer(query, [] if files else layouts_below(results, make_layout), files)
+    return _answer(query, results, _layouts(results, make_layout, files), files)
 
 
-def _answer(query: str, layouts: Sequence[Layout], files: Sequence[Path]) -> pa.Table:
+def _layouts(results: Path, make_layout: Callable[[Path], Layout], files: Sequence[Path]) -> list[Layout]:
+    """The experiments in `results`, of which there may be none if the judge's cache is there; none beside `files`."""
+    return [] if files else layouts_below(results, make_layout, or_cache=True)
+
+
+def _answer(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[Path]) -> pa.Table:
     # Files of a kind usually have the same columns; checking that costs more than most queries.
     if not views.asks_for_all_columns(query):
         with suppress(duckdb.Error):
-            return _ask(query, layouts, files, alike=True)
+            return _ask(query, results, layouts, files, alike=True)
     try:
-        return _ask(query, layouts, files, alike=False)
+        return _ask(query, results, layouts, files, alike=False)
     except duckdb.Error as error:
         raise UserError(f"sql: {_one_line(str(error), [path.stem for path in files] or views.VIEWS)}") from None
 
 
-def _ask(query: str, layouts: Sequence[Layout], files: Sequence[Path], *, alike: bool) -> pa.Table:
-    opened = views.connect_to_files(files) if files else views.connect(layouts, query, alike=alike)
+def _ask(query: str, results: Path, layouts: Sequence[Layout], files: Sequence[Path], *, alike: bool) -> pa.Table:
+    opened = views.connect_to_files(files) if files else views.connect(layouts, query, alike=alike, results=results)
     with opened as connection:
         for statement in connection.extract_statements(query):
             if (kind := writes(statement)) is not None:
@@ -106,9 +111,13 @@ def run(
     `make_layout` as for `answer`; a line on stderr says how many artifacts it leaves out.
     """
     if out is not None:
-        output_file(out, (".parquet", ".csv"), reads=files or experiment_folders(results))
-    layouts = [] if files else layouts_below(results, make_layout)
-    table = _answer(query, layouts, files)
+        output_file(
+            out,
+            (".parquet", ".csv"),
+            reads=files or [*experiment_folders(results, or_cache=True), results / JUDGE_CACHE],
+        )
+    layouts = _layouts(results, make_layout, files)
+    table = _answer(query, results, layouts, files)
     for one in layouts:
         if left_out := len(one.unplanned()):
             print(

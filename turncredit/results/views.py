@@ -90,9 +90,12 @@ PROVENANCE_SCHEMA = pa.schema(
 )
 
 
-def connect(layouts: Sequence[Layout], query: str, *, alike: bool = False) -> duckdb.DuckDBPyConnection:
+def connect(
+    layouts: Sequence[Layout], query: str, *, alike: bool = False, results: Path | None = None
+) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names, over the artifacts that `layouts` see.
 
+    `results`: the folder that has the judge's cache, where there is no experiment, which would be beside it.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
     """
@@ -112,12 +115,14 @@ def connect(layouts: Sequence[Layout], query: str, *, alike: bool = False) -> du
         own = [(one.root, "credits", own_credits(one)) for one in layouts]
         connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
     folders = [one.root for one in layouts]
+    places = {folder.parent for folder in folders} or ({results.resolve()} if results else set())
+    caches = [place / JUDGE_CACHE for place in sorted(places)]
     if "judge_cache" in words:
-        _create_cache_view(connection, folders, alike=alike)
+        _create_cache_view(connection, caches, alike=alike)
     for name, make in (("runs", runs_table), ("metrics", metrics_table), ("provenance", provenance_table)):
         if name in words:
             connection.register(name, make(layouts))
-    _close(connection, [*folders, *{folder.parent / JUDGE_CACHE for folder in folders}])
+    _close(connection, [*folders, *caches])
     return connection
 
 
@@ -214,9 +219,9 @@ def _union(sources: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -
     return " UNION ALL BY NAME ".join(parts)
 
 
-def _create_cache_view(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], *, alike: bool) -> None:
+def _create_cache_view(connection: duckdb.DuckDBPyConnection, caches: Sequence[Path], *, alike: bool) -> None:
     """The judge's cache. There is one for all experiments, so it has no keys."""
-    paths = sorted({path for folder in folders for path in (folder.parent / JUDGE_CACHE).glob("*.parquet")})
+    paths = [path for cache in caches for path in sorted(cache.glob("*.parquet"))]
     schema = tables.schema("judge_cache")
     text = _select(paths, {}, alike) if paths else _no_rows({field.name: _sql_type(field.type) for field in schema})
     connection.execute(f"CREATE VIEW judge_cache AS {text}")
