@@ -13,14 +13,17 @@ from typing import Any
 Behaviour = Callable[["Handler", int, dict[str, Any]], None]
 
 
-def completion(content: str | None, finish_reason: str = "stop") -> dict[str, Any]:
+USAGE = {"prompt_tokens": 500, "completion_tokens": 20, "total_tokens": 520}
+
+
+def completion(content: str | None, finish_reason: Any = "stop", usage: Any = USAGE) -> dict[str, Any]:
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 0,
         "model": "tiny",
         "choices": [{"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", "content": content}}],
-        "usage": {"prompt_tokens": 500, "completion_tokens": 20, "total_tokens": 520},
+        "usage": usage,
     }
 
 
@@ -59,8 +62,8 @@ class Handler(BaseHTTPRequestHandler):
 
     # What a behaviour can do.
 
-    def say(self, content: str | None, finish_reason: str = "stop") -> None:
-        self.send(200, json.dumps(completion(content, finish_reason)).encode())
+    def say(self, content: str | None, finish_reason: Any = "stop", usage: Any = USAGE) -> None:
+        self.send(200, json.dumps(completion(content, finish_reason, usage)).encode())
 
     def error(self, status: int, message: str, **headers: str) -> None:
         body = json.dumps({"error": {"message": message, "type": "error", "code": status}}).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -106,6 +107,33 @@ def test_half_a_line_of_a_dead_job_harms_neither_side(tmp_path: Path) -> None:
             other.load([])
             assert other.get(first.key()) == other.get(second.key()) == ANSWER
             assert other.get("dead") is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "healed"),
+    [
+        ({"tokens_in": "10"}, ANSWER._replace(tokens_in=None)),
+        ({"tokens_in": 2**40, "tokens_out": 10.5}, ANSWER._replace(tokens_in=None, tokens_out=None)),
+        ({"finish_reason": 3}, ANSWER._replace(finish_reason=None)),
+        ({"answer": ["E"]}, None),
+        ({"prompt": 3}, None),
+        ({"seconds": None}, None),
+    ],
+)
+def test_a_broken_line_of_the_journal_is_healed_or_left_out(
+    tmp_path: Path, broken: dict[str, object], healed: Answer | None
+) -> None:
+    bad, good = question("bad"), question("good")
+    line = {"key": bad.key(), **bad._asdict(), **ANSWER._asdict(), **broken}
+    (tmp_path / JOURNAL).write_text(json.dumps(line) + "\n" + '{"a":' * 100_000 + "\n")
+    with Cache(tmp_path) as cache:
+        cache.load([])
+        assert cache.get(bad.key()) == healed
+        cache.put(good.key(), good, ANSWER)
+    with Cache(tmp_path) as cache:
+        cache.load([bad.key(), good.key()])
+        assert (cache.get(bad.key()), cache.get(good.key())) == (healed, ANSWER)
+    assert (tmp_path / JOURNAL).stat().st_size == 0
 
 
 def test_only_one_may_ask_a_question_at_a_time(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def test_each_window_is_labelled_with_its_evidence_and_its_cost(server: ChatServ
         pytest.param(lambda handler: handler.send(200, b"<html>busy</html>", "text/html"), id="a page"),
         pytest.param(lambda handler: handler.send(200, b'{"choices": []}'), id="no choices"),
         pytest.param(lambda handler: handler.send(200, b'"ok"'), id="not an object"),
+        pytest.param(lambda handler: handler.send(200, b'{"choices":' * 100_000), id="JSON nested too deeply"),
+        pytest.param(lambda handler: handler.send(200, b'{"n": %s}' % (b"9" * 5000)), id="a number too long"),
         pytest.param(slow(1.5), id="slow"),
     ],
 )
@@ -79,6 +81,7 @@ def test_a_failure_that_passes_is_asked_again_and_never_becomes_a_label(
         pytest.param(lambda handler: handler.hang_up(), "connection lost", id="cut connection"),
         pytest.param(lambda handler: handler.half(answer()), "connection lost", id="half an answer"),
         pytest.param(lambda handler: handler.send(200, b'{"cho'), "not JSON", id="malformed JSON"),
+        pytest.param(lambda handler: handler.error(500, "a\nb"), "HTTP 500: a b", id="a message of two lines"),
         pytest.param(slow(1.5), "no answer within 0.2 s", id="slow"),
     ],
 )
@@ -100,6 +103,47 @@ def test_a_failure_that_stays_is_a_missing_label_with_its_reason(
     server.behave = lambda handler, *_: handler.say(answer("R"))
     again = label_turns(turns_table(1, 4), llm(timeout=0.2, max_missing=0.25), cache=tmp_path)
     assert roles(again) == ["E", "R", "E", "E"]
+
+
+@pytest.mark.parametrize("usage", [None, [1], "10", {}, {"prompt_tokens": None}])
+def test_a_usage_that_counts_nothing_is_left_out(server: ChatServer, llm: Llm, tmp_path: Path, usage: Any) -> None:
+    server.behave = lambda handler, *_: handler.say(answer(), usage=usage)
+    labels = label_turns(turns_table(), llm(), cache=tmp_path)
+    assert roles(labels) == ["E"] * 6
+    assert labels.column("tokens_in").null_count == 6
+
+
+@pytest.mark.parametrize("count", ["10", 10.5, True, -1, 2**31, 2**40, 10**400, [1]])
+@pytest.mark.parametrize("finish_reason", [3, None, "sto\ud83d"])
+def test_odd_counts_and_finish_reasons_are_left_out_and_break_no_later_job(
+    server: ChatServer, llm: Llm, tmp_path: Path, count: Any, finish_reason: Any
+) -> None:
+    usage = {"prompt_tokens": count, "completion_tokens": 20}
+    server.behave = lambda handler, *_: handler.say(answer(), finish_reason, usage)
+    labels = label_turns(turns_table(), llm(), cache=tmp_path)
+    assert roles(labels) == ["E"] * 6
+    assert set(labels.column("tokens_in").to_pylist()) == {None}
+    assert set(labels.column("tokens_out").to_pylist()) == {20}
+    assert roles(label_turns(turns_table(), llm(model="other"), cache=tmp_path)) == ["E"] * 6
+
+
+@pytest.mark.parametrize(
+    ("content", "evidence"),
+    [
+        ('{"evidence": "bad \ud83d", "role": "E"}', "bad ?"),
+        (r'{"evidence": "bad \ud83d", "role": "E"}', "bad ?"),
+        (r'{"evidence": "good \ud83d\ude00", "role": "E"}', "good \U0001f600"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_replaced_in_the_labels_and_in_the_cache(
+    server: ChatServer, llm: Llm, tmp_path: Path, content: str, evidence: str
+) -> None:
+    server.behave = lambda handler, *_: handler.say(content)
+    for _ in range(2):
+        labels = label_turns(turns_table(), llm(), cache=tmp_path / "cache")
+        pq.write_table(labels, tmp_path / "labels.parquet")
+    assert labels.column("evidence").to_pylist() == [evidence] * 6
+    assert len(server.requests) == 6
 
 
 def test_a_wrong_label_is_missing_and_is_not_paid_for_again(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
@@ -228,13 +272,21 @@ def test_the_key_comes_from_the_environment_and_reaches_no_log_table_or_message(
     secret = "sk-very-secret-0123456789"
     monkeypatch.setenv("JUDGE_KEY", secret)
     caplog.set_level(logging.DEBUG)
-    server.behave = lambda handler, number, _: (
-        handler.error(400, f"key {secret} may not ask this") if number == 0 else handler.say(answer())
-    )
-    config = llm(api_key_env="JUDGE_KEY", structured="never", max_missing=0.5, concurrency=1)
-    labels = label_turns(turns_table(1, 2), config, cache=tmp_path / "cache")
+    replies = [
+        lambda handler: handler.error(400, f"{'a' * 290} key\n{secret} may not ask this"),
+        lambda handler: handler.say(answer(evidence=f"key {secret}"), f"stop {secret}"),
+        lambda handler: handler.say(f"I refuse: key {secret}"),
+    ]
+    server.behave = lambda handler, number, _: replies[number](handler)
+    config = llm(api_key_env="JUDGE_KEY", structured="never", max_missing=1.0, concurrency=1)
+    labels = label_turns(turns_table(1, 3), config, cache=tmp_path / "cache")
     assert server.headers[0]["Authorization"] == f"Bearer {secret}"
-    assert labels.column("reason")[0].as_py() == "HTTP 400: key *** may not ask this"
+    assert labels.column("evidence")[1].as_py() == "key ***"
+    assert labels.column("reason").to_pylist() == [
+        f"HTTP 400: {'a' * 290} key *** m",
+        None,
+        "no JSON object in the answer: I refuse: key ***",
+    ]
     pq.write_table(labels, tmp_path / "labels.parquet", compression="none")
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"Bearer" not in written
@@ -245,6 +297,31 @@ def test_the_key_comes_from_the_environment_and_reaches_no_log_table_or_message(
     with pytest.raises(UserError) as caught:
         label_turns(turns_table(3, 3), config, cache=tmp_path / "other")
     assert secret not in str(caught.value)
+
+
+def test_a_placeholder_of_a_key_is_nothing_to_hide(llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "first")
+    labels = label_turns(turns_table(1, 1), llm(), cache=tmp_path)
+    assert labels.column("evidence").to_pylist() == ["first visit"]
+
+
+def test_white_space_around_a_key_is_not_sent(
+    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-0123456789\n")
+    assert roles(label_turns(turns_table(1, 1), llm(), cache=tmp_path)) == ["E"]
+    assert server.headers[0]["Authorization"] == "Bearer sk-0123456789"
+
+
+@pytest.mark.parametrize("key", ["sk-01234\n56789", "sk-0123 456789", "sk-\u00fc0123456789"])
+def test_a_key_that_no_header_can_hold_is_told_by_its_variable(
+    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(UserError, match=r"variable JUDGE_KEY \(api_key_env\) holds no API key") as caught:
+        label_turns(turns_table(), llm(api_key_env="JUDGE_KEY"), cache=tmp_path)
+    assert key[:6] not in str(caught.value)
+    assert not server.requests
 
 
 def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:

@@ -19,7 +19,9 @@ from turncredit.judges.rubric import ROLES, Label, answer_schema, instructions, 
         '```json\n{"evidence": "first\\nlook", "role": "E"}\n```',
         'The agent looks. It is new.\n{"evidence": "first look", "role": "E"}',
         '<think>D? {"role": "D", "evidence": "no"} rather not</think>\n{"evidence": "first look", "role": "E"}',
-        'At first {"role": "R", "evidence": "x"}, but then:\n{"evidence": "first look", "role": "E"} Done.',
+        'At first {"role": "E", "evidence": "x"}, and then:\n{"evidence": "first look", "role": "exploration"} Done.',
+        'At turn [0] {"role": "?"}, of [1, 2]:\n{"evidence": "first look", "role": "E"} Done.',
+        '[{"evidence": "first look", "role": "E"}]',
         'A set {a, b} of {things}. {"evidence": "first look", "role": " E "}',
     ],
 )
@@ -47,6 +49,12 @@ def test_an_answer_that_is_only_the_role_counts(text: str) -> None:
         ('{"role": null}', "stop", "no valid role"),
         ('{"role": 1}', "stop", "no valid role"),
         ('["D"]', "stop", "no JSON object"),
+        ('At first {"role": "R"}, but then:\n{"role": "E"}', "stop", "2 objects that disagree: At first"),
+        ('[{"role": "D"}, {"role": "R"}]', "stop", "a list of 2 answers"),
+        ('```json\n[{"role": "D"}, {"role": "D"}]\n```', "stop", "a list of 2 answers"),
+        ('{"a":' * 1200, "stop", "nested too deeply"),
+        ('{"evidence": ' + "[" * 100_000 + '"role": "D"}', "stop", "nested too deeply"),
+        ('{"role": "\\ud83d"}', "stop", 'no valid role in the answer: {"role": "?"}'),
     ],
 )  # fmt: skip
 def test_what_is_no_role_is_missing_with_its_reason(text: str, finish: str, reason: str) -> None:
@@ -67,6 +75,9 @@ def test_what_is_no_role_is_missing_with_its_reason(text: str, finish: str, reas
         ("progress", '{"score": true}', None),
         ("progress", '{"score": "much"}', None),
         ("progress", '{"score": NaN}', None),
+        ("progress", '{"score": 1' + 400 * "0" + "}", None),
+        ("score", '{"score": 0.5} and so {"score": "0.5"}', 0.5),
+        ("score", '{"score": 0.5} or {"score": 0.6}', None),
     ],
 )
 def test_a_score_is_a_number_on_the_scale_that_was_asked_for(ask: str, text: str, score: float | None) -> None:

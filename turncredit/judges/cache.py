@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from turncredit import provenance, tables
 from turncredit.errors import UserError
+from turncredit.judges.text import as_utf8
 
 JOURNAL = "journal.jsonl"
 #: Range of bytes in the journal that serve as locks, whatever is written there.
@@ -48,6 +49,16 @@ class Answer(NamedTuple):
     tokens_in: int | None
     tokens_out: int | None
     seconds: float
+
+    @classmethod
+    def of(cls, answer: str, finish_reason: Any, tokens_in: Any, tokens_out: Any, seconds: float) -> Answer:
+        """What a server sent, as the cache's table can hold it.
+
+        Half of a surrogate pair, which has no UTF-8, becomes `?`. A finish reason that is no text, and a count of
+        tokens that is no whole number from 0 to 2^31 - 1, become None.
+        """
+        reason = as_utf8(finish_reason) if isinstance(finish_reason, str) else None
+        return cls(as_utf8(answer), reason, _count(tokens_in), _count(tokens_out), float(seconds))
 
 
 class Question(NamedTuple):
@@ -205,13 +216,22 @@ def _place(key: str) -> int:
 
 
 def _rows(lines: bytes) -> list[dict[str, Any]]:
-    """The complete answers among the lines; an incomplete line of a job that died is skipped."""
+    """The complete answers among the lines, each as `Answer.of` has it; any other line is skipped.
+
+    Other lines are those of a job that died while it wrote one.
+    """
     rows = []
     for line in lines.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+            texts = {name: row[name] for name in ("key", *Question._fields)}
+            answer = Answer.of(*(row[name] for name in Answer._fields))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-        if isinstance(row, dict) and "key" in row and "answer" in row:
-            rows.append(row)
+        if all(isinstance(text, str) for text in texts.values()):
+            rows.append({**texts, **answer._asdict()})
     return rows
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**31 else None

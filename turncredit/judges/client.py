@@ -1,12 +1,14 @@
 """One process's requests to a language model over the OpenAI chat protocol: workers, retries, handling of failures.
 
 If a single request fails, its label is missing, with a reason. Failures that would affect every request (a refused key,
-an unknown model or address) end the job at once, as does a share of missing labels above the configured one.
+an unknown model or address) end the job at once, as does a share of missing labels above the configured one. Nothing
+that a server sends is kept with the API key in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections import deque
@@ -20,12 +22,15 @@ from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
 from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.rubric import Label, answer_schema, instructions_of, read_answer
+from turncredit.judges.text import in_one_line
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
 #: Seconds to wait at most before a retry, even if the server's Retry-After asks for more.
 _LONGEST_WAIT = 60.0
 #: Seconds between checks for an answer that another job has requested.
 _PEEK = 0.05
+#: A shorter API key is a placeholder (EMPTY, none) and no secret; hiding it could damage what an answer says.
+_SHORTEST_SECRET = 8
 
 
 class Reply(NamedTuple):
@@ -89,7 +94,7 @@ class JudgeClient:
         self.turnstile = asyncio.Lock()
         # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
-        self.secret = os.environ.get(config.api_key_env, "")
+        self.secret = _api_key(config.api_key_env)
 
     async def work(self) -> dict[str, Reply]:
         """Ask everything in the queue."""
@@ -150,7 +155,7 @@ class JudgeClient:
         try:
             answer = await self._ask_until_answered(question)
         except (_AskAgain, _NoAnswer) as error:
-            return Reply(None, cached=False, reason=self._clean(str(error)))
+            return Reply(None, cached=False, reason=self._line(str(error)))
         self.cache.put(key, question, answer)
         return Reply(answer, cached=False)
 
@@ -168,7 +173,7 @@ class JudgeClient:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self.config.timeout):
-                data = await self._send(self._body(question, with_schema))
+                text = await self._send(self._body(question, with_schema))
         except TimeoutError:
             raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
         except openai.APIConnectionError as error:
@@ -179,19 +184,20 @@ class JudgeClient:
                 self.structured = False  # the server does not support it; from now on answers are parsed leniently
                 return await self._ask_once(question)
             raise self._status_error(error) from None
-        except ValueError as error:
-            raise _AskAgain(f"the reply is not JSON: {error}") from None
-        return _read_completion(data, time.perf_counter() - started)
+        answer = _read_completion(text, time.perf_counter() - started)
+        return answer._replace(
+            answer=self._redacted(answer.answer), finish_reason=self._redacted(answer.finish_reason or "") or None
+        )
 
-    async def _send(self, body: dict[str, Any]) -> Any:
-        """Prepare and write one request at a time.
+    async def _send(self, body: dict[str, Any]) -> str:
+        """The text of the reply. Requests are prepared and written one at a time.
 
         The HTTP library writes from a task of its own. Otherwise, workers whose answers arrive together would all
         prepare their next requests before the first one is written, and answers would keep arriving in bursts: each
         request would wait for half a burst's computation (10 ms of 32).
         """
         async with self.turnstile:
-            sending = asyncio.ensure_future(self.connection.post("/chat/completions", cast_to=object, body=body))
+            sending = asyncio.ensure_future(self.connection.post("/chat/completions", cast_to=str, body=body))
             try:
                 await asyncio.sleep(0)  # until it waits for the task that writes
                 await asyncio.sleep(0)  # the writer
@@ -224,7 +230,7 @@ class JudgeClient:
     def _status_error(self, error: openai.APIStatusError) -> Exception:
         body = error.body
         message = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
-        code, message = error.status_code, self._clean(" ".join(str(message).split())[:300])
+        code, message = error.status_code, self._line(str(message))[:300]
         if code in (408, 409, 425, 429) or code >= 500:
             return _AskAgain(f"HTTP {code}: {message}", _retry_after(error))
         if code in (401, 403):
@@ -249,9 +255,24 @@ class JudgeClient:
                 f"replies so far give no label, more than max_missing allows; the last reason: {reason}"
             )
 
-    def _clean(self, text: str) -> str:
-        """`text` without the API key, which some servers repeat in their messages."""
-        return text.replace(self.secret, "***") if self.secret else text
+    def _redacted(self, text: str) -> str:
+        """`text` without the API key, which some servers repeat."""
+        return text.replace(self.secret, "***") if len(self.secret) >= _SHORTEST_SECRET else text
+
+    def _line(self, text: str) -> str:
+        """A server's message, or an error's, without the API key and in one line."""
+        return in_one_line(self._redacted(text))
+
+
+def _api_key(variable: str) -> str:
+    """The key in this environment variable, empty if there is none. Raises UserError for one that no header holds."""
+    key = os.environ.get(variable, "").strip()
+    if not all("!" <= letter <= "~" for letter in key):
+        raise UserError(
+            f"the environment variable {variable} (api_key_env) holds no API key: it has white space within, or "
+            "characters that are not ASCII; set it to the key alone"
+        )
+    return key
 
 
 def _pause(state: RetryCallState) -> float:
@@ -267,22 +288,23 @@ def _retry_after(error: openai.APIStatusError) -> float | None:
         return None
 
 
-def _read_completion(data: Any, seconds: float) -> Answer:
+def _read_completion(text: str, seconds: float) -> Answer:
+    """The answer in a chat completion. Its content must be text; odd numbers beside it are left out (`Answer.of`)."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _AskAgain(f"the reply is not JSON: {error}") from None
     try:
         choice = data["choices"][0]
-        text = choice["message"]["content"]
-        usage = data.get("usage") or {}
-        if not isinstance(text, str | None):
+        content, finish_reason, usage = choice["message"]["content"], choice.get("finish_reason"), data.get("usage")
+        if not isinstance(content, str | None):
             raise TypeError
-        return Answer(
-            text or "",
-            choice.get("finish_reason"),
-            usage.get("prompt_tokens"),
-            usage.get("completion_tokens"),
-            round(seconds, 4),
-        )
     except (KeyError, IndexError, TypeError, AttributeError):
         raise _AskAgain("the reply is not a chat completion") from None
+    counts = usage if isinstance(usage, dict) else {}
+    return Answer.of(
+        content or "", finish_reason, counts.get("prompt_tokens"), counts.get("completion_tokens"), round(seconds, 4)
+    )
 
 
 def _root(error: BaseException) -> BaseException:

@@ -14,6 +14,9 @@ from turncredit.http_calls import is_here
 #: The question for a judge: TRIAGE's role; a scalar progress, TRIAGE's comparator; HAS's score of a turn.
 Ask = Literal["role", "progress", "score"]
 
+#: The lowest and the highest score that answers a question with a number.
+SCALES: dict[Ask, tuple[float, float]] = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}
+
 MOST_WINDOW = 5
 
 

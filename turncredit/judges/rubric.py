@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from turncredit import envs
 from turncredit.envs.judging import TRIAGE, Rubric
-from turncredit.judges.config import Ask
+from turncredit.judges.config import SCALES, Ask
+from turncredit.judges.text import in_one_line
 
 #: TRIAGE's roles of a turn and what they are called
 ROLE_NAMES = {"D": "decisive", "E": "exploration", "N": "no progress", "R": "regression"}
@@ -63,13 +64,13 @@ _ANSWER_KEY = {
     "progress": '"score": <number>',
     "score": '"score": <number>',
 }
-_RANGE = {"progress": (-1.0, 1.0), "score": (0.0, 1.0)}
 
 _WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
 _WORDS |= {"explore": "E", "exploratory": "E", "no-progress": "N", "no_progress": "N", "regressive": "R"}
 #: the system message of each version that this process has used
 INSTRUCTIONS: dict[str, str] = {}
 _DECODER = json.JSONDecoder()
+_BEGIN = re.compile(r"[{[]")
 _FENCE = re.compile(r"^```\w*\s*|\s*```$")
 
 
@@ -121,7 +122,7 @@ def answer_schema(ask: Ask, evidence: bool = True) -> dict[str, Any]:
     if ask == "role":
         value: dict[str, Any] = {"role": {"type": "string", "enum": list(ROLES)}}
     else:
-        low, high = _RANGE[ask]
+        low, high = SCALES[ask]
         value = {"score": {"type": "number", "minimum": low, "maximum": high}}
     first = {"evidence": {"type": "string", "maxLength": 300}} if evidence else {}
     return {
@@ -137,14 +138,28 @@ def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Label:
 
     Also understood: reasoning before it (also in <think> tags), code fences, TRIAGE's own form
     with lists of one, role names written out, numbers as text, and a bare role or number.
-    Anything else gives no label, including cut-off reasoning, an unknown role and a number out of range.
+    Anything else gives no label, including cut-off reasoning, an unknown role, a number out of range, objects that
+    disagree and a list of several.
     """
+    try:
+        return _read(text, ask, finish_reason)
+    except RecursionError:
+        return Label(reason="the JSON of the answer is nested too deeply")
+
+
+def _read(text: str, ask: Ask, finish_reason: str | None) -> Label:
     body, closed, after = text.rpartition("</think>")
     if not closed and "<think>" in text:
         return Label(reason="the answer ends inside its reasoning; raise max_tokens")
     body = after.strip() if closed else text.strip()
-    fields = _last_object(body)
-    if fields is None:
+    values = _json_values(body)
+    several = [value for value in values if isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)]
+    if several:
+        return Label(reason=f"a list of {len(several[-1])} answers: {_short(body)}")
+    objects = [one for one in map(_first, values) if isinstance(one, dict)]
+    if objects:
+        fields = objects[-1]
+    else:
         bare = _FENCE.sub("", body).strip().strip("\"'.")
         if not bare:
             cut = "; raise max_tokens" if finish_reason == "length" else ""
@@ -158,7 +173,9 @@ def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Label:
     if value is None:
         key = "role" if ask == "role" else "score"
         return Label(reason=f"no valid {key} in the answer: {_short(json.dumps(fields, ensure_ascii=False))}")
-    evidence = " ".join(str(evidence).split()) if evidence is not None else None
+    if any(_value(other, ask) not in (None, value) for other in objects):
+        return Label(reason=f"{len(objects)} objects that disagree: {_short(body)}")
+    evidence = in_one_line(str(evidence)) if evidence is not None else None
     return Label(role=value, evidence=evidence) if ask == "role" else Label(score=value, evidence=evidence)
 
 
@@ -171,9 +188,9 @@ def _value(fields: dict[str, Any], ask: Ask) -> Any:
         return None
     try:
         number = float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
-    low, high = _RANGE[ask]
+    low, high = SCALES[ask]
     return number if low <= number <= high else None
 
 
@@ -182,20 +199,18 @@ def _first(value: Any) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-def _last_object(text: str) -> dict[str, Any] | None:
-    """The last complete JSON object in `text` that is not part of another one."""
-    last, at = None, text.find("{")
-    while at >= 0:
+def _json_values(text: str) -> list[Any]:
+    """The complete JSON objects and lists in `text` that are not part of another one, in order."""
+    values, at = [], 0
+    while begin := _BEGIN.search(text, at):
         try:
-            value, end = _DECODER.raw_decode(text, at)
+            value, at = _DECODER.raw_decode(text, begin.start())
+            values.append(value)
         except ValueError:
-            at = text.find("{", at + 1)
-            continue
-        last = value if isinstance(value, dict) else last
-        at = text.find("{", end)
-    return last
+            at = begin.end()
+    return values
 
 
 def _short(text: str) -> str:
-    text = " ".join(text.split())
+    text = in_one_line(text)
     return text if len(text) <= 120 else text[:117] + "..."
