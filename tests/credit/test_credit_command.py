@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.credit import synthetic
-from turncredit import tables
+from turncredit import provenance, tables
 from turncredit.cli.main import main
 from turncredit.credit import METHODS
 
@@ -125,6 +125,26 @@ def test_a_mistake_is_one_line_exit_code_two_and_no_file(
     assert message in error
     assert error.count("\n") == 1
     assert not (folder / "out.parquet").exists()
+
+
+def asked(folder: Path, ask: str) -> None:
+    """The labels as `turncredit judge label --ask` writes them."""
+    table = pq.read_table(folder / "labels.parquet")
+    meta = tables.stamp("labels", provenance.record("label", config={"ask": ask}))
+    pq.write_table(table.replace_schema_metadata(meta), folder / "labels.parquet")
+
+
+@pytest.mark.parametrize(
+    ("method", "ask", "code"),
+    [("triage", "role", 0), ("triage_scalar", "role", 2), ("has_judge", "progress", 2), ("has_judge", "score", 0)],
+)
+def test_labels_of_another_question_are_refused(
+    method: str, ask: str, code: int, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    asked(folder, ask)
+    assert credit(monkeypatch, folder, method, "--labels", "labels.parquet") == code
+    refused = f"labels.parquet: labels of `--ask {ask}`, but {method} reads labels of `--ask {METHODS[method].asks}`"
+    assert (refused in capsys.readouterr().err) is bool(code)
 
 
 def damage(folder: Path, kind: str) -> None:

@@ -53,11 +53,6 @@ def test_a_turn_without_a_judges_score_gets_no_turn_advantage_and_spoils_no_stat
     assert made["credit"].to_pylist()[2] is None
 
 
-def test_a_judge_that_never_answered_is_an_error() -> None:
-    with pytest.raises(UserError, match="every 'score' is null"):
-        compute(TWO, has("has_judge"), {"labels": side(TWO, score=[None] * 5)})
-
-
 def test_the_projection_by_hand() -> None:
     turns = Turns(TWO)
     got = v_projection(turns, np.array([3.0, 0.0, 1.0, 1.0, -5.0]), clip=2.0)
@@ -75,7 +70,7 @@ def test_projected_credits_sum_to_the_return(values: list[list[float]], reward: 
 
 @pytest.mark.parametrize("decomposer", ["has_progressive", "has_judge", "has_turnrd", "random_credit"])
 def test_alpha_one_is_flat_grpo_bit_for_bit_whatever_the_decomposer_says(decomposer: str) -> None:
-    made = {"labels": side(TWO, score=[1e100, -1e100, 0, 5, 7]), "values": side(TWO, value=[9, -9, 1, 2, 3])}
+    made = {"labels": side(TWO, score=[1, 0, None, 0.5, 0.7]), "values": side(TWO, value=[9, -9, 1, 2, 3])}
     got = numbers(compute(TWO, has(decomposer, alpha=1), made))
     assert got.tobytes() == numbers(compute(TWO, METHODS["flat_grpo"])).tobytes()
 

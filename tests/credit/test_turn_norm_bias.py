@@ -19,7 +19,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from tests.credit.tables import numbers, side, table
+from tests.credit.tables import numbers, table
 from turncredit.credit import compute, resolve
 
 BONUS = 1.0
@@ -29,10 +29,11 @@ CASES = [(size, p) for size in (2, 4, 8) for p in (0.2, 0.5, 0.8)]
 def turn_advantages(goes_on: list[bool], cost: float, turn_norm: str) -> list[np.ndarray]:
     """The turn advantages of each rollout of one group."""
     credits = [[-cost, BONUS] if on else [0.0] for on in goes_on]
+    progress = [credit for own in credits for credit in own]
     turns = table({"g": [[0.0] * len(own) for own in credits]})
-    scores = side(turns, score=[credit for own in credits for credit in own])
-    method = resolve({"base": "has_judge", "params": {"alpha": 0.0, "turn_norm": turn_norm}})
-    advantage_N = numbers(compute(turns, method, {"labels": scores}))
+    turns = {**turns, "progress_before": [0.0] * len(progress), "progress": progress}
+    method = resolve({"base": "has_progressive", "params": {"alpha": 0.0, "turn_norm": turn_norm}})
+    advantage_N = numbers(compute(turns, method))
     return np.split(advantage_N, np.cumsum([len(own) for own in credits])[:-1])
 
 

@@ -150,6 +150,22 @@ def test_the_scalar_comparator_adds_the_judges_score() -> None:
     assert numbers(made) == pytest.approx(z(FLAT + 0.4 * np.array([1, 0, 0, 0.5, 0])))
 
 
+@pytest.mark.parametrize(
+    ("name", "column", "good"), [("triage", "role", "D"), ("triage_scalar", "score", 1), ("has_judge", "score", 1)]
+)
+def test_labels_that_are_all_missing_are_of_another_question(name: str, column: str, good: object) -> None:
+    compute(TWO, METHODS[name], {"labels": side(TWO, **{column: [None, None, None, None, good]})})
+    with pytest.raises(UserError, match=rf"{name} needs labels of `--ask \w+`, but every '{column}' is null"):
+        compute(TWO, METHODS[name], {"labels": side(TWO, **{column: [None] * 5})})
+
+
+@pytest.mark.parametrize(("name", "off", "scale"), [("triage_scalar", -1.5, "-1 to 1"), ("has_judge", -0.5, "0 to 1")])
+def test_a_score_off_the_scale_of_its_question_is_refused(name: str, off: float, scale: str) -> None:
+    labels = {"labels": side(TWO, score=[0.0, off, 7.0, None, 1.0])}
+    with pytest.raises(UserError, match=rf"the score is {off} at group 'g', .* \(2 such turns\); .* from {scale}"):
+        compute(TWO, METHODS[name], labels)
+
+
 def test_empg_scales_by_certainty_and_looks_one_turn_ahead() -> None:
     turns = {**TWO, "entropy": [1.0, 3.0, 2.0, 1.0, 3.0]}
     sure = np.exp(-np.array([0, 1, 0.5, 0, 1]))

@@ -61,6 +61,8 @@ def credit(
         side_paths["measures"] = measures
     side_names = (*chosen.needs, "measures") if chosen.declares_reads else side_paths
     side = {name: tables.read(path) for name, path in side_paths.items() if name in side_names}
+    if labels is not None and "labels" in side:
+        _check_asked(labels, chosen)
     table = compute(Turns(tables.read(turns), side, where=str(turns)), chosen, seed=seed)
     made_by = provenance.record(
         "credit",
@@ -70,6 +72,19 @@ def credit(
     )
     tables.write(table, out, "credits", made_by)
     print(f"{out}: {table.num_rows} turns credited with {chosen.name}")
+
+
+def _check_asked(labels: Path, method: Method) -> None:
+    """Raise UserError for labels that say they answer another question than the method's.
+
+    Those that `turncredit judge label` makes do; the numbers of two questions mean different things.
+    """
+    asked = tables.metadata(labels).get("config", {}).get("ask")
+    if method.asks is not None and asked not in (None, method.asks):
+        raise UserError(
+            f"{labels}: labels of `--ask {asked}`, but {method.name} reads labels of `--ask {method.asks}`; make them "
+            f"with `turncredit judge label --ask {method.asks}`"
+        )
 
 
 def methods(

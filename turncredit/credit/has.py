@@ -18,7 +18,7 @@ import numpy as np
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.errors import UserError
+from turncredit.credit.labels import scores_N
 from turncredit.turns import Turns
 
 
@@ -74,9 +74,7 @@ def judged(
     A turn without a score (null: the judge failed) is left out of the statistics and gets the turn advantage 0.
     Returns `advantage_rollout`, `credit`, `advantage_turn`, `advantage` (each N).
     """
-    credit_N = turns.side_table("labels", "has_judge").numbers("score", "has_judge", nulls=True)
-    if np.isnan(credit_N).all():
-        raise UserError("labels: has_judge needs scores, but every 'score' is null")
+    credit_N = scores_N(turns, "score", "has_judge")
     return shape(turns, base_N, credit_N, alpha=alpha, turn_norm=turn_norm, ddof=ddof, eps=eps)
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from turncredit.credit.compose import Method, Part
 from turncredit.credit.conventions import NonNegative, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
+from turncredit.credit.labels import role_credits_N, scores_N
 from turncredit.credit.whiten import WHITEN
-from turncredit.errors import UserError, nearest
 from turncredit.turns import Turns
 
 #: how labels may write a role
@@ -51,15 +51,7 @@ def triage(
         "no_progress": no_progress,
         "regression": regression,
     }
-    code_N, names = turns.side_table("labels", "triage").texts("role", "triage")
-    roles = [(name or "").lower().replace(" ", "_").replace("-", "_") for name in names]
-    unknown = [name for name, role in zip(names, roles, strict=True) if role and role not in ROLES]
-    if unknown:
-        raise UserError(
-            f"labels: unknown role '{unknown[0]}'{nearest(str(unknown[0]), ROLES)}; roles are {', '.join(value)}"
-        )
-    credit_N = np.array([value[ROLES[role]] if role else 0.0 for role in roles])[code_N]
-    return _added(base_N, credit_N, lam)
+    return _added(base_N, role_credits_N(turns, value, ROLES, "triage"), lam)
 
 
 def triage_scalar(turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2) -> dict[str, np.ndarray]:
@@ -68,8 +60,7 @@ def triage_scalar(turns: Turns, base_N: np.ndarray, *, lam: NonNegative = 0.2) -
     s_t is the judge's scalar progress score, `score` of the side table `labels`; a turn without one gets none.
     Returns `advantage_rollout`, `credit` and `advantage` (each N).
     """
-    score_N = turns.side_table("labels", "triage_scalar").numbers("score", "triage_scalar", nulls=True)
-    return _added(base_N, np.nan_to_num(score_N, nan=0.0), lam)
+    return _added(base_N, np.nan_to_num(scores_N(turns, "progress", "triage_scalar"), nan=0.0), lam)
 
 
 def _added(base_N: np.ndarray, credit_N: np.ndarray, lam: float) -> dict[str, np.ndarray]:
