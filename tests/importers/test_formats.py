@@ -247,7 +247,8 @@ def test_the_rules_judge_imported_turns_whose_environment_is_named(tmp_path: Pat
     assert found.exit_code == 0, found.exception
     assert tables.read(out, "labels").num_rows == 1
     found = CliRunner().invoke(judge, ["label", "--turns", turns, "--out", out])
-    assert "does not know the actions of 'unknown'" in str(found.exception)
+    assert "no column 'env'" in str(found.exception)
+    assert "give it with --env NAME" in str(found.exception)
 
 
 def test_credit_in_memory_equals_credit_of_the_file_it_came_from(tmp_path: Path) -> None:

@@ -59,6 +59,13 @@ def test_the_same_labels_from_json_lines(turns: Path, tmp_path: Path) -> None:
     assert tables.read(tmp_path / "a.parquet") == tables.read(tmp_path / "b.parquet")
 
 
+def test_json_lines_keep_their_texts_and_may_be_long(tmp_path: Path) -> None:
+    rows = turns_table(1, 2, group_id="2024-01-01", next_observation="a" * 2**21).to_pylist()
+    (tmp_path / "turns.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judge("label", "--turns", tmp_path / "turns.jsonl", "--out", tmp_path / "l.parquet")
+    assert tables.read(tmp_path / "l.parquet").column("group_id").to_pylist() == ["2024-01-01"] * 2
+
+
 @pytest.mark.parametrize("env", ["alfworld", "webshop", "virtualhome", "searchqa"])
 def test_the_environments_with_a_grammar_are_known_by_name(env: str, tmp_path: Path) -> None:
     pq.write_table(turns_table(env=env), tmp_path / "t.parquet")
@@ -96,7 +103,10 @@ def test_agreement_is_printed_and_its_disagreements_written(tmp_path: Path) -> N
         (["--turns", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["--turns", "calibration", "--judge", "llm", "--window", "6"], "--window: Input should be less than or equal"),
         (["--turns", "calibration", "--judge", "llm", "--base-url", "localhost"], "base_url must be an address"),
-        (["--turns", "bad.jsonl"], "bad.jsonl: cannot be read as one JSON object per line"),
+        (["--turns", "bad.jsonl"], "bad.jsonl: cannot be read as one JSON object per line: not JSON .bad.jsonl:1"),
+        (["--turns", "mixed.jsonl"], "mixed.jsonl: the values of 'turn' have no common type"),
+        (["--turns", "empty.jsonl"], "empty.jsonl: there is no line in this file"),
+        (["--turns", "plain.parquet"], "the turns have no column 'env', .* give it with --env NAME: household, "),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_no_file(
@@ -104,6 +114,9 @@ def test_a_mistake_is_one_line_and_leaves_no_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("bad.jsonl").write_text("not json\n")
+    Path("mixed.jsonl").write_text('{"turn": 0}\n{"turn": "one"}\n')
+    Path("empty.jsonl").write_text("\n")
+    pq.write_table(turns_table().drop_columns("env"), "plain.parquet")
     with pytest.raises(UserError, match=message) as caught:
         judge("label", *arguments, "--out", tmp_path / "l.parquet")
     assert "\n" not in str(caught.value)

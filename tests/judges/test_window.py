@@ -15,7 +15,7 @@ from turncredit import tables
 from turncredit.errors import UserError
 from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
-from turncredit.judges.window import COLUMNS, OBSERVATION_LIMIT, read_rollouts, redact, render, windows
+from turncredit.judges.window import COLUMNS, TEXT_LIMIT, read_rollouts, redact, render, windows
 
 from .chat_server import ChatServer
 from .conftest import turns_table
@@ -156,11 +156,11 @@ def test_the_order_of_the_input_rows_does_not_matter() -> None:
     assert prompts(shuffled) == prompts(table)
 
 
-def test_a_long_observation_keeps_its_two_ends() -> None:
-    table = turns_table(1, 1, next_observation="a" * 3000 + "b" * 3000)
-    (prompt,) = prompts(table)
-    assert f"[... {6000 - OBSERVATION_LIMIT} characters left out ...]" in prompt
-    assert prompt.endswith("b" * (OBSERVATION_LIMIT // 2))
+@pytest.mark.parametrize("column", ["goal", "action", "next_observation"])
+def test_a_long_text_keeps_its_two_ends(column: str) -> None:
+    (prompt,) = prompts(turns_table(1, 1, **{column: "a" * 3000 + "b" * 3000}))
+    assert f"a [... {6000 - TEXT_LIMIT} characters left out ...] b" in prompt
+    assert (prompt.count("aa"), prompt.count("bb")) == (TEXT_LIMIT // 4, TEXT_LIMIT // 4)
 
 
 @pytest.mark.parametrize(

@@ -197,10 +197,8 @@ def _watched(config: JudgeConfig, rows: int) -> Iterator[Callable[[int], None]]:
 
 
 def _table(name: str) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.json
-
     from turncredit import tables
+    from turncredit.importers.lines import json_table
 
     if name == CALIBRATION:
         from turncredit.judges.agreement import calibration
@@ -208,12 +206,7 @@ def _table(name: str) -> pa.Table:
         return calibration()
     path = Path(name)
     if path.suffix in (".jsonl", ".json", ".ndjson"):
-        try:
-            return pyarrow.json.read_json(path)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(
-                f"{path}: cannot be read as one JSON object per line ({str(error).splitlines()[0]})"
-            ) from None
+        return json_table(path)
     return tables.read(path)
 
 

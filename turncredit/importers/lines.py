@@ -41,6 +41,27 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
                 report.skip(where, str(skip), skip.detail)
 
 
+def json_table(path: Path) -> pa.Table:
+    """A file of JSON lines, a row each, with the types of their values: a text that looks like a date remains one.
+
+    A field that a line lacks is null. Raises UserError for a line that is no JSON object, a field with values of two
+    types, and a file without a line.
+    """
+    report = Report()
+    rows = [row for _, row in json_lines(path, report)]
+    for reason, (_, first) in report.skipped.items():
+        raise UserError(f"{path}: cannot be read as one JSON object per line: {reason} ({first})")
+    if not rows:
+        raise UserError(f"{path}: there is no line in this file; it needs one JSON object per line")
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        try:
+            columns[name] = pa.array([row.get(name) for row in rows])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise UserError(f"{path}: the values of '{name}' have no common type: {error}") from None
+    return pa.table(columns)
+
+
 def json_file(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises Skip."""
     if path.stat().st_size > LONGEST:

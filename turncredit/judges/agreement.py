@@ -6,16 +6,16 @@ the outcome gets wrong. The outcome is read here, after labelling, and nowhere e
 
 from __future__ import annotations
 
-from importlib.resources import files
+from importlib.resources import as_file, files
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
+from turncredit.importers.lines import json_table
 from turncredit.judges.rubric import ROLES
 
 #: the judge's role for a turn (None if it gave none) and the gold label
@@ -55,8 +55,8 @@ class LabelAgreement(NamedTuple):
 
 def calibration() -> pa.Table:
     """Our hand-labelled household rollouts: turns with `success`, `part`, `role`, and the reason as `evidence`."""
-    with (files("turncredit.judges") / "data" / "calibration.jsonl").open("rb") as file:
-        return pyarrow.json.read_json(file)
+    with as_file(files("turncredit.judges") / "data" / "calibration.jsonl") as path:
+        return json_table(path)
 
 
 def compare(labels: pa.Table, gold: pa.Table, success: pa.Table | None = None) -> LabelAgreement:

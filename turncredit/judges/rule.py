@@ -12,7 +12,7 @@ import hashlib
 from turncredit import envs
 from turncredit.envs.judging import Grammar
 from turncredit.errors import UserError, nearest
-from turncredit.judges.window import Rollouts
+from turncredit.judges.window import UNKNOWN, Rollouts
 
 #: Part of a label's `prompt_hash`; increase it with any change of the rules.
 VERSION = "rule-2"
@@ -53,6 +53,11 @@ def _grammar(env: str) -> Grammar:
     grammar = environment.grammar() if environment is not None else None
     if grammar is None:
         supported = [name for name in envs.names() if knows(name)]
+        if env == UNKNOWN:
+            raise UserError(
+                "the turns have no column 'env', which names the rule judge's rules; give it with --env NAME: "
+                f"{', '.join(supported)}; an LLM judge works for any environment"
+            )
         raise UserError(
             f"the rule judge does not know the actions of '{env}'{nearest(env, supported)}; it knows "
             f"{', '.join(supported)}; an LLM judge works for any environment"

@@ -26,8 +26,9 @@ from turncredit.turns import Turns
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 #: The environment of a table that names none.
 UNKNOWN = "unknown"
-#: Characters of one observation in a prompt; the middle of a longer one is left out (a rule judge sees all of it).
-OBSERVATION_LIMIT = 2000
+#: Characters of one text in a prompt: the task, an action or an observation. The middle of a longer one is left out (a
+#: rule judge sees all of it).
+TEXT_LIMIT = 2000
 
 # Phrases in which environments reveal the outcome. Whole sentences, lines or [SEP] parts are removed.
 _OUTCOME = re.compile(
@@ -94,7 +95,7 @@ def read_rollouts(table: Any, where: str = "turns") -> Rollouts:
         _texts(table, name, where, turns.order_N) for name in ("env", task, "action", "next_observation")
     )
     if task == "observation":
-        goal_N = [_clipped(goal_N[first]) for first in turns.first_R[turns.rollout_N].tolist()]
+        goal_N = [goal_N[first] for first in turns.first_R[turns.rollout_N].tolist()]
     turn_N = [
         Turn(action, redact(env, action, reply)) for env, action, reply in zip(env_N, action_N, reply_N, strict=True)
     ]
@@ -134,7 +135,7 @@ def _redactions(env: str) -> tuple[Callable[[str, str], str], ...]:
 
 def render(window: Window) -> str:
     """The window as the text of a prompt."""
-    parts = [f"TASK\n{window.goal.strip()}"]
+    parts = [f"TASK\n{_clipped(window.goal)}"]
     if window.before:
         first = -len(window.before)
         parts.append("TURNS BEFORE\n" + "\n".join(_shown(turn, first + i) for i, turn in enumerate(window.before)))
@@ -146,15 +147,15 @@ def render(window: Window) -> str:
 
 def _shown(turn: Turn, place: int) -> str:
     sign = f"{place:+d}" if place else "0"
-    return f"[{sign}] action: {turn.action.strip()}\n[{sign}] observation: {_clipped(turn.observation)}"
+    return f"[{sign}] action: {_clipped(turn.action)}\n[{sign}] observation: {_clipped(turn.observation)}"
 
 
 @lru_cache(maxsize=1 << 14)
 def _clipped(text: str) -> str:
     text = text.strip()
-    if len(text) <= OBSERVATION_LIMIT:
+    if len(text) <= TEXT_LIMIT:
         return text
-    half = OBSERVATION_LIMIT // 2
+    half = TEXT_LIMIT // 2
     return f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"
 
 
