@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.importers import files
 from turncredit import importers, tables
 from turncredit.errors import UserError
-from turncredit.importers import lines
+from turncredit.importers import lines, table
 from turncredit.importers.base import Report
 
 
@@ -124,14 +124,20 @@ def test_a_line_of_any_length_is_not_read_into_memory(tmp_path: Path, monkeypatc
     assert report.skipped == {"a line longer than 0 MiB": (2, f"{path}:3")}
 
 
-def test_a_line_as_long_as_the_bound_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("beyond", "read"), [(0, 4), (1, 2)])
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_line_as_long_as_the_bound_is_read_and_a_longer_one_is_not(
+    end: bytes, beyond: int, read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines are `a` bytes long twice and one byte more twice; the last one ends with or without a newline."""
     path = files.verifiers(tmp_path)
-    rows = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(sorted(rows, key=len)).rstrip(b"\n"))
-    monkeypatch.setattr(lines, "LONGEST", len(max(rows, key=len)) - 1)
+    rows = path.read_bytes().splitlines()
+    bound = max(len(row) for row in rows)
+    path.write_bytes(b"\n".join(row.ljust(bound + beyond * (place % 2)) for place, row in enumerate(rows)) + end)
+    monkeypatch.setattr(lines, "LONGEST", bound)
     _, report = imported(path, "verifiers")
-    assert report.rollouts + sum(number for number, _ in report.skipped.values()) == 4
-    assert report.rollouts >= 1
+    assert report.rollouts == read
+    assert sum(number for number, _ in report.skipped.values()) == 4 - read
 
 
 def test_a_rollout_without_an_end_is_read_as_not_done_and_noted(tmp_path: Path) -> None:
@@ -149,37 +155,96 @@ def test_an_id_that_comes_twice_is_read_once(tmp_path: Path) -> None:
     assert table.num_rows == 4
 
 
-#: (change of the lines of turns, reason, rollouts left of three)
-TURNS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, int]] = {
-    "a turn twice": (lambda rows: rows.append(rows[0]), "a turn that was read before", 3),
-    "a turn missing": (lambda rows: rows.pop(0), "a rollout without one of its turns", 2),
-    "a null reward": (lambda rows: rows[0].update(reward=None), "reward is missing or null", 2),
-    "a turn that is no number": (lambda rows: rows[0].update(turn="first"), "turn is not a number 0, 1, 2, ...", 2),
-    "a turn beyond all": (lambda rows: rows[0].update(turn=10**9), "turn is not a number 0, 1, 2, ...", 2),
-    "a rollout in two groups": (lambda rows: rows[0].update(group_id="other"), "a rollout in two groups", 2),
-    "no id": (lambda rows: rows[0].pop("rollout_id"), "'rollout_id' is missing or null, or no id", 2),
-    "neither turn nor messages": (lambda rows: rows[0].pop("turn"), "neither 'messages' nor 'turn' in a line", 2),
-    "done that is text": (lambda rows: rows[0].update(done="yes"), "done is neither true nor false", 2),
+#: what is changed in the line of a turn, or the lines in its place; and the reason given
+TURNS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a turn twice": (lambda row: [row, row], "a turn that was read before"),
+    "a null reward": (lambda row: [{**row, "reward": None}], "reward is missing or null"),
+    "a reward that is NaN": (lambda row: [{**row, "reward": float("nan")}], "reward is not a finite number"),
+    "a turn that is no number": (lambda row: [{**row, "turn": "first"}], "turn is not a number 0, 1, 2, ..."),
+    "a turn beyond all": (lambda row: [{**row, "turn": 10**9}], "turn is not a number 0, 1, 2, ..."),
+    "a rollout in two groups": (lambda row: [{**row, "group_id": "other"}], "a rollout in two groups"),
+    "no group": (lambda row: [{**row, "group_id": None}], "'group_id' is missing or null, or no id"),
+    "neither turn nor messages": (lambda row: [{**row, "turn": None}], "neither 'messages' nor 'turn' in a line"),
+    "done that is text": (lambda row: [{**row, "done": "yes"}], "done is neither true nor false"),
+    "a line of its own": (lambda row: [row, {**row, "turn": None, "messages": files.messages(0)}], table.BOTH),
 }
 
 
-@pytest.mark.parametrize("case", sorted(TURNS))
-def test_a_rollout_of_which_a_turn_is_bad_is_left_out_as_a_whole(case: str, tmp_path: Path) -> None:
-    """Otherwise its return would be another one than it was."""
-    change, reason, left = TURNS[case]
+def turn_lines(place: int, change: Callable[[dict[str, Any]], Any]) -> list[dict[str, Any]]:
+    """Lines of three rollouts of three turns, those of a turn after those of the one before; `change` of one line."""
     rows = [
-        {"group_id": "g", "rollout_id": number, "turn": turn, "reward": 1.0, "observation": "o"}
+        {"group_id": "g", "rollout_id": f"r{number}", "turn": turn, "reward": 1.0, "observation": "o"}
         for turn in range(3)
         for number in range(3)
     ]
-    change(rows)
+    return [*rows[:place], *change(rows[place]), *rows[place + 1 :]]
+
+
+@pytest.mark.parametrize("place", [0, 4, 8], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("case", sorted(TURNS))
+def test_a_rollout_of_which_a_turn_is_bad_is_left_out_as_a_whole(case: str, place: int, tmp_path: Path) -> None:
+    """Otherwise its return would be another one than it was."""
+    change, reason = TURNS[case]
     out = tmp_path / "out.parquet"
+    rows = turn_lines(place, change)
     _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
     assert reason in report.skipped
-    table = tables.read(out)
-    assert table.num_rows == 3 * left
-    assert (report.rollouts, report.turns) == (left, 3 * left)
-    assert len(set(table["rollout_id"].to_pylist())) == left
+    assert (report.rollouts, report.turns) == (2, 6)
+    left = {f"r{number}" for number in range(3)} - {f"r{place % 3}"}
+    assert set(tables.read(out)["rollout_id"].to_pylist()) == left
+    assert report.notes == {}
+
+
+@pytest.mark.parametrize(("place", "left"), [(0, 2), (4, 2), (8, 3)], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("gone", [{"rollout_id": None}, ["no object"]], ids=["no id", "not read"])
+def test_a_skipped_line_that_does_not_tell_its_rollout_is_noted(
+    gone: Any, place: int, left: int, tmp_path: Path
+) -> None:
+    """It may be the last turn of one, which nobody can see then."""
+    rows = turn_lines(place, lambda _: [gone])
+    out = tmp_path / "out.parquet"
+    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
+    assert (report.rollouts, report.notes[importers.CUT]) == (left, 1)
+
+
+def test_lines_of_turns_after_a_rollouts_own_line_are_not_a_second_one(tmp_path: Path) -> None:
+    own = {"group_id": "g", "rollout_id": "r2", "reward": 1.0, "messages": files.messages(0)}
+    rows = [own, *turn_lines(0, lambda row: [row])]
+    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    assert (report.rollouts, report.turns) == (2, 6)
+    assert report.skipped[table.BOTH][0] == 3
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_rollout_of_verl_agent_of_which_a_turn_is_bad_is_left_out_as_a_whole(turn: int, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in files.verl_agent(tmp_path).read_text().splitlines()]
+    next(row for row in rows if (row["traj_uid"], row["turn"]) == ("t2", turn))["rewards"] = None
+    found, report = imported(files.lines(tmp_path / "3.jsonl", rows), "verl-agent")
+    assert (report.rollouts, found.num_rows) == (3, 6)
+    assert "3/t2" not in found["rollout_id"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("order", "left"),
+    [
+        ([0, 2, 1, 3, 4, 5, 6, 7], {"3/u_1_2", "3/u_1_3"}),
+        ([0, 2, 3, 1, 4, 5, 6, 7], {"3/u_0_1", "3/u_1_2", "3/u_1_3"}),
+        ([1, 2, 3, 4, 5, 6, 7], {"3/u_0_1", "3/u_1_2", "3/u_1_3"}),
+    ],
+    ids=["two in turn", "one within the other", "no first output"],
+)
+def test_a_session_whose_outputs_are_apart_is_left_out_as_a_whole(
+    order: list[int], left: set[str], tmp_path: Path
+) -> None:
+    rows = files.verl_rows(session=True)
+    found, _ = imported(files.lines(tmp_path / "3.jsonl", [rows[place] for place in order]), "verl")
+    assert set(found["rollout_id"].to_pylist()) == left
+
+
+def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path: Path) -> None:
+    rows = files.verl_rows(session=True)
+    _, report = imported(files.lines(tmp_path / "3.jsonl", [rows[0], "cut", *rows[2:]]), "verl")
+    assert (report.rollouts, report.notes[importers.CUT]) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -271,5 +336,36 @@ def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
 def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path):
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
-    with pytest.raises(UserError, match=r"no 'scor', mapped to reward, in group_id, rollout_id, score, messages"):
+    with pytest.raises(UserError, match=r"no record has 'scor' \(did you mean 'score'\?\); there are group_id, "):
         importers.run([path], tmp_path / "turns.parquet", "jsonl", {"reward": "scor"})
+
+
+@pytest.mark.parametrize(
+    ("mapping", "message"),
+    [
+        ({"success": "okk"}, r"--map success=okk: no record has 'okk' \(did you mean 'ok'\?\)"),
+        ({"goal": "info.gaol"}, r"--map goal=info.gaol: no record has 'info.gaol' \(did you mean 'info.goal'\?\)"),
+    ],
+)
+def test_a_mapped_field_that_no_record_has_is_refused(mapping: dict[str, str], message: str, tmp_path: Path) -> None:
+    rows = turn_lines(0, lambda row: [{**row, "ok": True, "info": {"goal": "a"}}])
+    with pytest.raises(UserError, match=message):
+        importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", mapping)
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_mapped_field_that_some_records_lack_is_noted(tmp_path: Path) -> None:
+    with_it, without = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    row = {"group_id": "g", "reward": 1.0, "turn": 0}
+    files.lines(with_it, [{**row, "rollout_id": 0, "ok": True}])
+    files.lines(without, [{**row, "rollout_id": 1}, {**row, "rollout_id": 2, "ok": None}])
+    _, report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
+    assert report.notes == {"--map success=ok: a record has no 'ok'": 2}
+
+
+@pytest.mark.parametrize("row", [{"info.score": 1.0, "info": {"score": 0.0}}, {"info": {"score": 1.0}}])
+def test_a_field_whose_name_has_a_dot_goes_before_one_within_a_field(row: dict[str, Any], tmp_path: Path) -> None:
+    rows = [{"group_id": "g", "rollout_id": "r", "messages": files.messages(0), **row}]
+    out = tmp_path / "out.parquet"
+    importers.run([files.lines(tmp_path / "mine.jsonl", rows)], out, "jsonl", {"reward": "info.score"})
+    assert tables.read(out)["reward"].to_pylist() == [0.0, 1.0]

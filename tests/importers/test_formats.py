@@ -94,6 +94,14 @@ def test_verls_outputs_without_ids_are_grouped_by_input_and_cut_at_roles_and_it_
     assert same.drop_columns("source").equals(bare.drop_columns("source"))
 
 
+def test_the_task_of_a_session_is_its_first_input(tmp_path: Path) -> None:
+    """Later ones are contexts, which differ between rollouts of a task."""
+    table, _ = imported("verl", files.verl(tmp_path))
+    rows = table.select(["group_id", "task_id"]).to_pylist()
+    assert len({row["group_id"] for row in rows}) == 2
+    assert len({(row["group_id"], row["task_id"]) for row in rows}) == 2
+
+
 def test_a_dump_of_verl_agent_without_ids_is_refused_with_the_lines_to_add(tmp_path: Path) -> None:
     rows = [{"input": "a", "output": "b", "score": 1.0, "step": 1}]
     with pytest.raises(UserError, match=r"without uid, traj_uid, turn, rewards.*non_tensor_batch\['turn'\]") as raised:

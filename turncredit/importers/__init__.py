@@ -19,6 +19,8 @@ FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT for module in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
 }
 
+CUT = "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
+
 
 def run(
     paths: Sequence[Path], out: Path, name: str | None, mapping: Mapping[str, str], *, strict: bool = False
@@ -29,7 +31,8 @@ def run(
     mapping   what `--map` says, for formats that take it
     strict    the first skip is an error
 
-    Raises UserError for an unknown format, files of which the format cannot be told, and where nothing was read.
+    Raises UserError for an unknown format, files of which the format cannot be told, a mapped field that no record has,
+    and where nothing was read.
     """
     if name is not None and name not in FORMATS:
         raise UserError(f"--from {name}: unknown format{nearest(name, FORMATS)}; there are {', '.join(FORMATS)}")
@@ -52,6 +55,14 @@ def _rollouts(
 ) -> Iterator[Rollout]:
     for file in files:
         yield from format_.read(file, report, mapping)
+    for key, name in mapping.items():
+        if report.fields and key not in report.mapped:
+            raise UserError(
+                f"--map {key}={name}: no record has '{name}'{nearest(name, report.fields)}; "
+                f"there are {', '.join(list(report.fields)[:8])}"
+            )
+    if report.several and report.untold:
+        report.notes[CUT] = report.untold
 
 
 def expand(paths: Sequence[Path], suffix: str | None) -> list[Source]:

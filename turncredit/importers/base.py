@@ -63,11 +63,21 @@ class Report:
     skipped: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: what was decided for many rollouts -> for how many
     notes: dict[str, int] = field(default_factory=dict)
+    #: whether there are rollouts whose turns are in several records
+    several: bool = False
+    #: ids of the rollouts that are left out, since a record with some of their turns was skipped
+    lost: set[str] = field(default_factory=set)
+    #: how many of the skipped records do not tell their rollout
+    untold: int = 0
+    #: keys of `--map` whose field some record has, and fields (the first thousand) of the records that lack one
+    mapped: set[str] = field(default_factory=set)
+    fields: dict[str, None] = field(default_factory=dict)
 
-    def skip(self, where: str, reason: str, detail: str = "") -> None:
-        """Count a record that is not imported. Raises UserError with `strict`."""
+    def skip(self, where: str, reason: str, detail: str = "", rollout_id: str | None = None) -> None:
+        """Count a record that is not imported, of this rollout where that is known. Raises UserError with `strict`."""
         if self.strict:
             raise UserError(f"{where}: {reason}{f' ({detail})' if detail else ''}; without --strict it is skipped")
+        self.untold += rollout_id is None
         count, first = self.skipped.get(reason, (0, f"{where}{f': {detail}' if detail else ''}"))
         self.skipped[reason] = (count + 1, first)
 
@@ -121,9 +131,14 @@ def finite(value: Any, what: str = "reward") -> float:
 
 
 def each(
-    records: Iterator[tuple[str, Any]], report: Report, read: Callable[[str, Any], Iterator[Rollout]]
+    records: Iterator[tuple[str, Any]],
+    report: Report,
+    read: Callable[[str, Any], Iterator[Rollout]],
+    part_of: Callable[[Any], str | None] | None = None,
 ) -> Iterator[Rollout]:
     """The rollouts of all records; a record that `read` cannot read is a skip of the report.
+
+    part_of   the id of the rollout whose other turns are in other records; None where they are not, or it is not told
 
     A field of another type than the format's is found where it is used; the error then names the field or the type.
     """
@@ -131,10 +146,13 @@ def each(
         report.records += 1
         try:
             yield from read(where, record)
-        except Skip as skip:
-            report.skip(where, str(skip), skip.detail)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            report.skip(where, "not as the format has it", f"{type(error).__name__}: {error}")
+        except (Skip, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            wrong = Skip("not as the format has it", f"{type(error).__name__}: {error}")
+            skip = error if isinstance(error, Skip) else wrong
+            rollout_id = part_of(record) if part_of else None
+            report.skip(where, str(skip), skip.detail, rollout_id)
+            if rollout_id is not None:
+                report.lost.add(rollout_id)
 
 
 def outcome(turns: list[Turn], reward: float) -> None:

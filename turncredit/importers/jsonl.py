@@ -1,14 +1,15 @@
 """`jsonl`: anybody's JSON lines, a line for each turn or a line for each rollout, by a mapping.
 
 `--map KEY=FIELD` says which field of a line is `group_id`, `rollout_id`, `reward`, and either `messages` (a line is a
-rollout) or `turn` and the columns of a turn (a line is a turn); a field within another one is written `a.b`. A key
-that is not mapped is the field of its own name. The reward of a rollout's line is its return, that of a turn's line the
-turn's.
+rollout) or `turn` and the columns of a turn (a line is a turn); a field within another one is written `a.b`, which is
+also one whose own name is `a.b`. A key that is not mapped is the field of its own name. The reward of a rollout's line
+is its return, that of a turn's line the turn's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +20,24 @@ from turncredit.importers.messages import text_of, turns_of
 TEXTS = ("observation", "response_text", "action", "next_observation")
 IDS = ("task_id", "goal")
 TRUTHS = ("success", "done")
+MOST = 1000  # fields that are remembered for a message
+NO_ID = (type(None), dict, list)
 KEYS = ("group_id", "rollout_id", "reward", "messages", "turn", *TEXTS, *IDS, *TRUTHS)
 
 
 def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
     """The rollouts of a file, or, where lines are turns, their parts."""
-
-    plain = {key: mapping.get(key, key) for key in KEYS if "." not in mapping.get(key, key)}
-    nested = {key: mapping[key].split(".") for key in KEYS if key not in plain}
+    names = {key: mapping.get(key, key) for key in KEYS}
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
-        values = {key: row.get(name) for key, name in plain.items()}
-        values.update({key: _inside(row, path) for key, path in nested.items()})
-        group, rollout = (_id(values[key], mapping.get(key, key)) for key in ("group_id", "rollout_id"))
-        if values["reward"] is None and "reward" in mapping:
-            raise Skip(f"there is no '{mapping['reward']}', mapped to reward, in {', '.join(list(row)[:8])}")
+        values = {key: _inside(row, name) for key, name in names.items()}
+        for key, name in mapping.items():
+            if values[key] is None:
+                report.note(f"--map {key}={name}: a record has no '{name}'")
+                report.fields.update(dict.fromkeys(islice(_fields(row), MOST - len(report.fields))))
+            else:
+                report.mapped.add(key)
+        group, rollout = (_id(values[key], names[key]) for key in ("group_id", "rollout_id"))
         reward = finite(values["reward"])
         columns: dict[str, Any] = {key: str(values[key]) for key in IDS if values[key] is not None}
         success, done = (_truth(values[key], key) for key in TRUTHS)
@@ -47,24 +51,39 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             return
         number = values["turn"]
         if number is None:
-            raise Skip(f"neither '{mapping.get('messages', 'messages')}' nor '{mapping.get('turn', 'turn')}' in a line")
+            raise Skip(f"neither '{names['messages']}' nor '{names['turn']}' in a line")
         turn: Turn = {"turn": number, "reward": reward}
         turn.update({key: text_of(values[key]) for key in TEXTS if values[key] is not None})
         if done is not None:
             turn["done"] = done
         yield Rollout(group, rollout, [turn], where, None, columns, part=True)
 
-    yield from each(json_lines(source.path, report), report, line)
+    def part_of(row: dict[str, Any]) -> str | None:
+        rollout, messages = (_inside(row, names[key]) for key in ("rollout_id", "messages"))
+        return None if messages is not None or isinstance(rollout, NO_ID) else str(rollout)
+
+    yield from each(json_lines(source.path, report), report, line, part_of)
 
 
-def _inside(row: Any, path: list[str]) -> Any:
-    for name in path:
-        row = row.get(name) if isinstance(row, dict) else None
+def _inside(row: Any, name: str) -> Any:
+    """The field `name`, or `b` in `a` for `a.b`; None where there is neither."""
+    if name in row or "." not in name:
+        return row.get(name)
+    for inner in name.split("."):
+        row = row.get(inner) if isinstance(row, dict) else None
     return row
 
 
+def _fields(row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the fields and of those within them, as `--map` has them."""
+    for name, value in row.items():
+        yield name
+        if isinstance(value, dict):
+            yield from (f"{name}.{inner}" for inner in value)
+
+
 def _id(value: Any, name: str) -> str:
-    if value is None or isinstance(value, dict | list):
+    if isinstance(value, NO_ID):
         raise Skip(f"'{name}' is missing or null, or no id")
     return str(value)
 

@@ -24,11 +24,12 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
     """`file:line` and object of each line; a line that is no JSON object is skipped by name, an empty one ignored."""
     with _opened(path) as handle:
         number = 0
-        while line := handle.readline(LONGEST):
+        while line := handle.readline(LONGEST + 1):  # with its end
             number += 1
             where = f"{path}:{number}"
             whole = line.endswith(b"\n")
-            if not whole and len(line) == LONGEST and _rest(handle):
+            if not whole and len(line) > LONGEST:
+                _skip_rest(handle)
                 report.records += 1
                 report.skip(where, f"a line longer than {LONGEST // 2**20} MiB")
                 continue
@@ -123,11 +124,7 @@ def _opened(path: Path) -> BinaryIO:
         raise UserError(f"{path}: {error.strerror}; give a file that can be read") from None
 
 
-def _rest(handle: BinaryIO) -> bool:
-    """Read on to the end of the line; whether there was more of it."""
-    more = False
-    while part := handle.readline(LONGEST):
-        more = True
-        if part.endswith(b"\n"):
-            break
-    return more
+def _skip_rest(handle: BinaryIO) -> None:
+    """Read on to the end of the line."""
+    while (part := handle.readline(LONGEST)) and not part.endswith(b"\n"):
+        pass

@@ -27,6 +27,8 @@ REQUIRED = ("group_id", "rollout_id", "turn", "reward", "done", "source")
 COLUMNS = tuple(name for name in SCHEMA.names if name not in REQUIRED)
 #: A row group is written once its turns have this many characters and tokens.
 SIZE = 4_000_000
+#: why a rollout with both kinds of lines (jsonl) is left out
+BOTH = "a rollout that has a line of its own and lines of turns"
 #: Turns beyond this are no turns, but a field that holds something else.
 MOST_TURNS = 1_000_000
 
@@ -47,22 +49,24 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
                 table = _table(batch, report, ledger)
                 writer.write_table(table)
                 empty -= {name for name in empty if _has_values(table.column(name))}
-        bad = ledger.incomplete()
+        lost = ledger.incomplete()
         columns = [name for name in SCHEMA.names if name not in empty]
-        report.rollouts, report.turns = _copy(first, part, columns, bad, {**made_by, **_counts(report)})
+        report.rollouts, report.turns = _copy(first, part, columns, lost, {**made_by, **_counts(report)})
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
 
 
 class Ledger:
-    """The rollouts so far: which ids are taken, and which turns of a rollout in parts are there."""
+    """The rollouts so far: which ids are taken, and which turns of a rollout in parts are there.
+
+    A rollout without one of its parts is left out (`report.lost`): its return would be another one.
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self._whole: set[int] = set()
         #: rollout id -> its group, a bit for each turn, where it began
         self._parts: dict[str, list[Any]] = {}
-        self.bad: set[str] = set()
 
     def checked(self, rollouts: Iterable[Rollout]) -> Iterator[Rollout]:
         """The rollouts without duplicates, their turns numbered."""
@@ -73,24 +77,28 @@ class Ledger:
                     self.report.note("the rollout has no end: its last turn is not done")
                 yield rollout
             else:
-                self.report.skip(rollout.where, reason, f"group {rollout.group_id!r}, rollout {rollout.rollout_id!r}")
+                self.drop(rollout, reason, f"group {rollout.group_id!r}, rollout {rollout.rollout_id!r}")
 
     def drop(self, rollout: Rollout, reason: str, detail: str) -> None:
         """Skip a rollout that cannot be written, with the parts of it that are written already."""
-        self.report.skip(rollout.where, reason, detail)
-        if rollout.part:
-            self.bad.add(rollout.rollout_id)
+        self.report.skip(rollout.where, reason, detail, rollout.rollout_id)
+        if rollout.part or rollout.rollout_id in self._parts:
+            self.report.lost.add(rollout.rollout_id)
 
     def incomplete(self) -> set[str]:
-        """The ids of rollouts whose parts do not make a whole, each skipped by name."""
+        """The ids of rollouts of which a part is missing or was skipped; one that lacks a turn is skipped by name."""
+        lost = self.report.lost
         for name, (group, turns, where) in self._parts.items():
-            if name not in self.bad and turns & (turns + 1):
+            if name not in lost and turns & (turns + 1):
                 missing = next(turn for turn in range(MOST_TURNS) if not turns >> turn & 1)
-                self.report.skip(where, "a rollout without one of its turns", f"{group!r}, {name!r}: no turn {missing}")
-                self.bad.add(name)
-        return self.bad
+                detail = f"{group!r}, {name!r}: no turn {missing}"
+                self.report.skip(where, "a rollout without one of its turns", detail, name)
+                lost.add(name)
+        return lost
 
     def _new(self, rollout: Rollout) -> str | None:
+        if rollout.rollout_id in self._parts:
+            return BOTH
         key = hash(rollout.rollout_id)
         if key in self._whole:
             return "a rollout id that was read before"
@@ -100,14 +108,15 @@ class Ledger:
         return None
 
     def _part(self, rollout: Rollout) -> str | None:
+        if hash(rollout.rollout_id) in self._whole:
+            return BOTH
+        self.report.several = True
         record = self._parts.setdefault(rollout.rollout_id, [rollout.group_id, 0, rollout.where])
         if record[0] != rollout.group_id:
-            self.bad.add(rollout.rollout_id)
             return "a rollout in two groups"
         for turn in rollout.turns:
             number = turn["turn"]
             if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST_TURNS:
-                self.bad.add(rollout.rollout_id)
                 return "turn is not a number 0, 1, 2, ..."
             if record[1] >> number & 1:
                 return "a turn that was read before"
@@ -169,8 +178,8 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(first: Path, out: Path, columns: list[str], bad: set[str], made_by: Mapping[str, Any]) -> tuple[int, int]:
-    """Copy these columns of the table without the rollouts `bad`; returns the numbers of rollouts and turns."""
+def _copy(first: Path, out: Path, columns: list[str], lost: set[str], made_by: Mapping[str, Any]) -> tuple[int, int]:
+    """Copy these columns of the table without the rollouts `lost`; returns the numbers of rollouts and turns."""
     turns = rollouts = 0
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
@@ -179,8 +188,8 @@ def _copy(first: Path, out: Path, columns: list[str], bad: set[str], made_by: Ma
         with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=plain) as writer:
             for number in range(file.num_row_groups):
                 table = file.read_row_group(number, columns=columns, use_threads=False)
-                if bad:
-                    table = table.filter(pc.invert(pc.is_in(table["rollout_id"], pa.array(sorted(bad)))))
+                if lost:
+                    table = table.filter(pc.invert(pc.is_in(table["rollout_id"], pa.array(sorted(lost)))))
                 turns += table.num_rows
                 rollouts += pc.sum(pc.equal(table["turn"], 0)).as_py() or 0
                 writer.write_table(table.replace_schema_metadata(schema.metadata))

@@ -38,10 +38,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
         where, row = rows[-1]
         if "uid" in row and not isinstance(row["uid"], str):
             raise Skip("uid is null or not text")
-        keys = [SESSION.fullmatch(output.get("uid", "")) for _, output in rows]
-        if [int(key[3]) for key in keys if key] != list(range(len(rows)))[: sum(key is not None for key in keys)]:
-            raise Skip("a session without one of its outputs, or with one in another place", str(row["uid"]))
-        step = f"{row['step']}/" if "step" in row else ""
+        places = [int(ids[2]) for _, output in rows if (ids := _ids(output))]
+        if places != list(range(len(places))):
+            raise Skip("a session without one of its outputs, or with one in another place", row["uid"])
         turns: list[Turn] = []
         for _, output in rows:
             output_turns = _turns(output, report if output is row else None)
@@ -49,31 +48,40 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             turns += output_turns
         chain_observations(turns, turns[-1]["next_observation"])
         outcome(turns, finite(row.get("score"), "score"))
-        columns = {"task_id": _task(row["input"])}
-        if key := SESSION.fullmatch(str(row.get("uid", ""))):
+        columns = {"task_id": _task(rows[0][1]["input"])}
+        step = step_of(row)
+        if ids := _ids(row):
+            report.several = True
             if len(rows) > 1:
                 report.note("a session of several outputs: its last output's score is the rollout's reward")
-            yield Rollout(f"{step}{key[1]}", f"{step}{key[1]}_{key[2]}", turns, where, None, columns)
+            yield Rollout(*ids[:2], turns, where, None, columns)
         elif "uid" in row:
             yield Rollout(f"{step}{row['uid']}", f"{source.label}:{first}", turns, where, None, columns)
         else:
             report.note("no uid in the file: lines of a step with equal input are a group")
             yield Rollout(f"{step}{columns['task_id']}", f"{source.label}:{first}", turns, where, None, columns)
 
-    def key(line: tuple[str, dict[str, Any]]) -> str:
-        match = SESSION.fullmatch(str(line[1].get("uid", "")))
-        return f"{line[1].get('step')}/{match[1]}_{match[2]}" if match else line[0]
-
     def read_one(number: str, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Rollout]:
         yield from session(number.rpartition(":")[2], rows)
 
     def sessions() -> Iterator[tuple[str, list[tuple[str, dict[str, Any]]]]]:
-        for _, run in groupby(lines, key):
+        for _, run in groupby(lines, lambda line: (_ids(line[1]) or line)[:2]):
             rows = list(run)
             report.records += len(rows) - 1
             yield rows[0][0], rows
 
-    yield from each(sessions(), report, read_one)
+    yield from each(sessions(), report, read_one, part_of=lambda rows: ids[1] if (ids := _ids(rows[0][1])) else None)
+
+
+def step_of(row: Mapping[str, Any]) -> str:
+    """What ids begin with, since uids are those of a step: `3/`; empty where the line does not say."""
+    return f"{row['step']}/" if "step" in row else ""
+
+
+def _ids(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
+    """Group, rollout and place in it of a session's output; None for one that is a rollout."""
+    key = SESSION.fullmatch(str(row.get("uid", "")))
+    return (f"{step_of(row)}{key[1]}", f"{step_of(row)}{key[1]}_{key[2]}", key[3]) if key else None
 
 
 def _task(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from turncredit.errors import UserError
 from turncredit.importers.base import Format, Report, Rollout, Source, Turn, each, finite
 from turncredit.importers.lines import json_lines
+from turncredit.importers.verl import step_of
 
 NEEDED = ("uid", "traj_uid", "turn", "rewards")
 #: What to add to verl-agent: to the loop over steps in rollout_loop.py, and before `_dump_generations` is called.
@@ -27,6 +28,9 @@ ADD = (
 def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator[Rollout]:
     """The turns of a file, each a part of its rollout. Raises UserError for a dump without ids."""
     del mapping
+
+    def rollout_id(row: dict[str, Any]) -> str:
+        return f"{step_of(row)}{row['traj_uid']}"
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         missing = [name for name in NEEDED if name not in row]
@@ -44,10 +48,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             "reward": finite(row["rewards"]),
             "context_reset": True,
         }
-        step = f"{row['step']}/" if "step" in row else ""
-        yield Rollout(f"{step}{row['uid']}", f"{step}{row['traj_uid']}", [turn], where, None, part=True)
+        yield Rollout(f"{step_of(row)}{row['uid']}", rollout_id(row), [turn], where, None, part=True)
 
-    yield from each(json_lines(source.path, report), report, line)
+    yield from each(json_lines(source.path, report), report, line, part_of=rollout_id)
 
 
 def _fits(path: Path, record: Mapping[str, Any]) -> bool:
