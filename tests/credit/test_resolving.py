@@ -98,6 +98,7 @@ def test_text_from_the_command_line_becomes_what_the_parameter_is() -> None:
         ({"base": "has_judge", "params": {"alpha": -0.1}}, "has_judge: alpha=-0.1"),
         ({"base": "has_judge", "params": {"alpha": "half"}}, "has_judge: alpha='half'"),
         ({"base": "gigpo", "params": {"shapers": ["scop"]}}, "unknown shapers 'scop' (did you mean 'scpo'?)"),
+        ({"base": "gigpo", "params": {"shapers": ["scpo", "scpo"]}}, "gigpo: shapers names 'scpo' twice"),
         ({"base": "gigpo", "params": {"estimator": None}}, "estimator must be a name, not None"),
         ({"base": "rloo", "params": {"shapers": ["scpo"]}}, "rloo does not use what scpo adds to a turn"),
         ({}, "either base (a built-in method) or credit (a file)"),
@@ -191,6 +192,24 @@ def test_annotations_of_a_file_of_ones_own_are_read_where_they_were_written(tmp_
             resolve({"credit": str(file), "params": params})
 
 
+@pytest.mark.parametrize(
+    ("default", "value", "read"),
+    [("0.5", "1e-3", 0.001), ("0.5", 2, 2.0), ("1", "1e-3", 0.001), ("1", 2, 2), ("None", "1e-3", "1e-3")],
+)
+def test_a_parameter_without_an_annotation_is_a_number_if_its_default_is(
+    default: str, value: object, read: object, tmp_path: Path
+) -> None:
+    """YAML 1.1, of a configuration and of --set, reads 1e-3 as text."""
+    file = own(tmp_path, f"def mine(turns, *, weight={default}):\n    return turns.reward_N\n")
+    assert resolve({"credit": str(file), "params": {"weight": value}}).params() == {"weight": read}
+
+
+def test_text_for_a_parameter_that_is_a_number_is_refused(tmp_path: Path) -> None:
+    file = own(tmp_path, "def mine(turns, *, weight=0.5):\n    return turns.reward_N\n")
+    with pytest.raises(UserError, match="mine: weight='high': Input should be a valid number"):
+        resolve({"credit": str(file), "params": {"weight": "high"}})
+
+
 def test_a_file_of_ones_own_is_read_again_after_an_edit(tmp_path: Path) -> None:
     for factor in (1, 5):  # of the same size, within a second
         file = own(tmp_path, f"def mine(turns):\n    return {factor} * turns.turn_N\n")
@@ -224,6 +243,8 @@ def test_a_file_of_ones_own_can_import_a_file_beside_it(tmp_path: Path, monkeypa
             "def mine(turns):\n    return {'turn': turns.turn_N, 'advantage': turns.reward_N}\n",
             "a column can't be called 'turn'",
         ),
+        ("def mine(turns):\n    return {'advantage': turns.reward_N, 3: turns.reward_N}\n", "name is text, not 3"),
+        ("def mine(turns):\n    return {3: turns.reward_N}\n", "name is text, not 3"),
         ("def mine(turns):\n    return ['x'] * turns.n\n", "contains a value that is not a number"),
         ("def other(turns):\n    return turns.reward_N\n", "has no function 'mine'"),
         ("def mine(turns:\n", "cannot be imported: SyntaxError"),

@@ -263,10 +263,13 @@ def _add(columns: dict[str, np.ndarray], part: Part, part_columns: Mapping[str, 
 def columns_of(result: Any, kind: Kind, turns: Turns, where: str) -> dict[str, np.ndarray]:
     """What a part of this kind returned, as columns of float64 (N) by name; an array alone is the advantage.
 
-    Raises WrongResult for another shape, values that are not numbers, a name that credits have already, and if there is
-    no `advantage`, or for a shaper no bonus. `where` names the part in errors.
+    Raises WrongResult for another shape, values that are not numbers, a name that is not text or that credits have
+    already, and if there is no `advantage`, or for a shaper no bonus. `where` names the part in errors.
     """
     columns = dict(result) if isinstance(result, Mapping) else {"advantage": result}
+    unnamed = [name for name in columns if not isinstance(name, str)]
+    if unnamed:
+        raise WrongResult(f"{where}: a column's name is text, not {unnamed[0]!r}")
     wanted = BONUSES if kind == "shaper" else ("advantage",)
     if not set(wanted) & set(columns):
         what = f"columns {sorted(columns)}, but none is" if isinstance(result, Mapping) else "no columns; it needs one"

@@ -27,6 +27,9 @@ SLOTS: dict[str, Kind] = {
     "normaliser": "normaliser",
 }
 
+#: the type of a parameter without an annotation, by that of its default
+NUMBERS: dict[type, Any] = {float: float, int: int | float}
+
 
 def resolve(
     entry: str | Callable[..., Any] | Mapping[str, Any], name: str | None = None, preset: str | None = None
@@ -124,6 +127,8 @@ def _slot(method: Method, slot: str, wanted: Any) -> Any:
         if name not in choices:
             hint = nearest(str(name), choices)
             raise UserError(f"{method.name}: unknown {slot} '{name}'{hint}; there are {', '.join(sorted(choices))}")
+        if choices[name] in parts:
+            raise UserError(f"{method.name}: {slot} names '{name}' twice; remove one of the two")
         parts.append(choices[name])
     return tuple(parts) if slot == "shapers" else (parts[0] if parts else None)
 
@@ -148,7 +153,7 @@ def _set(method: Method, key: str, value: Any) -> Method:
 
 
 def _checked(part: Part, key: str, value: Any, where: str) -> Any:
-    """`value` as the type that the function's annotation asks for (text from the command line is converted)."""
+    """`value` as the type of the parameter (text from the command line is converted)."""
     hint = _hint(part.function, key, where)
     try:
         return TypeAdapter(hint).validate_python(value)
@@ -159,8 +164,12 @@ def _checked(part: Part, key: str, value: Any, where: str) -> Any:
 
 
 def _hint(function: Callable[..., Any], key: str, where: str) -> Any:
-    """The type of a parameter; of this one alone, since others may be imported for a type checker only."""
-    annotation = getattr(function, "__annotations__", {}).get(key, Any)
+    """The type of a parameter; of this one alone, since others may be imported for a type checker only.
+
+    Without an annotation it is a number if its default is one: YAML 1.1 reads `1e-3` as text.
+    """
+    default = inspect.signature(function).parameters[key].default
+    annotation = getattr(function, "__annotations__", {}).get(key, NUMBERS.get(type(default), Any))
     defined = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         return get_type_hints(SimpleNamespace(__annotations__={key: annotation}), defined, include_extras=True)[key]
