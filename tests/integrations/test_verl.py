@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("verl", reason="verl has an environment of its own: make test-integrations")
@@ -118,6 +120,18 @@ def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None
         ("triage", {}, "triage needs labels, which a trainer does not have"),
         ("gigpo", {"observation": ["a"]}, "has 1 values for 13 sequences"),
         ("gigpo", {"observation": ["a"] * 13}, "one value for a sequence, and a sequence has several turns"),
+        (
+            "rloo",
+            {"rollout_ids": ["a"] * 13},
+            r"rows\(rollout_ids=...\): rloo reads no .* \(did you mean 'rollout_id'\?\)",
+        ),
+        ("rloo", {"rollout_id": ["a"] * 13}, "13 sequences are turn 0 of rollout 'a'; say their order with rows"),
+        ("rloo", {"rollout_id": ["a"] * 13, "turn": [*range(12), 0]}, "2 sequences are turn 0 of rollout 'a'"),
+        (
+            "rloo",
+            {"keys": ["a_0_0"] * 2 + [f"b_{row}_0" for row in range(11)]},
+            "2 sequences are turn 0 of rollout 'a_0'",
+        ),
     ],
 )
 def test_what_the_estimator_is_not_given_is_one_line(method: str, about: dict[str, list[str]], message: str) -> None:
@@ -131,6 +145,37 @@ def test_settings_and_keys_of_another_form_are_refused() -> None:
         compute_advantage(outcome_batch(), "turncredit", config=config)
     with pytest.raises(UserError, match=r"the key 'a' is not {uid}_{session}_{index}"), rows(keys=["a"]):
         pass
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"turn": [0]}, r"rows\(turn=...\) needs rollout_id=..., beside turn"),
+        ({"reward": [1.0]}, r"rows\(reward=...\) needs rollout_id=..., beside reward"),
+        ({"rollout_ids": ["a"], "turn": [0]}, "needs rollout_id=..., beside rollout_ids, turn"),
+        ({"keys": ["a_0_0"], "rollout_id": ["a"]}, r"rows\(rollout_id=...\) is what the keys say; give one of the two"),
+    ],
+)
+def test_rows_without_rollouts_or_with_two_namings_of_them_are_refused(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message), rows(**columns):
+        pass
+
+
+def test_a_session_may_have_rewards_of_its_outputs() -> None:
+    batch = data([[1, 1]] * 3, [[0.0, 0.0]] * 3, ["a"] * 3)
+    with rows(keys=["a_0_0", "a_0_1", "a_1_0"], reward=[1.0, 1.0, 0.0]):
+        ours = estimated(batch, "flat_grpo", norm="mean", weighting="rollout")
+    assert ours[:, 0].tolist() == [1.0, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("method", ["flat_grpo", "gigpo"])
+def test_a_column_of_turns_may_be_given_to_methods_that_do_not_read_it(method: str) -> None:
+    """The method is of the configuration, the columns are of the trainer."""
+    masks, rewards = [[1, 1]] * 3, [[0.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    with rows(rollout_id=["x", "x", "y"], turn=[1, 3, 1], observation=["a", "b", "a"]):
+        ours = estimated(data(masks, rewards, ["g"] * 3), method)
+    assert ours[:, 0].tolist() == pytest.approx(ours[:, 1].tolist())
+    assert ours[0, 0] > 0 > ours[2, 0]
 
 
 def test_verl_finds_the_plug_in_by_its_entry_point() -> None:

@@ -21,6 +21,7 @@ GRPO. A sequence without a sampled token is left out of its group. Tested with v
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
+from turncredit import tables
 from turncredit.credit.compose import compute
 from turncredit.errors import UserError, nearest
 from turncredit.integrations.spans import method_of, spans
@@ -49,12 +51,16 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
     keys      `{uid}_{session}_{index}` of each: sequences of a session are one rollout, in the order of their index,
               and its reward is that of the last one, as in verl's `compute_advantage_for_multi_trajectories`
     columns   one value for each sequence: `rollout_id` and `turn` (sequences with one rollout_id are one rollout, in
-              the order of `turn`), and, for sequences of one turn each, `reward` and what methods read (`observation`)
+              the order of `turn`, which may have gaps), and, for sequences of one turn each, `reward` and what methods
+              read (`observation`)
 
-    Raises UserError for keys of another form.
+    Raises UserError for keys of another form or beside what they say, and for `turn` or `reward` without `rollout_id`.
     """
     about: dict[str, Sequence[Any]] = dict(columns)
     if keys is not None:
+        for name in ("rollout_id", "turn"):
+            if name in columns:
+                raise UserError(f"verl: rows({name}=...) is what the keys say; give one of the two")
         matches = [SESSION.fullmatch(key) for key in keys]
         if None in matches:
             raise UserError(f"verl: the key {keys[matches.index(None)]!r} is not {{uid}}_{{session}}_{{index}}")
@@ -62,6 +68,9 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
         about["turn"] = [int(key[2]) for key in matches if key]
         last = dict(sorted(zip(about["rollout_id"], about["turn"], strict=True)))
         about[FINAL] = [last[rollout] == turn for rollout, turn in zip(about["rollout_id"], about["turn"], strict=True)]
+    for name in ("turn", "reward"):
+        if name in about and "rollout_id" not in about:
+            raise UserError(f"verl: rows({name}=...) needs rollout_id=..., beside {', '.join(about)}")
     token = _rows.set(about)
     try:
         yield
@@ -83,7 +92,8 @@ def advantages(
     index                                (B): the uid of each sequence, which is its group
     config                               verl's `algorithm`, with `turncredit` in it
 
-    Raises UserError for a method that reads what it is not given.
+    Raises UserError for a method that reads what it is not given, for a column of `rows` that neither the method reads
+    nor a table of turns has, and for two sequences that are the same turn of a rollout.
     """
     del others
     settings = dict((config or {}).get("turncredit") or {})
@@ -94,12 +104,22 @@ def advantages(
     where = "algorithm.turncredit.method"
     name, params = str(settings.get("method", "flat_grpo")), dict(settings.get("params") or {})
     method = method_of(name, params, settings.get("preset", "verl"), where, list(about))
+    known = {"rollout_id", "turn", "reward", FINAL, *method.reads, *tables.schema("turns").names}
+    for column in about:
+        if column not in known and method.declares_reads:
+            raise UserError(f"verl: rows({column}=...): {method.name} reads no such column{nearest(column, known)}")
     own = spans(response_mask.cpu().numpy())
     row_N = own.row_N
     for column, values in about.items():
         if len(values) != len(own.mask_BL):
             raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(own.mask_BL)} sequences")
-    rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index)))
+    rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index), dtype=int))
+    seen = Counter((str(rollout_B[row]), order_B[row]) for row in np.flatnonzero(own.turns_B).tolist())
+    for (rollout, turn), count in seen.items():
+        if count > 1:
+            raise UserError(
+                f"verl: {count} sequences are turn {turn} of rollout {rollout!r}; say their order with rows(turn=...)"
+            )
     final_B = np.asarray(about.pop(FINAL, np.ones(len(index), dtype=bool)))
     if about and (own.turns_B > 1).any():
         raise UserError(
