@@ -102,6 +102,21 @@ def test_sequences_that_are_turns_get_verl_agents_gigpo() -> None:
     assert not ours[:, 2].any()
 
 
+def test_a_sequence_that_a_trainer_repeats_counts_once() -> None:
+    """verl-agent fills a batch up to a multiple of its GPUs with copies of sequences, before it estimates advantages."""
+    columns = {"rollout_id": ["a", "a", "b", "c"], "turn": [0, 1, 0, 0], "reward": [0.0, 10.0, 0.0, 4.0]}
+    rewards = [[0.0, reward] for reward in columns["reward"]]
+    whole = data([[1, 1]] * 4, rewards, ["g"] * 4)
+    order = [3, 0, 1, 2, 0, 3]
+    filled = data([[1, 1]] * 6, [rewards[row] for row in order], ["g"] * 6)
+    with rows(**columns):
+        once = estimated(whole, "rloo")
+    with rows(**{name: [values[row] for row in order] for name, values in columns.items()}):
+        repeated = estimated(filled, "rloo")
+    assert once.abs().min() > 0.1
+    torch.testing.assert_close(repeated, once[order])
+
+
 def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None:
     keys = ["a_0_0", "a_1_0", "a_0_1", "a_1_1", "a_1_2"]
     scores = [7.0, 7.0, 1.0, 7.0, 0.0]
@@ -125,12 +140,12 @@ def test_outputs_of_a_session_are_one_rollout_with_the_last_ones_score() -> None
             {"rollout_ids": ["a"] * 13},
             r"rows\(rollout_ids=...\): rloo reads no .* \(did you mean 'rollout_id'\?\)",
         ),
-        ("rloo", {"rollout_id": ["a"] * 13}, "13 sequences are turn 0 of rollout 'a'; say their order with rows"),
-        ("rloo", {"rollout_id": ["a"] * 13, "turn": [*range(12), 0]}, "2 sequences are turn 0 of rollout 'a'"),
+        ("rloo", {"rollout_id": ["a"] * 13}, r"two sequences are turn 0 of rollout 'a'; rows\(turn=...\) gives"),
+        ("rloo", {"rollout_id": ["a"] * 13, "turn": [*range(12), 0]}, "two sequences are turn 0 of rollout 'a'"),
         (
             "rloo",
             {"keys": ["a_0_0"] * 2 + [f"b_{row}_0" for row in range(11)]},
-            "2 sequences are turn 0 of rollout 'a_0'",
+            "two sequences are turn 0 of rollout 'a_0'",
         ),
     ],
 )

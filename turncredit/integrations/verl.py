@@ -21,7 +21,6 @@ GRPO. A sequence without a sampled token is left out of its group. Tested with v
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,7 +31,7 @@ import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
 from turncredit import tables
-from turncredit.credit.compose import compute
+from turncredit.credit.compose import Method, compute
 from turncredit.errors import UserError, nearest
 from turncredit.integrations.spans import method_of, spans
 from turncredit.turns import Turns
@@ -92,8 +91,9 @@ def advantages(
     index                                (B): the uid of each sequence, which is its group
     config                               verl's `algorithm`, with `turncredit` in it
 
-    Raises UserError for a method that reads what it is not given, for a column of `rows` that neither the method reads
-    nor a table of turns has, and for two sequences that are the same turn of a rollout.
+    A sequence that repeats another (`_copies`) counts once and gets the same advantages. Raises UserError for a method
+    that reads what it is not given, for a column of `rows` that neither the method reads nor a table of turns has, and
+    for two different sequences that are the same turn of a rollout.
     """
     del others
     settings = dict((config or {}).get("turncredit") or {})
@@ -108,24 +108,58 @@ def advantages(
     for column in about:
         if column not in known and method.declares_reads:
             raise UserError(f"verl: rows({column}=...): {method.name} reads no such column{nearest(column, known)}")
-    own = spans(response_mask.cpu().numpy())
-    row_N = own.row_N
     for column, values in about.items():
-        if len(values) != len(own.mask_BL):
-            raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(own.mask_BL)} sequences")
-    rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index), dtype=int))
-    seen = Counter((str(rollout_B[row]), order_B[row]) for row in np.flatnonzero(own.turns_B).tolist())
-    for (rollout, turn), count in seen.items():
-        if count > 1:
+        if len(values) != len(index):
+            raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(index)} sequences")
+    rewards_BL, mask_BL = token_level_rewards.double().cpu().numpy(), response_mask.bool().cpu().numpy()
+    kept_B, source_B = _copies(rewards_BL, mask_BL, about)
+    about = {column: [values[row] for row in kept_B] for column, values in about.items()}
+    advantage_BL = torch.from_numpy(
+        _credit(rewards_BL[kept_B], mask_BL[kept_B], index[kept_B], about, method)[source_B]
+    )
+    advantage_BL = advantage_BL.to(device=token_level_rewards.device, dtype=torch.float32)
+    return advantage_BL, advantage_BL
+
+
+def _copies(
+    rewards_BL: np.ndarray, mask_BL: np.ndarray, about: Mapping[str, Sequence[Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sequences without copies, and for each sequence (B) which of these it is or copies.
+
+    Trainers repeat sequences where their number has to be a multiple of the GPUs' (verl-agent's `adjust_batch`). A copy
+    is the same turn of the same rollout in whose rewards, mask and columns nothing differs. Raises UserError for two
+    sequences that are the same turn and differ, or whose order is not said.
+    """
+    if "rollout_id" not in about:
+        return (everything := np.arange(len(mask_BL))), everything
+    order_B = about.get("turn", np.zeros(len(mask_BL), dtype=int))
+    first: dict[tuple[str, Any], int] = {}
+    source_B = np.arange(len(mask_BL))
+    for row in np.flatnonzero(mask_BL.any(axis=1)).tolist():
+        rollout, turn = str(about["rollout_id"][row]), order_B[row]
+        source_B[row] = source = first.setdefault((rollout, turn), row)
+        equal = all(np.array_equal(x[source], x[row]) for x in (rewards_BL, mask_BL, *about.values()))
+        if source != row and not (equal and "turn" in about):
             raise UserError(
-                f"verl: {count} sequences are turn {turn} of rollout {rollout!r}; say their order with rows(turn=...)"
+                f"verl: two sequences are turn {turn} of rollout {rollout!r}; rows(turn=...) gives each its own number"
             )
+    kept_B, source_B = np.unique(source_B, return_inverse=True)
+    return kept_B, source_B
+
+
+def _credit(
+    rewards_BL: np.ndarray, mask_BL: np.ndarray, index: np.ndarray, about: dict[str, Sequence[Any]], method: Method
+) -> np.ndarray:
+    """The method's advantage of each sampled token (B, L), 0 elsewhere."""
+    own = spans(mask_BL)
+    row_N = own.row_N
+    rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index), dtype=int))
     final_B = np.asarray(about.pop(FINAL, np.ones(len(index), dtype=bool)))
     if about and (own.turns_B > 1).any():
         raise UserError(
             f"verl: rows({next(iter(about))}=...) is one value for a sequence, and a sequence has several turns"
         )
-    reward_N = own.sums(token_level_rewards.double().cpu().numpy()) * final_B[row_N]
+    reward_N = own.sums(rewards_BL) * final_B[row_N]
     if "reward" in about:
         reward_N = np.asarray(about.pop("reward"), dtype=np.float64)[row_N]
     rollout_N = np.array([str(rollout) for rollout in rollout_B], dtype=object)[row_N]
@@ -137,9 +171,7 @@ def advantages(
         **{column: [values[row] for row in row_N] for column, values in about.items()},
     }
     credits = compute(Turns(table, where="verl's batch"), method)
-    advantage_BL = torch.from_numpy(own.spread(credits["advantage"].to_numpy()))
-    advantage_BL = advantage_BL.to(device=token_level_rewards.device, dtype=torch.float32)
-    return advantage_BL, advantage_BL
+    return own.spread(credits["advantage"].to_numpy())
 
 
 def _numbers(rollout_N: np.ndarray, order_N: np.ndarray, within_N: np.ndarray) -> np.ndarray:
