@@ -493,3 +493,35 @@ class SideTable:
                 f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
             )
         return order[place_N]
+
+
+def by_method(credits: pa.Table, name: str, where: str) -> dict[str, pa.Table]:
+    """A table of several methods' credits as one table each; one of a single method is called `name`.
+
+    Raises UserError for null methods among several.
+    """
+    if "method" not in credits.column_names:
+        return {name: credits}
+    methods = credits.column("method").unique().to_pylist()
+    if len(methods) == 1:
+        return {name or str(methods[0]): credits}
+    if None in methods:
+        raise UserError(f"{where}: the column 'method' has null values")
+    return {method: credits.filter(pc.equal(credits.column("method"), method)) for method in methods}
+
+
+def credit_of(turns: Turns, credits: pa.Table, where: str, reader: str) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """One method's advantage of every turn (N, in their order), and its components by name (N each, NaN for null).
+
+    Components are the other columns of numbers. `reader`: who needs them, in messages. Raises UserError as `SideTable`,
+    for a turn without credit and for a key that occurs twice.
+    """
+    side = SideTable(turns, credits, where)
+    numeric = [
+        field.name
+        for field in credits.schema
+        if field.name not in (*KEYS, "advantage")
+        and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
+    ]
+    advantage_N = side.numbers("advantage", reader)
+    return advantage_N, {name: side.numbers(name, reader, nulls=True) for name in numeric}

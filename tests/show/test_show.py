@@ -123,6 +123,41 @@ def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
     assert "mine    -1.000" in shown(capsys, path, "7", credit_files=[credit])
 
 
+def two_methods(tmp_path):
+    """A rollout of two turns and a table of two methods' credit of it: the paths of both."""
+    turns, credits = tmp_path / "mine.parquet", tmp_path / "credits.parquet"
+    keys = {"group_id": ["g"] * 2, "rollout_id": ["r"] * 2, "turn": [0, 1]}
+    pq.write_table(pa.table({**keys, "action": ["first", "second"]}), turns)
+    both = {name: column * 2 for name, column in keys.items()}
+    numbers = {"advantage": [1.0, 2.0, -3.0, -4.0], "part": [0.1, 0.2, 0.3, 0.4]}
+    pq.write_table(pa.table({**both, "method": ["one"] * 2 + ["two"] * 2, **numbers}), credits)
+    return turns, credits
+
+
+@pytest.mark.parametrize("turn", [None, 1])
+def test_a_table_of_several_methods_shows_each_methods_own_numbers(tmp_path, capsys, turn):
+    turns, credits = two_methods(tmp_path)
+    out = shown(capsys, turns, "r", turn, credit_files=[credits], components=True)
+    assert [out.count(f"{name}    {value:+.3f}") for name, value in (("one", 2.0), ("two", -4.0))] == [1, 1]
+    assert re.search(r"two .*│.*\n +part \+0\.4", out)
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        ([0, 1, 2], "no row for group 'g', rollout 'r', turn 1 "),
+        ([0, 1, 2, 3, 3], "duplicate key: group_id 'g', rollout_id 'r', turn 1 occurs more than once"),
+    ],
+)
+def test_credit_that_lacks_a_turn_or_has_one_twice_is_one_line(tmp_path, capsys, keep, said):
+    turns, credits = two_methods(tmp_path)
+    pq.write_table(pq.read_table(credits).take(keep), credits)
+    with pytest.raises(UserError) as caught:
+        shown(capsys, turns, "r", credit_files=[credits])
+    assert str(caught.value).startswith(f"{credits}: {said}")
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("what", "rollout", "turn", "said"),
     [

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from turncredit import tables
 from turncredit.credit.conventions import success_R
 from turncredit.errors import UserError
 from turncredit.stats.ranks import Ranked, rounded, within
 from turncredit.tables import KEYS
-from turncredit.turns import SideTable, Turns
+from turncredit.turns import SideTable, Turns, by_method, credit_of
 
 #: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
 #: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
@@ -200,7 +199,7 @@ def read_book(
     view = Turns(tables.read(turns), side, where=str(turns))
     book_credits: dict[str, Credit] = {}
     for name, path in credits.items():
-        for method, part in _by_method(tables.read(path), name, str(path)).items():
+        for method, part in by_method(tables.read(path), name, str(path)).items():
             if method in book_credits:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
             book_credits[method] = _credit(view, part, method, str(path))
@@ -230,31 +229,9 @@ def _scale(x_N: np.ndarray) -> float:
     return float(np.quantile(size, FULL_COLOUR)) or float(size.max())
 
 
-def _by_method(table: pa.Table, name: str, where: str) -> dict[str, pa.Table]:
-    """A table of several methods' credits as one table each; one of a single method keeps the name it was given."""
-    if "method" not in table.column_names:
-        return {name: table}
-    methods = table.column("method").unique().to_pylist()
-    if len(methods) == 1:
-        return {name or str(methods[0]): table}
-    if None in methods:
-        raise UserError(f"{where}: the column 'method' has null values")
-    return {method: table.filter(pc.equal(table.column("method"), method)) for method in methods}
-
-
 def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> Credit:
-    side = SideTable(turns, table, where)
-    numeric = [
-        field.name
-        for field in table.schema
-        if field.name not in (*KEYS, "advantage")
-        and (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))
-    ]
-    return Credit(
-        method=method,
-        advantage_N=side.numbers("advantage", "a credit page"),
-        components={name: side.numbers(name, "a credit page", nulls=True) for name in numeric},
-    )
+    advantage_N, components = credit_of(turns, table, where, "a credit page")
+    return Credit(method, advantage_N, components)
 
 
 def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:

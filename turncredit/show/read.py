@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from turncredit import tables
 from turncredit.errors import UserError, nearest
+from turncredit.turns import Turns, by_method, credit_of
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ def read_truth(path: Path | None) -> pd.DataFrame | None:
 def read_tables(
     rows: pd.DataFrame, *, credits: Sequence[Path], labels: Sequence[Path], truth: pd.DataFrame | None
 ) -> RolloutTables:
-    """What these tables say of the rollout whose turns are `rows`. UserError for credits that do not have it."""
+    """What these tables say of the rollout whose turns are `rows`. UserError for credits that lack one of them."""
     return RolloutTables(
-        credits=[_credit(path, rows) for path in credits],
+        credits=_credits(credits, rows),
         labels=[(path.stem, _by_turn(_with_text_keys(tables.read(path, "labels")), rows)) for path in labels],
         truth={} if truth is None else _by_turn(truth, rows),
     )
@@ -98,18 +101,32 @@ def _by_turn(frame: pd.DataFrame, rows: pd.DataFrame) -> dict[int, dict]:
     return {int(row["turn"]): row for row in own.to_dict("records")}
 
 
-def _credit(path: Path, rows: pd.DataFrame) -> RolloutCredit:
-    frame = _with_text_keys(tables.read(path, "credits"))
-    group, rollout = rows.iloc[0][["group_id", "rollout_id"]]
-    frame = frame[frame["group_id"] == group]
-    own = frame[frame["rollout_id"] == rollout].set_index("turn")
-    if own.empty:
-        raise UserError(f"{path}: no credit for rollout '{rollout}' of group '{group}'; is it for other turns?")
-    numbers = own.select_dtypes("number")
-    extra = [column for column in numbers.columns if column != "advantage"]
+def _credits(paths: Sequence[Path], rows: pd.DataFrame) -> list[RolloutCredit]:
+    """Each method's credit of the shown rollout. UserError for a method given twice."""
+    # `Turns` needs rewards, which a table of one's own may not have; nothing here reads them.
+    turns = Turns({**{key: rows[key].to_numpy() for key in tables.KEYS}, "reward": [0.0] * len(rows)}, where="turns")
+    credits: dict[str, RolloutCredit] = {}
+    for path in paths:
+        table = tables.read(path)
+        only = table.column("method")[0].as_py() if "method" in table.column_names and table.num_rows else path.stem
+        for method, part in by_method(table, str(only), str(path)).items():
+            if method in credits:
+                raise UserError(f"{path}: credits of '{method}' were given twice")
+            credits[method] = _credit(turns, part, method, str(path))
+    return list(credits.values())
+
+
+def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> RolloutCredit:
+    """The credit of a rollout, which is all of `turns`."""
+    advantage_N, components = credit_of(turns, table, where, "show")
+    number_N = [int(turn) for turn in turns.turn_N]
+    group, _ = turns.ids_R()[0]
+    of_group = table.filter(pc.equal(table.column("group_id").cast(pa.string()), group))
     return RolloutCredit(
-        method=str(own["method"].iloc[0]),
-        advantage=own["advantage"].to_dict(),
-        components={int(turn): dict(zip(extra, values, strict=True)) for turn, *values in numbers[extra].itertuples()},
-        scale=float(frame["advantage"].abs().max()),
+        method=method,
+        advantage=dict(zip(number_N, advantage_N.tolist(), strict=True)),
+        components={
+            turn: {name: float(x_N[row]) for name, x_N in components.items()} for row, turn in enumerate(number_N)
+        },
+        scale=float(np.abs(of_group.column("advantage").cast(pa.float64()).to_numpy()).max()),
     )
