@@ -228,6 +228,19 @@ def test_columns_that_only_some_files_have_are_found_all_the_same(tmp_path):
         assert "turn_term" in text
 
 
+@pytest.mark.parametrize("column", ["cost", "Cost of it"])
+def test_a_further_column_that_is_whole_in_the_first_file_keeps_the_others_fractions(tmp_path, column):
+    folder = synthetic.make(tmp_path, synthetic.experiment(methods=["flat_grpo"], seeds=[0], games=6, rounds=2))
+    first, second = (file.path for file in Layout(folder).find("credits"))
+    for path, value in ((first, 0), (second, 0.4)):
+        table = tables.read(path, "credits")
+        tables.write(
+            table.append_column(column, pa.array([value] * table.num_rows)), path, "credits", synthetic.MADE_BY
+        )
+    for view in ("credits", "run_credits"):
+        assert rows(f'SELECT max("{column.lower()}") AS most FROM {view}', folder) == [{"most": 0.4}]
+
+
 def test_the_judges_cache_belongs_to_all_experiments(tmp_path):
     folder = synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1), turns=False)
     text = dict.fromkeys(("key", "model", "ask", "prompt_version", "prompt", "decoding", "answer"), "x")

@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from turncredit import provenance, tables
 from turncredit.errors import UserError
@@ -97,8 +98,11 @@ def connect(
 
     `results`: the folder that has the judge's cache, where there is no experiment, which would be beside it.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
-    takes a second for some thousand files. A query that needs a column that one of the files lacks then fails.
+    takes a second for some thousand files. A query that needs a column that the first file lacks then fails. One that
+    names a column beyond the kind's schema opens all files: its type may differ between them, and DuckDB would cast
+    every file's numbers to the first one's.
     """
+    first_of_all = query if alike else None
     connection = _open()
     words = set(re.findall(r"[a-z_]+", query.lower()))
     # The name is also that of a column.
@@ -107,13 +111,13 @@ def connect(
     with_measures = bool(words & {*tables.MEASURED}) or asks_for_all_columns(query)
     for view in TABLES:
         if view in words:
-            text = _table_view(layouts, view, alike=alike, with_measures=with_measures)
+            text = _table_view(layouts, view, first_of_all, with_measures=with_measures)
             connection.execute(f"CREATE VIEW {view} AS {text}")
     if of_success:
         connection.execute(_SUCCESS_SQL)
     if RUN_CREDITS in words:
         own = [(one.root, "credits", own_credits(one)) for one in layouts]
-        connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, alike=alike)}")
+        connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, first_of_all)}")
     folders = [one.root for one in layouts]
     places = {folder.parent for folder in folders} or ({results.resolve()} if results else set())
     caches = [place / JUDGE_CACHE for place in sorted(places)]
@@ -185,13 +189,13 @@ def asks_for_all_columns(query: str) -> bool:
     return bool(whole) or not re.match(r"\s*(select|with)\b", text)
 
 
-def _table_view(layouts: Sequence[Layout], view: str, *, alike: bool, with_measures: bool) -> str:
+def _table_view(layouts: Sequence[Layout], view: str, alike_for: str | None, *, with_measures: bool) -> str:
     """A view over all files of one schema, as SQL; `with_measures`: that of the turns has the measures beside them."""
-    text = _union([(one.root, name, list(one.find(name))) for one in layouts for name in TABLES[view]], alike=alike)
+    text = _union([(one.root, name, list(one.find(name))) for one in layouts for name in TABLES[view]], alike_for)
     if view != "turns" or not with_measures:
         return text
     beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
-    return _with_measures(text, _union(beside, alike=alike))
+    return _with_measures(text, _union(beside, alike_for))
 
 
 def _with_measures(turns: str, measures: str) -> str:
@@ -205,18 +209,27 @@ def _with_measures(turns: str, measures: str) -> str:
     )
 
 
-def _union(sources: Sequence[tuple[Path, str, list[Located]]], *, alike: bool) -> str:
+def _union(sources: Sequence[tuple[Path, str, list[Located]]], alike_for: str | None) -> str:
     """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files).
 
+    `alike_for`: the query for which the first file's columns stand for all files', where they can; None: for no one.
     Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
     """
-    parts = [
-        _select([file.path for file in files], _key_columns(name, folder), alike, own_path="path" in _columns(name))
-        for folder, name, files in sources
-        if files
-    ]
+    parts = []
+    for folder, name, files in sources:
+        if files:
+            alike = alike_for is not None and not _names_further_column(alike_for, files[0].path, name)
+            paths, own_path = [file.path for file in files], "path" in _columns(name)
+            parts.append(_select(paths, _key_columns(name, folder), alike, own_path=own_path))
     parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in sources)]
     return " UNION ALL BY NAME ".join(parts)
+
+
+def _names_further_column(query: str, path: Path, name: str) -> bool:
+    """Whether the query names a column of the file that the schema of its kind does not have, nor give a type."""
+    tables.metadata(path)  # reports what is wrong with a file that cannot be read
+    further = set(pq.read_schema(path).names) - set(_columns(name))
+    return any(column.lower() in query.lower() for column in further)
 
 
 def _create_cache_view(connection: duckdb.DuckDBPyConnection, caches: Sequence[Path], *, alike: bool) -> None:
