@@ -403,6 +403,20 @@ def test_answers_come_as_csv_json_and_files(finished, capsys, tmp_path):
         sql.run(query, results=finished, format="table", out=tmp_path / "a.txt")
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("'nan'::DOUBLE", None),
+        ("'-inf'::DOUBLE", None),
+        ("['inf'::DOUBLE, 1.5]", [None, 1.5]),
+        ("{'low': 'nan'::DOUBLE}", {"low": None}),
+    ],
+)
+def test_json_has_null_for_what_is_no_finite_number(value, said, finished, capsys):
+    sql.run(f"SELECT {value} AS x FROM runs LIMIT 1", results=finished, format="json", out=None)
+    assert json.loads(capsys.readouterr().out) == [{"x": said}]
+
+
 def test_a_long_answer_says_what_it_leaves_out(finished, capsys):
     sql.run("SELECT task_id FROM evals", results=finished, format="table", out=None)
     out = capsys.readouterr().out

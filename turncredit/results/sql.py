@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import duckdb
 import pyarrow as pa
@@ -131,9 +132,18 @@ def run(
     elif format == "csv":
         write_csv(table, sys.stdout)
     elif format == "json":
-        print(json.dumps(table.to_pylist(), indent=2, default=str))
+        print(json.dumps(_finite(table.to_pylist()), indent=2, default=str, allow_nan=False))
     else:
         _print(table)
+
+
+def _finite(value: Any) -> Any:
+    """The value for JSON, which has no NaN and no infinity: null stands for them, in lists and structs as well."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list) else value
 
 
 def _write(table: pa.Table, out: Path) -> None:
