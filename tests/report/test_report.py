@@ -200,7 +200,39 @@ def test_who_stands_for_a_family_does_not_depend_on_the_results():
     methods = ["flat_grpo", "scpo_shortest", "scpo_repeat", "gigpo"]
     config = synthetic.experiment(methods=methods)
     for p in ({"scpo_shortest": 0.9, "scpo_repeat": 0.001}, {"scpo_shortest": 0.001, "scpo_repeat": 0.9}):
-        assert set(corrected(config, "flat_grpo", p).families) == {"scpo_shortest"}
+        assert set(corrected(config, "flat_grpo", p).families) == {"scpo_shortest", "gigpo"}
+
+
+@pytest.mark.parametrize(
+    ("p", "families", "variants"),
+    [
+        ({"triage_scalar": 0.01}, {"triage": np.nan, "gigpo": np.nan}, {"triage_scalar": 0.01}),
+        ({"triage": 0.01}, {"triage": 0.02, "gigpo": np.nan}, {"triage_scalar": np.nan}),
+        (
+            {"triage": 0.01, "has_judge": 0.02},
+            {"triage": 0.02, "gigpo": np.nan},
+            {"triage_scalar": np.nan, "has_judge": 0.04},
+        ),
+        ({"scpo": 0.01}, {"triage": np.nan, "gigpo": np.nan, "scpo": 0.03}, {"triage_scalar": np.nan}),
+    ],
+    ids=["variant", "head", "unconfigured variant", "unconfigured family"],
+)
+def test_families_and_their_number_do_not_depend_on_what_has_finished(p, families, variants):
+    methods = ["flat_grpo", "triage_scalar", "triage", "gigpo", "oracle_progress"]
+    found = corrected(synthetic.experiment(methods=methods), "flat_grpo", p)
+    assert found.families == pytest.approx(families, nan_ok=True)
+    assert found.variants == pytest.approx(variants, nan_ok=True)
+
+
+def test_a_difference_of_one_seed_has_no_p_and_is_one_of_the_comparisons(tmp_path):
+    config = synthetic.experiment(methods=["flat_grpo", "gigpo", "scpo", "triage"], seeds=[0, 1], rounds=3, games=8)
+    done = {("scpo", 1): 1, ("triage", 0): 0, ("triage", 1): 1}
+    summary = summarise(collect(synthetic.make(tmp_path, config, rounds_done=done, turns=False)))
+    raw = dict(summary.differences)["gigpo"].p
+    assert cell(summary, "final", "scpo", "holm") == "none"
+    assert float(cell(summary, "final", "gigpo", "holm")) == pytest.approx(min(1, 3 * raw), abs=1e-3)
+    assert summary.comparisons.startswith("3 families of methods compared with flat_grpo")
+    assert "each by one method; 2 of 3 families have results: " in summary.comparisons
 
 
 def test_the_baselines_own_variants_are_no_families():

@@ -108,6 +108,7 @@ def test_one_seed_gives_the_t_interval_over_games():
     assert (found.low, found.high) == (pytest.approx(4 / 6 - half), pytest.approx(4 / 6 + half))
     assert (found.seeds, found.games, found.rollouts) == (1, 6, 6)
     assert found.covers == "games only (one seed)"
+    assert np.isnan(found.p)
 
 
 def test_seeds_that_differ_by_a_constant_give_the_t_interval_over_seeds():
@@ -266,4 +267,4 @@ def test_holm_steps_down_and_never_falls():
     assert intervals.holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
     assert intervals.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
     assert np.isnan(intervals.holm({"a": float("nan"), "b": 0.02})["a"])
-    assert intervals.holm({"a": float("nan"), "b": 0.02})["b"] == 0.02
+    assert intervals.holm({"a": float("nan"), "b": 0.02})["b"] == 0.04

@@ -69,7 +69,7 @@ def standing_for(experiment: Experiment, names: Sequence[str]) -> dict[str, str]
 
 @dataclass(frozen=True)
 class Corrected:
-    """Corrected p-values of the differences to the baseline; the bounds have none.
+    """Corrected p-values of the differences to the baseline, NaN where there is none yet; the bounds are not in it.
 
     families    for the method that stands for its family: Holm over the families, each counted once
     variants    for the other methods of families: Holm among all of these, apart from the families
@@ -92,13 +92,22 @@ def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, floa
     One method stands for its family, and is fixed in advance: a family then costs one comparison however many variants
     it has, and a lucky or harmful variant does not count for the family. The other variants are a question of their
     own, such as which part of a method matters, and are corrected together, with the variants of the baseline.
+
+    All methods of the configuration count, also those without a p-value: neither who stands for a family nor the number
+    of comparisons depends on which runs have finished. Methods beyond the configuration stand for families of their own
+    only.
     """
-    tested = [name for name in p_values if group_of(experiment, name) != "bounds"]
-    standing = standing_for(experiment, tested)
+    tested, further = (
+        [name for name in names if name != baseline and group_of(experiment, name) != "bounds"]
+        for names in (experiment.methods, [name for name in p_values if name not in experiment.methods])
+    )
+    standing = {**standing_for(experiment, further), **standing_for(experiment, tested)}
     heads = {name for family, name in standing.items() if family != family_of(experiment, baseline)}
+    tested += further
+    p_of = {name: p_values.get(name, float("nan")) for name in tested}
     return Corrected(
-        holm({name: p_values[name] for name in tested if name in heads}),
-        holm({name: p_values[name] for name in tested if name not in heads}),
+        holm({name: p for name, p in p_of.items() if name in heads}),
+        holm({name: p for name, p in p_of.items() if name not in heads}),
         {name: family_of(experiment, name) for name in tested},
     )
 

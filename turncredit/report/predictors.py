@@ -102,7 +102,8 @@ def prediction_grid(
     """Which measure, on which turns, predicts the gain: Spearman's correlation over families of methods.
 
     Methods of a family read the same signals, so a family is one point: the method that stands for it
-    (`turncredit.report.ordering`). Bounds are left out, since they alone would produce a correlation.
+    (`turncredit.report.ordering`), of those that play with the agent of these turns. Bounds are left out, since they
+    alone would produce a correlation.
     """
     grid = Grid(
         name="predictors",
@@ -117,6 +118,7 @@ def prediction_grid(
         {pair for table in ("fidelity", "gradients") for pair in diagnostics.rounds_of(results, table)},
         key=lambda pair: (pair[1], pair[0]),
     )
+    start_of = results.experiment.start_of
     for policy, round_ in turns:
         cells: dict[str, str] = {}
         for name in PREDICTORS:
@@ -125,7 +127,8 @@ def prediction_grid(
                 for point in _points(results, name, policy, round_, names, baseline, differences)
                 if point.group != "bounds"
             ]
-            heads = set(standing_for(results.experiment, [point.method for point in points]).values())
+            mine = [method for method in results.experiment.methods if start_of(method) == start_of(policy)]
+            heads = set(standing_for(results.experiment, mine).values())
             points = [point for point in points if point.method in heads]
             if len(points) >= FEWEST_FAMILIES:
                 cells[name] = f"{_correlation(points)}, {len(points)} families"

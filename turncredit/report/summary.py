@@ -223,9 +223,10 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
         sentence = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
         sentence = f"It is not clear whether training works: {change}, {intervals.points(gain)}."
-    if not adjusted.all:
+    compared = [name for name in adjusted.all if name in differences]
+    if not compared:
         return f"{sentence} No method is compared with {baseline}."
-    seeds = max(differences[name].seeds for name in adjusted.all)  # a method that has only begun silences no other
+    seeds = max(differences[name].seeds for name in compared)  # a method that has only begun silences no other
     if seeds == 1:
         return f"{sentence} No difference between methods can be shown with one seed."
     clear = _significant(differences, adjusted.all)
@@ -250,31 +251,41 @@ def _significant(differences: Mapping[str, Estimate], p_values: Mapping[str, flo
 
 
 def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corrected) -> str:
-    """A conclusion about all methods together, corrected for the number of families. Empty without any."""
-    if not adjusted.families:
+    """A conclusion about all methods together, corrected for the number of families. Empty without any result."""
+    if not adjusted.families or not any(name in differences for name in adjusted.all):
         return ""
     count = len(adjusted.families)
     head = (
         f"{count} famil{'ies' if count > 1 else 'y'} of methods compared with {baseline} (without the bounds), each by "
-        f"one method: {_clear(differences, adjusted.families)}"
+        f"one method{_so_far(differences, adjusted.families, 'families')}: {_clear(differences, adjusted.families)}"
     )
     if not adjusted.variants:
         return head
     count = len(adjusted.variants)
-    return f"{head} {count} variant{'s' if count > 1 else ''}, corrected among themselves: " + _clear(
-        differences, adjusted.variants
+    return (
+        f"{head} {count} variant{'s' if count > 1 else ''}, corrected among themselves"
+        f"{_so_far(differences, adjusted.variants, 'variants')}: {_clear(differences, adjusted.variants)}"
     )
+
+
+def _so_far(differences: Mapping[str, Estimate], adjusted: Mapping[str, float], what: str) -> str:
+    """`; 1 of 3 families have results`, or nothing if all have."""
+    done = sum(name in differences for name in adjusted)
+    return "" if done == len(adjusted) else f"; {done} of {len(adjusted)} {what} have results"
 
 
 def _clear(differences: dict[str, Estimate], adjusted: dict[str, float]) -> str:
     """Which of the corrected differences are significant, the largest first, with their sizes and intervals."""
-    if all(differences[name].seeds == 1 for name in adjusted):
+    done = [name for name in adjusted if name in differences]
+    if not done:
+        return "no result yet."
+    if all(differences[name].seeds == 1 for name in done):
         return "none can be told apart from it with one seed; do not rank them."
     clear = _significant(differences, adjusted)
     if not clear:
         return "none differs at the 5% level after Holm's correction; do not rank them."
     clear.sort(key=lambda name: -differences[name].value)
     effects = ", ".join(f"{name} {intervals.points(differences[name])}" for name in clear)
-    left = len(adjusted) - len(clear)
+    left = len(done) - len(clear)
     rest = f"; the other{'s' if left > 1 else ''} cannot be told apart from it" if left else ""
     return f"after Holm's correction at the 5% level, {effects} differ{'s' if len(clear) == 1 else ''}{rest}."

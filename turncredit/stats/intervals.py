@@ -39,7 +39,10 @@ ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval. `covers` names what the interval accounts for; `p` is two-sided, against zero."""
+    """A mean with its interval. `covers` names what the interval accounts for.
+
+    `p` is two-sided, against zero; NaN with one seed, since it would not account for the choice of the seed.
+    """
 
     value: float
     low: float
@@ -267,9 +270,11 @@ def _interval(
     mean = float((x_SC @ _round_weights(round_C)).mean())
     if variance > 0:
         error = float(np.sqrt(variance))
-        return mean, float(stdtrit(df, 0.5 + level / 2)) * error, float(2 * stdtr(df, -abs(mean) / error)), covers
-    games = len(np.unique(task_C))
-    return mean, float(1 - wilson(games, games, level)[0]), 1.0 if mean == 0 else float("nan"), covers
+        half, p = float(stdtrit(df, 0.5 + level / 2)) * error, float(2 * stdtr(df, -abs(mean) / error))
+    else:
+        games = len(np.unique(task_C))
+        half, p = float(1 - wilson(games, games, level)[0]), 1.0 if mean == 0 else float("nan")
+    return mean, half, p if len(x_SC) > 1 else float("nan"), covers
 
 
 def _round_weights(round_C: np.ndarray) -> np.ndarray:
@@ -309,12 +314,12 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's (1979) step-down adjustment of p-values: one comparison per entry; NaN stays NaN."""
+    """Holm's (1979) step-down adjustment of p-values: one comparison per entry; NaN stays NaN, and counts as one."""
     finite = sorted((p, name) for name, p in p_values.items() if not np.isnan(p))
     out = dict(p_values)
     largest = 0.0
     for rank, (p, name) in enumerate(finite):
-        largest = max(largest, min(1.0, (len(finite) - rank) * p))
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p))
         out[name] = largest
     return out
 
