@@ -177,6 +177,28 @@ def test_where_nothing_varies_the_bound_is_wilsons_for_an_event_never_seen():
     assert same.p == 1
 
 
+@pytest.mark.parametrize(("seeds", "p"), [(1, np.nan), (2, 0.5), (4, 0.125)])
+def test_a_difference_that_is_the_same_on_every_game_has_the_p_of_the_sign_test_over_seeds(seeds, p):
+    assert intervals.crossed_mean(grid([[1.0] * 30] * seeds)).p == pytest.approx(p, nan_ok=True)
+    assert intervals.crossed_mean(grid([[-1.0] * 30] * seeds)).p == pytest.approx(p, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("x_SR", "covers", "half"),
+    [
+        ([[1, 0, 1]], "nothing (one seed, one game in a round)", np.nan),
+        ([[1, 0, 1], [1, 0, 1]], "seeds only (one game in a round)", np.nan),
+        ([[1, 0, 1], [1, 1, 1], [0, 1, 1]], "seeds only (one game in a round)", student.ppf(0.975, 2) / 9),
+        ([[1, 1, 1]], "games only (one seed)", 1 - float(intervals.wilson(3, 3)[0])),
+    ],
+)
+def test_with_one_game_in_a_round_nothing_is_claimed_of_games(x_SR, covers, half):
+    rounds = [grid(np.array(x_SR)[:, [r]], round_=r) for r in range(3)]
+    found = intervals.crossed_mean(pd.concat(rounds))
+    assert found.covers == covers
+    assert found.high - found.value == pytest.approx(half, nan_ok=True)
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.integers(2, 8))
 def test_intervals_follow_shifts_and_signs_and_ignore_the_order_of_rows(seed, seeds, games):
     rng = np.random.default_rng(seed)

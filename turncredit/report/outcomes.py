@@ -196,8 +196,8 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
                 "share",
                 mean_sql(where_sql(results, method, at, mode, seeds)),
                 eval_files(method, at, seeds),
-                point.low,
-                point.high,
+                None if np.isnan(point.low) else point.low,
+                None if np.isnan(point.high) else point.high,
                 point.rollouts,
                 f"interval over {point.covers}",
             )
@@ -216,7 +216,7 @@ def curve_points(results: Results) -> pd.DataFrame:
     rows = []
     for (method, at), evals in keyed.groupby(["method", "at"], sort=True):
         mean = intervals.crossed_mean(intervals.cells(evals))
-        low, high = np.clip([mean.low, mean.high], 0, 1)
+        low, high = np.clip([mean.low, mean.high], 0, 1)  # NaN where there is no interval
         rows.append((method, at, mean.value, low, high, mean.rollouts, mean.covers))
     return pd.DataFrame(rows, columns=["method", "round", "success", "low", "high", "rollouts", "covers"])
 

@@ -17,8 +17,9 @@ replication (Searle, Casella & McCulloch 1992, ch. 4; two-way clustering: Camero
 seeds; `V_both` the variance of the residual, which the first two both contain. The rounds are fixed, not
 sampled: "the mean of the last three rounds" is the quantity itself. The interval is Student's t with Satterthwaite's
 degrees of freedom, at least those of the factor that has fewer, so four seeds that disagree widen it as they should.
-With one seed only `V_game` can be estimated and the interval covers the choice of games alone; `Estimate.covers` says
-so. It is a closed form: no random numbers, and the same tables give the same bytes.
+With one seed only `V_game` can be estimated and the interval covers the choice of games alone; where a round has one
+game only `V_seed` can, and it covers the choice of seeds alone; `Estimate.covers` says so. It is a closed form: no
+random numbers, and the same tables give the same bytes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from turncredit.errors import UserError
 LEVEL = 0.95
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
+_GAMES = "games only (one seed)"
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,10 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     """The mean over seeds, rounds and games of `frame` (from `cells` or `paired_cells`), with its interval.
 
     Every round weighs the same, every game the same within its round. All seeds must have the same games (UserError
-    otherwise). The module's docstring has the formula. If all values are equal, the variance cannot be estimated; the
-    bound is then Wilson's for an event that never occurred in that many games.
+    otherwise). The module's docstring has the formula. If nothing varies within the rounds, the variance cannot be
+    estimated; the bound is then Wilson's for an event that never occurred in that many games, and p that of the sign
+    test over S seeds, 2 / 2^S. Where a round has one game, outcomes differ between rounds, and there is one seed or the
+    seeds' means are equal, there is no interval (NaN).
     """
     x_SC, round_C, task_C = _matrix(frame, "value")
     mean, half, p, covers = _interval(x_SC, round_C, task_C, level)
@@ -214,7 +218,7 @@ def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Es
     accounts for both errors and their correlation (a ratio of means has no useful standard error). None if the gap
     itself is not clearly above zero.
     """
-    if crossed_mean(gap, level).low <= 0:
+    if not crossed_mean(gap, level).low > 0:
         return None
     both = gain.merge(gap, on=["seed", "round", "task_id"], suffixes=("", "_gap"))
     x_SC, round_C, task_C = _matrix(both, "value")
@@ -273,7 +277,9 @@ def _interval(
         half, p = float(stdtrit(df, 0.5 + level / 2)) * error, float(2 * stdtr(df, -abs(mean) / error))
     else:
         games = len(np.unique(task_C))
-        half, p = float(1 - wilson(games, games, level)[0]), 1.0 if mean == 0 else float("nan")
+        half = float(1 - wilson(games, games, level)[0]) if variance == 0 else float("nan")
+        # All seeds on one side of zero: the t has no error to divide by.
+        p = 1.0 if mean == 0 else 2.0 ** (1 - len(x_SC))
     return mean, half, p if len(x_SC) > 1 else float("nan"), covers
 
 
@@ -284,7 +290,10 @@ def _round_weights(round_C: np.ndarray) -> np.ndarray:
 
 
 def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tuple[float, float, str]:
-    """(variance of the mean, degrees of freedom, what it covers) of a crossed seeds x games table."""
+    """(variance of the mean, degrees of freedom, what it covers) of a crossed seeds x games table.
+
+    The variance is NaN where a round's only game leaves nothing to estimate it from.
+    """
     seeds = len(x_SC)
     _, place_C, counts = np.unique(round_C, return_inverse=True, return_counts=True)
     weight_C = _round_weights(round_C)
@@ -300,9 +309,13 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
     np.add.at(psi_SG.T, game_C, (within_SC * weight_C * spread_C).T)
     df_game = max(len(games) - len(counts), 1)
     v_game = float((psi_SG.mean(0) ** 2).sum())
+    # The variance between games cannot be seen where a round has one, unless all values are equal.
+    alone = counts.min() == 1 and float(np.ptp(x_SC)) > 0
     if seeds == 1:
-        return v_game, df_game, "games only (one seed)"
+        return (float("nan"), 1, "nothing (one seed, one game in a round)") if alone else (v_game, df_game, _GAMES)
     v_seed = float((x_SC @ weight_C).var(ddof=1) / seeds)
+    if alone:
+        return v_seed or float("nan"), seeds - 1, "seeds only (one game in a round)"
     residual_SG = psi_SG - psi_SG.mean(0)
     v_both = float((residual_SG**2).sum() / (seeds * (seeds - 1)))
     variance = max(v_seed + v_game - v_both, v_seed, v_game)
@@ -325,6 +338,8 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def points(estimate: Estimate) -> str:
-    """A difference of success rates in points with its interval: `+15.1 points [+10.3, +19.9]`."""
+    """A difference of success rates in points with its interval, if any: `+15.1 points [+10.3, +19.9]`."""
     value, low, high = (100 * x for x in (estimate.value, estimate.low, estimate.high))
+    if np.isnan(low):
+        return f"{value:+z.1f} points (no interval)"
     return f"{value:+z.1f} points [{low:+z.1f}, {high:+z.1f}]"
