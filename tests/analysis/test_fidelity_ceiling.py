@@ -203,3 +203,47 @@ def test_what_is_left_out_of_the_turns_is_left_out_of_their_halves():
     some = scored.take(np.arange(len(scored)) % 3 > 0)
     assert (some.halves_N2[:, 0] == some.truth_N).all()
     assert noise_ceiling.split_half(some, Resamples(some.groups, 50, 0)).value == pytest.approx(1)
+
+
+def telescoping(spread, error, rollouts=4000, turns=8):
+    """Turns whose estimates share the error of the state between them; that of the end is known. (scored, truth)."""
+    rng = np.random.default_rng(0)
+    true_RT = rng.normal(0, spread, (rollouts, turns))
+    value_RT = rng.normal(0, 0.3, (rollouts, turns + 1))
+    se_RT = np.full((rollouts, turns + 1), error / np.sqrt(2))
+    se_RT[:, -1] = 0
+    off_RT = se_RT * rng.standard_normal(se_RT.shape)
+    ends = [np.stack([value_RT[:, place].ravel(), se_RT[:, place].ravel()], 1) for place in (slice(-1), slice(1, None))]
+    rollout_N = np.repeat(np.arange(rollouts), turns)
+    scored = Scored(
+        group_N=rollout_N // 4,
+        rollout_N=rollout_N,
+        turn_N=np.tile(np.arange(turns), rollouts),
+        length_N=np.full(rollouts * turns, turns),
+        success_N=rollout_N % 2 == 0,
+        truth_N=(true_RT + np.diff(off_RT, axis=1)).ravel(),
+        se_N=np.hypot(ends[0][:, 1], ends[1][:, 1]),
+        scale=1.0,
+        labels={},
+        groups=rollouts // 4,
+        rollouts=rollouts,
+        v_N=ends[0],
+        q_N=ends[1],
+    )
+    return scored, true_RT.ravel()
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.05, 0.15])
+def test_the_true_spread_is_free_of_errors_that_neighbouring_turns_share(spread):
+    scored, true_N = telescoping(spread, 0.15)
+    found = fidelity_measures.true_spread(scored)
+    assert found == pytest.approx(np.std(true_N) * np.sqrt(7 / 8), abs=0.004 if spread else 0.02)
+
+
+@pytest.mark.parametrize(("spread", "expected"), [(0.0, np.nan), (0.15, 0.0)])
+def test_an_error_has_a_scale_only_where_the_truth_is_more_than_noise(spread, expected):
+    scored, true_N = telescoping(spread, 0.15)
+    flat_N = np.where(scored.success_N, 1.0, -1.0)
+    assert fidelity_measures.error(true_N, scored).value == pytest.approx(expected, abs=0.02, nan_ok=True)
+    against = fidelity_measures.error_against(true_N, flat_N, scored).value
+    assert against == pytest.approx(expected - 1, abs=0.02, nan_ok=True)

@@ -8,9 +8,10 @@ correlation rewards a method for knowing the outcome, which is not credit assign
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtri
 
 from turncredit.analysis.scored_turns import Scored
-from turncredit.stats.bootstrap import Statistic, ratio, sums_by
+from turncredit.stats.bootstrap import LEVEL, Statistic, ratio, sums_by
 from turncredit.stats.ranks import Ranked, mean_correlation, of_ranks, ranks, rounded
 from turncredit.turns import THIRDS, thirds
 
@@ -138,11 +139,13 @@ def calibration(x_N: np.ndarray, scored: Scored) -> Statistic:
 def true_spread(scored: Scored) -> float:
     """Standard deviation of the true advantage within rollouts: the variance of a minus that of its noise, at least 0.
 
-    Within a rollout of n scored turns the noise has the variance mean(s^2) (n - 1) / n. A credit proportional to the
-    truth has this calibration.
+    Within a rollout of n scored turns the errors' squared deviations from their mean add up to sum(s^2) minus 1 / n of
+    the variance of their sum. Neighbouring turns that share a state's error with opposite signs make that variance
+    smaller (`Scored.shared_covariance`). A credit proportional to the truth has this calibration.
     """
     count_N = np.bincount(scored.rollout_N, minlength=scored.rollouts)[scored.rollout_N]
-    noise = np.mean(scored.se_N**2 * (count_N - 1) / count_N)
+    shared = 2 * (scored.shared_covariance() / count_N[scored.follows()]).sum() / len(scored)
+    noise = np.mean(scored.se_N**2 * (count_N - 1) / count_N) - shared
     return float(np.sqrt(max(np.mean(within(scored.truth_N, scored) ** 2) - noise, 0)))
 
 
@@ -152,8 +155,15 @@ def error(x_N: np.ndarray, scored: Scored) -> Statistic:
     min over b of sum (A - b x)^2 / sum A^2, with A the true advantage: 0 for the truth, 1 for a credit without
     information (and for one with the wrong sign). Both sums over A are corrected for the noise of a, by sum s^2 and sum
     s^2 x^2. A method may have any scale: the update divides by the batch's RMS.
+
+    NaN where sum A^2, so corrected, is not clearly above zero: below 1.96 of its own standard errors if every A were 0
+    (twice the sum of s^4 is then its variance, plus four times that of the squared covariances of neighbours). A share
+    of next to nothing has no scale.
     """
     s2_N = scored.se_N**2
+    chance = 2 * (s2_N**2).sum() + 4 * (scored.shared_covariance() ** 2).sum()
+    if (scored.truth_N**2 - s2_N).sum() <= ndtri(0.5 + LEVEL / 2) * np.sqrt(chance):
+        return Statistic(np.zeros((scored.groups, 5)), lambda sums: np.full(sums.shape[:-1], np.nan), len(scored))
     parts = (scored.truth_N * x_N, x_N**2, scored.truth_N**2, s2_N, s2_N * x_N**2)
     return Statistic(sums_by(scored.group_N, scored.groups, *parts), _error_of, len(scored))
 
@@ -167,11 +177,11 @@ def _error_of(sums: np.ndarray) -> np.ndarray:
 
 
 def error_against(x_N: np.ndarray, flat_N: np.ndarray, scored: Scored) -> Statistic:
-    """`error` of a credit minus that of flat GRPO's on the same turns: below zero is better than flat."""
+    """`error` of a credit minus flat GRPO's on the same turns: below zero is better than flat. NaN where `error` is."""
     mine, flat = error(x_N, scored), error(flat_N, scored)
     both = np.concatenate([mine.sums_GK, flat.sums_GK], axis=1)
     half = mine.sums_GK.shape[1]
-    return Statistic(both, lambda sums: _error_of(sums[..., :half]) - _error_of(sums[..., half:]), len(scored))
+    return Statistic(both, lambda sums: mine.of(sums[..., :half]) - flat.of(sums[..., half:]), len(scored))
 
 
 def bias(x_N: np.ndarray, scored: Scored, part_N: np.ndarray) -> Statistic:

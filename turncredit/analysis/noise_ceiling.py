@@ -138,13 +138,7 @@ def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     if scored.v_N is None or scored.q_N is None:
         return scored.se_N * rng.standard_normal(len(scored))
     before_N, after_N = rng.standard_normal((2, len(scored)))
-    value_N = scored.q_N[:, 0] if scored.after_N is None else scored.after_N
-    follows = np.flatnonzero(
-        (np.diff(scored.rollout_N) == 0)
-        & (np.diff(scored.turn_N) == 1)
-        & np.isclose(value_N[:-1], scored.v_N[1:, 0], rtol=0, atol=1e-9 * scored.scale)
-        & (scored.q_N[:-1, 1] == scored.v_N[1:, 1])
-    )
+    follows = scored.follows()
     before_N[follows + 1] = after_N[follows]
     error_N = scored.q_N[:, 1] * after_N - scored.v_N[:, 1] * before_N
     apart_N = np.hypot(scored.q_N[:, 1], scored.v_N[:, 1])

@@ -70,6 +70,32 @@ class Scored:
             self._ranks[id(x_N)] = x_N, ranks(x_N, self.rollout_N)
         return self._ranks[id(x_N)][1]
 
+    def follows(self) -> np.ndarray:
+        """The rows whose state after the action is the same estimate as the next row's before it.
+
+        Both values are in the branches and equal, with equal errors: the two turns' estimates share that error, with
+        opposite signs. Empty without values.
+        """
+        if self.v_N is None or self.q_N is None:
+            return np.zeros(0, dtype=np.int64)
+        value_N = self.q_N[:, 0] if self.after_N is None else self.after_N
+        return np.flatnonzero(
+            (np.diff(self.rollout_N) == 0)
+            & (np.diff(self.turn_N) == 1)
+            & np.isclose(value_N[:-1], self.v_N[1:, 0], rtol=0, atol=1e-9 * self.scale)
+            & (self.q_N[:-1, 1] == self.v_N[1:, 1])
+        )
+
+    def shared_covariance(self) -> np.ndarray:
+        """The covariance (at most 0) of the errors of each row of `follows` and of the row after it."""
+        follows = self.follows()
+        if self.v_N is None or self.q_N is None:
+            return np.zeros(0)
+        apart_N = np.hypot(self.q_N[:, 1], self.v_N[:, 1])
+        # Each row's own error of the difference is kept, as in `noise_ceiling.noise`.
+        share_N = np.divide(self.se_N, apart_N, out=np.zeros(len(self)), where=apart_N > 0)
+        return -(self.q_N[:, 1] * share_N)[follows] * (self.v_N[:, 1] * share_N)[follows + 1]
+
     def take(self, keep_N: np.ndarray) -> Scored:
         """A subset of the turns; groups and rollouts keep their numbers and their count."""
         if keep_N.all():
