@@ -7,7 +7,7 @@ from scipy.stats import mannwhitneyu, spearmanr
 from turncredit.pages.agreement import agreement
 from turncredit.pages.data import Book, Credit, Truth
 from turncredit.show import lines
-from turncredit.stats.ranks import auc, mean_correlation, weighted_auc, within
+from turncredit.stats.ranks import auc, mean_correlation, ranks, weighted_auc, within
 from turncredit.turns import Turns
 
 #: the two in the middle are equal but for rounding, as shares of continuations are
@@ -50,6 +50,18 @@ def test_a_table_a_page_and_the_terminal_rank_turns_alike_that_differ_by_roundin
     assert within(np.array(CREDIT), np.array(TRUTH), np.zeros(4, dtype=np.int64), 1).rho_R == pytest.approx(wanted)
     assert agreement(book, "m", 0).rank == pytest.approx(wanted)
     assert lines._rank(TRUTH, CREDIT) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("other", [1.0, 1e-9, 1e13])
+def test_ranks_do_not_depend_on_the_scale_of_another_cell(other):
+    x = np.array([0.1, 0.3, 0.2, 0.3 - 0.2, 0.9 * other, other])
+    found = ranks(x, np.array([0, 0, 0, 0, 1, 1]))
+    assert found.tolist() == [0.5, 3, 2, 0.5, 0, 1]
+
+
+def test_a_cell_of_rounding_alone_is_constant_beside_cells_that_are_not():
+    x = np.array([1e-17, -2e-17, 0.0, 0.5, 1.0, 0.0])
+    assert ranks(x, np.array([0, 0, 0, 1, 1, 1])).tolist() == [1, 1, 1, 1, 2, 0]
 
 
 def test_a_sign_that_is_rounding_alone_is_no_sign():

@@ -15,6 +15,8 @@ from turncredit.stats.bootstrap import Statistic, ratio, sums_by
 
 #: Rollouts with fewer scored turns are not informative about an order.
 FEWEST = 3
+#: What is at most this share of a table's largest magnitude may be rounding alone.
+NOISE = 16 * np.finfo(float).eps
 
 
 class Ranked(NamedTuple):
@@ -44,10 +46,18 @@ def rounded(x_N: np.ndarray) -> np.ndarray:
 
 
 def ranks(x_N: np.ndarray, cell_N: np.ndarray) -> np.ndarray:
-    """Rank of each value within its cell, from 0; equal values (`rounded`) share their mean rank."""
+    """Rank of each value within its cell, from 0; equal values share their mean rank.
+
+    Values are equal up to rounding (as `rounded`) beside the largest magnitude of their own cell, so that no rank
+    depends on another cell's scale. A cell whose values are all rounding beside the largest of the table is constant.
+    """
     if not len(x_N):
         return np.zeros(0)
-    x_N = rounded(x_N)
+    largest_R = np.zeros(int(cell_N[-1]) + 1)
+    np.maximum.at(largest_R, cell_N, np.abs(x_N))
+    scale_N = largest_R[cell_N]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x_N = np.where(scale_N > NOISE * scale_N.max(), np.round(x_N / scale_N, 12), 0.0)
     order = np.lexsort((x_N, cell_N))
     x, cell = x_N[order], cell_N[order]
     new = np.ones(len(x), dtype=bool)
