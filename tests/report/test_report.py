@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -24,9 +26,9 @@ from turncredit import tables
 from turncredit.credit import METHODS
 from turncredit.errors import UserError
 from turncredit.layout import Layout
-from turncredit.report import figures
+from turncredit.report import diagnostics, figures
 from turncredit.report import report as module
-from turncredit.report.grid import Number
+from turncredit.report.grid import Number, summary_table
 from turncredit.report.ordering import Corrected, corrected
 from turncredit.report.selection import paired, sampler
 from turncredit.report.summary import summarise
@@ -54,6 +56,29 @@ def test_every_number_is_what_its_sql_gives(finished, page):
     assert len(rows) > 60
     for row, value in nonempty(answers(rows, finished.parent)):
         assert value == pytest.approx(row["value"], abs=1e-9), (row["table"], row["row"], row["column"])
+
+
+def test_names_with_an_apostrophe_are_quoted_in_sql(tmp_path, monkeypatch):
+    monkeypatch.setattr(synthetic, "FAMILIES", ("it's", "look", "clean", "heat", "cool", "pick2"))
+    config = synthetic.experiment(methods=["flat_grpo", "random_credit"], seeds=[0, 1], rounds=2, games=6)
+    folder = synthetic.make(tmp_path, config)
+    synthetic.audit(folder, config, rounds=(1,))
+    folder = folder.rename(tmp_path / "o'brien's")
+    rows = summary_table(summarise(collect(folder)).grids).to_pylist()
+    assert {"families", "judged", "costs", "spending", "invariants"} <= {row["table"] for row in rows}
+    given = [row["value"] for row in rows]
+    assert [value for _, value in answers(rows, tmp_path)] == pytest.approx(given, abs=1e-9, nan_ok=True)
+
+
+def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the_interval():
+    columns = {"policy": "p", "round": 1, "method": "m", "measure": "regression_auc", "subset": "all", "groups": 20}
+    seeds = {"seed": [0, 1, 2], "value": [0.6, np.nan, 0.7], "low": [0.5, np.nan, 0.6], "high": [0.7, np.nan, 0.8]}
+    frame = pd.DataFrame({**seeds, **columns, "turns": [40, 0, 50]})
+    results = SimpleNamespace(analysis={"fidelity": frame}, folder=Path("results/x"))
+    keys = {"method": "m", "measure": "regression_auc", "subset": "all"}
+    found = diagnostics.measure(results, "fidelity", "p", 1, **keys)
+    assert (found.value, found.n, found.note) == (pytest.approx(0.65), 90, "2 of 3 seeds")
+    assert found.low < 0.65 < found.high
 
 
 def test_every_number_names_files_that_exist(finished, page):

@@ -17,7 +17,7 @@ from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, listed
 from turncredit.results.collect import Results
 from turncredit.results.contexts import PENALTIES, SUMS, Contexts, turns_sql
-from turncredit.results.views import RUN_CREDITS
+from turncredit.results.views import RUN_CREDITS, quoted
 from turncredit.stats.intervals import mean_of_seeds
 
 #: the mean at a turn is drawn while at least this share of the rollouts has the turn
@@ -179,7 +179,7 @@ def _charged(results: Results, method: str, contexts: Contexts) -> dict[str, Cel
     rows = _of(contexts.penalties, results, method).set_index("seed") if len(contexts.penalties) else pd.DataFrame()
     if rows.empty:
         return {}
-    source = f"(SELECT * FROM {RUN_CREDITS} WHERE experiment = '{results.folder.name}')"
+    source = f"(SELECT * FROM {RUN_CREDITS} WHERE experiment = {quoted(results.folder.name)})"
     n = int(rows["turns"].sum())
     return {
         name: _mean(
@@ -210,7 +210,7 @@ def _faults(results: Results, names: Sequence[str], contexts: Contexts) -> Grid:
     often = contexts.faults.groupby("fault")["turns"].sum().sort_values(ascending=False, kind="stable")
     grid.columns = [Column(fault, fault, f"turns with the fault '{fault}'") for fault in often.index[:FAULTS]]
     source = (
-        f"(SELECT * FROM turns WHERE experiment = '{results.folder.name}') "
+        f"(SELECT * FROM turns WHERE experiment = {quoted(results.folder.name)}) "
         "JOIN runs USING (experiment, policy, seed, round)"
     )
     for method in names:
@@ -220,10 +220,9 @@ def _faults(results: Results, names: Sequence[str], contexts: Contexts) -> Grid:
             n = int(turns_S.sum())
             grid.rows[method] = {}
             for column in grid.columns:
-                fault = column.key.replace("'", "''")
                 with_S = faults[faults["fault"] == column.key].set_index("seed")["turns"]
                 share_S = with_S.reindex(turns_S.index, fill_value=0) / turns_S
-                query = _per_seed(source, f"sum(coalesce(fault = '{fault}', false)::INT) / count(*)")
+                query = _per_seed(source, f"sum(coalesce(fault = {quoted(column.key)}, false)::INT) / count(*)")
                 cell = _mean(results, method, share_S, "share", query, "turns", f"n: {n} turns", n)
                 grid.rows[method][column.key] = cell
     return grid
@@ -244,7 +243,9 @@ def _mean(
     # Seeds that all agree, as on a share of 0, say nothing about the spread of others.
     has_spread = mean.seeds > 1 and bool(np.ptp(value_S.to_numpy(dtype=np.float64)) > 0)
     low, high = (float(np.clip(end, 0.0, top)) if has_spread else None for end in (mean.low, mean.high))
-    sql = f"SELECT avg(value) FROM ({query} WHERE method = '{method}' AND seed IN ({listed(seeds)}) GROUP BY seed)"
+    sql = (
+        f"SELECT avg(value) FROM ({query} WHERE method = {quoted(method)} AND seed IN ({listed(seeds)}) GROUP BY seed)"
+    )
     rounds: dict[str, list[str | int]] = {}
     for round_ in range(1, results.experiment.rounds + 1):
         rounds.setdefault(sampled_by(results.experiment, method, round_), []).append(round_)

@@ -11,6 +11,7 @@ from turncredit.layout import METRICS, sampled_by, shell_pattern
 from turncredit.report.grid import Column, Grid, Number
 from turncredit.results.collect import Results
 from turncredit.results.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
+from turncredit.results.views import quoted
 from turncredit.starts import is_start
 
 #: The report's own time is left out: rebuilding a report should not change it.
@@ -52,7 +53,7 @@ def time(results: Results, names: Sequence[str]) -> Grid:
             str(stage): Number(
                 float(part["value"].sum()),
                 "seconds",
-                f"{base} AND stage = '{stage}'",
+                f"{base} AND stage = {quoted(stage)}",
                 shell_pattern(METRICS[str(stage)]),
                 n=len(part),
             )
@@ -114,7 +115,7 @@ def _seconds(results: Results, metrics: pd.DataFrame) -> dict[str, _Spent]:
     }
     gpus = {stage: number for stage in METRICS if (number := results.experiment.gpus(stage))}
     if gpus:
-        listed = ", ".join(f"'{stage}'" for stage in sorted(gpus))
+        listed = ", ".join(quoted(stage) for stage in sorted(gpus))
         spent["gpu"] = _Spent(
             "GPU time",
             "seconds of the stages that ask for GPUs, times their number (config: resources)",
@@ -132,7 +133,7 @@ def _counts(metrics: pd.DataFrame) -> dict[str, _Spent]:
     for key, stage, name, heading, meaning in _COUNTED:
         kept = (metrics["stage"] == stage) & (metrics["name"] == name)
         if metrics[kept]["value"].sum() > 0:
-            spent[key] = _Spent(heading, meaning, "count", kept, f"stage = '{stage}' AND name = '{name}'")
+            spent[key] = _Spent(heading, meaning, "count", kept, f"stage = {quoted(stage)} AND name = {quoted(name)}")
     return spent
 
 
@@ -153,11 +154,12 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
         for stage, which in (played_by for played_by, methods in played.items() if name in methods):
             key = PLAYED_FOR[stage]
             read |= (own["stage"] == stage) & (own[key] == which)
-            conditions.append(f"stage = '{stage}' AND {key} = '{which}'")
+            conditions.append(f"stage = {quoted(stage)} AND {key} = {quoted(which)}")
         if name in names and read.any():
             sql = (
                 "SELECT sum(value) FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
-                f"'{results.folder.name}' AND runs.method = '{name}' AND name = 'turns' AND ({' OR '.join(conditions)})"
+                f"{quoted(results.folder.name)} AND runs.method = {quoted(name)} AND name = 'turns' "
+                f"AND ({' OR '.join(conditions)})"
             )
             numbers[str(name)] = Number(float(own[read]["value"].sum()), "count", sql, FILES, n=int(read.sum()))
     return numbers
@@ -166,15 +168,15 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
 def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
     """(name, rows, SQL condition) of everything with rows in `metrics`: shared work, each method, the audit."""
     payers = [SHARED, AUDIT, *(name for name in names if not is_start(name))]
-    kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = '{name}'") for name in payers]
+    kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = {quoted(name)}") for name in payers]
     return [(name, rows, where) for name, rows, where in kept if len(rows)]
 
 
 def _sum(results: Results, where: str, condition: str, factor: dict[str, int] | None = None) -> str:
-    cases = " ".join(f"WHEN '{stage}' THEN {count}" for stage, count in sorted((factor or {}).items()))
+    cases = " ".join(f"WHEN {quoted(stage)} THEN {count}" for stage, count in sorted((factor or {}).items()))
     value = f"value * CASE stage {cases} END" if factor else "value"
-    left_out = ", ".join(f"'{stage}'" for stage in LEFT_OUT)
+    left_out = ", ".join(quoted(stage) for stage in LEFT_OUT)
     return (
-        f"SELECT sum({value}) FROM metrics WHERE experiment = '{results.folder.name}' AND {where} AND {condition} "
-        f"AND stage NOT IN ({left_out})"
+        f"SELECT sum({value}) FROM metrics WHERE experiment = {quoted(results.folder.name)} AND {where} "
+        f"AND {condition} AND stage NOT IN ({left_out})"
     )

@@ -14,6 +14,7 @@ from turncredit.analysis.equal_steps import RunRound, Spent, counted, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
+from turncredit.results.views import quoted
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 
 CEILING = "noise ceiling"
@@ -110,13 +111,17 @@ def measure(results: Results, table: str, policy: str, round_: int, **keys: str)
     rows = frame[keep]
     if rows.empty:
         return None
+    seeds = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
+    defined = rows[rows["value"].notna()]
+    if 0 < len(defined) < len(rows):
+        rows, seeds = defined, f"{len(defined)} of {seeds}"
     value, low, high = pooled(rows)
     if low is not None and keys["measure"] in BOUNDS:
         low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
     count = int(rows["turns"].sum()) if "turns" in rows else None
     unit = _unit(table, keys)
     where = _where(results, policy, round_, **keys)
-    note = f"{len(rows)} seeds" if len(rows) > 1 else "1 seed"
+    note = seeds
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
     if groups < FEWEST_GROUPS:
         low = high = None
@@ -134,7 +139,7 @@ def _unit(table: str, keys: dict[str, str]) -> str:
 
 def _where(results: Results, policy: str, round_: int, **keys: str) -> str:
     named = {"experiment": results.folder.name, "policy": policy, **keys}
-    return " AND ".join([*(f"{name} = '{value}'" for name, value in named.items()), f"round = {round_}"])
+    return " AND ".join([*(f"{name} = {quoted(value)}" for name, value in named.items()), f"round = {round_}"])
 
 
 def _files(rows: pd.DataFrame, policy: str, round_: int, table: str) -> str:
@@ -446,7 +451,7 @@ def invariants(results: Results) -> list[Grid]:
     )
     files = f"{files_of('invariants')} {files_of('rollout_invariants')}"
     for name, rows in frame.groupby("name", sort=True):
-        base = f"FROM invariants WHERE experiment = '{results.folder.name}' AND name = '{name}'"
+        base = f"FROM invariants WHERE experiment = {quoted(results.folder.name)} AND name = {quoted(name)}"
         grid.rows[str(name)] = {
             "checked": Number(len(rows), "count", f"SELECT count(*) {base}", files),
             "failed": Number(int((~rows["holds"]).sum()), "count", f"SELECT count(*) {base} AND NOT holds", files),

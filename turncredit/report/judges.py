@@ -11,12 +11,13 @@ from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of
 from turncredit.results import views
 from turncredit.results.collect import Results
+from turncredit.results.views import quoted
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 
 _ENDS = {"success": True, "failure": False}
 _FROM = (
     "FROM labels l JOIN branches b USING (turn_id) JOIN turns t USING (turn_id) "
-    "WHERE l.experiment = '{experiment}' AND l.role IS NOT NULL"
+    "WHERE l.experiment = {experiment} AND l.role IS NOT NULL"
 )
 
 
@@ -27,7 +28,7 @@ def judged(results: Results) -> list[Grid]:
     """
     if not results.labels or not any(results.layout.find("branches")):
         return []
-    source = _FROM.format(experiment=results.folder.name)
+    source = _FROM.format(experiment=quoted(results.folder.name))
     query = (
         "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
         f"count(*) AS turns, count(DISTINCT b.rollout_id) AS rollouts {source} GROUP BY ALL ORDER BY ALL"
@@ -61,7 +62,7 @@ def judged(results: Results) -> list[Grid]:
                 continue
             cells: dict[str, Cell] = {}
             for end, success in _ENDS.items():
-                where = f"{source} AND l.judge = '{judge}' AND l.role = '{role}' AND t.success = {success}"
+                where = f"{source} AND l.judge = {quoted(judge)} AND l.role = {quoted(role)} AND t.success = {success}"
                 cells |= _cells(rows[rows["success"] == success], end, where)
             grid.rows[f"{judge}: {ROLE_NAMES[role]}"] = cells
     return [grid]

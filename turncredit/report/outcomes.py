@@ -27,6 +27,7 @@ from turncredit.report.selection import (
     where_sql,
 )
 from turncredit.results.collect import Results
+from turncredit.results.views import quoted
 from turncredit.starts import is_start
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
@@ -156,7 +157,7 @@ def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | N
     if rows.empty:
         return None
     # From round 2 on a run learns from turns that it samples itself.
-    where = f"experiment = '{results.folder.name}' AND policy = '{method}' AND seed IN ({listed(seeds)})"
+    where = f"experiment = {quoted(results.folder.name)} AND policy = {quoted(method)} AND seed IN ({listed(seeds)})"
     sql = (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
         "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "

@@ -14,6 +14,7 @@ from turncredit.bounds import BASELINE, upper_bound
 from turncredit.config import Experiment
 from turncredit.layout import ARTIFACTS, of_sft, shell_pattern
 from turncredit.results.collect import Results
+from turncredit.results.views import quoted
 from turncredit.starts import is_start, start_words
 from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
@@ -75,7 +76,7 @@ def at_checkpoint(
     mode = results.experiment.eval.primary
     seeds = None if is_start(method) else results.finished_seeds(method)
     rounds = final_rounds(results) if checkpoint == "final" else results.experiment.eval_rounds()[-1:]
-    more = f" AND family IN ({', '.join(repr(family) for family in families)})" if families else ""
+    more = f" AND family IN ({', '.join(quoted(family) for family in families)})" if families else ""
     if checkpoint == "best":
         best = best_rounds(results, method)
         rounds = sorted(set(best.values()))
@@ -138,9 +139,9 @@ def where_sql(
     """The SQL condition that selects a method's rows in some rounds, a mode and some seeds (all if None)."""
     dot = f"{alias}." if alias else ""
     parts = [
-        f"{dot}experiment = '{results.folder.name}'",
-        f"{dot}method = '{method}'",
-        f"{dot}mode = '{mode}'",
+        f"{dot}experiment = {quoted(results.folder.name)}",
+        f"{dot}method = {quoted(method)}",
+        f"{dot}mode = {quoted(mode)}",
         f"{dot}round IN ({listed(rounds)})",
     ]
     return " AND ".join([*parts, *([] if seeds is None else [f"{dot}seed IN ({listed(seeds)})"])])

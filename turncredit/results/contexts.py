@@ -16,6 +16,7 @@ import pandas as pd
 from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.results import views
+from turncredit.results.views import quoted
 
 #: what is summed over turns -> the agent's own columns that it needs, and the SQL of a turn over `turns_sql`
 SUMS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -91,7 +92,7 @@ def turns_sql(experiment: str, sums: Sequence[str]) -> str:
         columns.append(f"lag({index}) OVER ({rollout} ORDER BY turn) AS earlier")
     return (
         f"SELECT *, sum(prefilled + written) OVER ({rollout}, part ORDER BY turn) - written AS context "
-        f"FROM (SELECT {', '.join(columns)} FROM turns WHERE experiment = '{experiment}')"
+        f"FROM (SELECT {', '.join(columns)} FROM turns WHERE experiment = {quoted(experiment)})"
     )
 
 
@@ -112,7 +113,7 @@ def _sums_by_turn(experiment: str, columns: Sequence[str]) -> str:
 def _faults(experiment: str) -> str:
     return (
         "SELECT method, seed, fault, sum(turns)::BIGINT AS turns FROM runs JOIN ("
-        f"SELECT policy, seed, round, fault, count(*) AS turns FROM turns WHERE experiment = '{experiment}' "
+        f"SELECT policy, seed, round, fault, count(*) AS turns FROM turns WHERE experiment = {quoted(experiment)} "
         "AND fault <> '' GROUP BY ALL) USING (policy, seed, round) GROUP BY ALL ORDER BY method, seed, fault"
     )
 
@@ -124,6 +125,6 @@ def _penalties(connection: duckdb.DuckDBPyConnection, experiment: str) -> pd.Dat
     charged = ", ".join(f"sum(({name} < 0)::INT)::BIGINT AS {name}" for name in PENALTIES)
     query = (
         f"SELECT method, seed, count(*)::BIGINT AS turns, {charged} FROM {views.RUN_CREDITS} "
-        f"WHERE experiment = '{experiment}' AND {PENALTIES[0]} IS NOT NULL GROUP BY ALL ORDER BY method, seed"
+        f"WHERE experiment = {quoted(experiment)} AND {PENALTIES[0]} IS NOT NULL GROUP BY ALL ORDER BY method, seed"
     )
     return connection.execute(query).df()

@@ -138,8 +138,8 @@ def connect_to_files(files: Sequence[Path]) -> duckdb.DuckDBPyConnection:
     path_of = _named(files)
     connection = _open()
     for name, path in path_of.items():
-        quoted = name.replace('"', '""')  # a file may have any name
-        connection.execute(f'CREATE VIEW "{quoted}" AS SELECT * FROM read_parquet({_quote(str(path))})')
+        view = name.replace('"', '""')  # a file may have any name
+        connection.execute(f'CREATE VIEW "{view}" AS SELECT * FROM read_parquet({quoted(str(path))})')
     _close(connection, [], path_of.values())
     return connection
 
@@ -168,9 +168,9 @@ def _named(files: Sequence[Path]) -> dict[str, Path]:
 
 def _close(connection: duckdb.DuckDBPyConnection, folders: Sequence[Path], files: Iterable[Path] = ()) -> None:
     """Let a query read only these folders and files: no others, no extensions, no network."""
-    readable = ", ".join(_quote(f"{folder}/") for folder in folders)
+    readable = ", ".join(quoted(f"{folder}/") for folder in folders)
     connection.execute(f"SET allowed_directories = [{readable}]")
-    connection.execute(f"SET allowed_paths = [{', '.join(_quote(str(file)) for file in files)}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(quoted(str(file)) for file in files)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
@@ -259,9 +259,9 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
     pattern = ARTIFACTS[name].pattern
     relative = f"substr(filename, {len(str(folder)) + 2})"
     numbered = {key: place + 1 for place, key in enumerate(ARTIFACTS[name].keys)}
-    columns = {"experiment": _quote(folder.name)}
+    columns = {"experiment": quoted(folder.name)}
     for key in _keys_of(name):
-        text = f"regexp_extract({relative}, {_quote(f'^{regex(pattern)}$')}, {numbered[key]})"
+        text = f"regexp_extract({relative}, {quoted(f'^{regex(pattern)}$')}, {numbered[key]})"
         columns[key] = f"CAST({text} AS {_KEY_TYPES[key]})" if key in _KEY_TYPES else text
     if _by_turn(name):
         # The keys of the policy are the same for a whole file, so they are hashed separately.
@@ -272,9 +272,9 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
 
 def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool, *, own_path: bool = False) -> str:
     """One experiment's files of one kind, with `columns` before their own, and their path (unless they have `path`)."""
-    listed = ", ".join(_quote(str(path)) for path in paths)
+    listed = ", ".join(quoted(str(path)) for path in paths)
     begin = "".join(f"{text} AS {name}, " for name, text in columns.items())
-    taken = ", ".join(_quote(name) for name in ("filename", *columns))
+    taken = ", ".join(quoted(name) for name in ("filename", *columns))
     return (
         f"SELECT {begin}COLUMNS(lambda name: name NOT IN ({taken})){'' if own_path else ', filename AS path'} "
         f"FROM read_parquet([{listed}], filename = true, union_by_name = {not alike}) AS own"
@@ -300,7 +300,8 @@ def _no_rows(types: dict[str, str]) -> str:
     return f"SELECT {columns} WHERE false"
 
 
-def _quote(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as SQL writes it: in single quotes, those inside it doubled."""
     return "'" + text.replace("'", "''") + "'"
 
 
