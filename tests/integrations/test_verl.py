@@ -103,7 +103,7 @@ def test_sequences_that_are_turns_get_verl_agents_gigpo() -> None:
 
 
 def test_a_sequence_that_a_trainer_repeats_counts_once() -> None:
-    """verl-agent fills a batch up to a multiple of its GPUs with copies of sequences, before it estimates advantages."""
+    """verl-agent fills a batch up to a multiple of its GPUs with copies, before it estimates advantages."""
     columns = {"rollout_id": ["a", "a", "b", "c"], "turn": [0, 1, 0, 0], "reward": [0.0, 10.0, 0.0, 4.0]}
     rewards = [[0.0, reward] for reward in columns["reward"]]
     whole = data([[1, 1]] * 4, rewards, ["g"] * 4)

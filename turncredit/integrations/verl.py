@@ -132,13 +132,14 @@ def _copies(
     """
     if "rollout_id" not in about:
         return (everything := np.arange(len(mask_BL))), everything
-    order_B = about.get("turn", np.zeros(len(mask_BL), dtype=int))
+    order_B = about.get("turn", [0] * len(mask_BL))
+    compared: list[Any] = [rewards_BL, mask_BL, *about.values()]
     first: dict[tuple[str, Any], int] = {}
     source_B = np.arange(len(mask_BL))
     for row in np.flatnonzero(mask_BL.any(axis=1)).tolist():
         rollout, turn = str(about["rollout_id"][row]), order_B[row]
         source_B[row] = source = first.setdefault((rollout, turn), row)
-        equal = all(np.array_equal(x[source], x[row]) for x in (rewards_BL, mask_BL, *about.values()))
+        equal = all(np.array_equal(x_B[source], x_B[row]) for x_B in compared)
         if source != row and not (equal and "turn" in about):
             raise UserError(
                 f"verl: two sequences are turn {turn} of rollout {rollout!r}; rows(turn=...) gives each its own number"
@@ -148,9 +149,10 @@ def _copies(
 
 
 def _credit(
-    rewards_BL: np.ndarray, mask_BL: np.ndarray, index: np.ndarray, about: dict[str, Sequence[Any]], method: Method
+    rewards_BL: np.ndarray, mask_BL: np.ndarray, index: np.ndarray, known_B: Mapping[str, Sequence[Any]], method: Method
 ) -> np.ndarray:
-    """The method's advantage of each sampled token (B, L), 0 elsewhere."""
+    """The method's advantage of each sampled token (B, L), 0 elsewhere; `known_B` is what `rows` says."""
+    about = dict(known_B)
     own = spans(mask_BL)
     row_N = own.row_N
     rollout_B, order_B = about.pop("rollout_id", range(len(index))), about.pop("turn", np.zeros(len(index), dtype=int))
