@@ -72,6 +72,15 @@ def test_a_later_parts_column_takes_no_earlier_parts_name() -> None:
     assert "has_progressive_advantage_rollout" not in compute(TABLE, METHODS["has_progressive"], SIDE).column_names
 
 
+def test_a_turn_that_one_part_leaves_out_is_not_trained_on() -> None:
+    number_N = np.arange(len(TABLE))
+    by = Part("base", lambda turns: {"advantage": turns.reward_N, "trained": (number_N > 0).astype(float)}, "estimator")
+    term = Part("term", lambda _, base_N: {"advantage": base_N, "trained": number_N % 2}, "turn_term")
+    got = compute(TABLE, Method("mine", "", by, turn_term=term), SIDE)
+    np.testing.assert_array_equal(numbers(got, "trained"), (number_N > 0) & (number_N % 2 == 1))
+    assert "term_trained" not in got.column_names
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-17, 1e-12])
 def test_rms_makes_no_advantage_of_rounding_noise(size: float) -> None:
     noise_N = size * np.array([1.0, -1.0, 1.0])

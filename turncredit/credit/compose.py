@@ -31,6 +31,8 @@ Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
+#: The column of a part that is 0 at turns which are not learned from.
+TRAINED = "trained"
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
 Reader = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
 
@@ -256,7 +258,13 @@ def credit_columns(turns: Turns, method: Method, seed: int = 0) -> dict[str, np.
 
 
 def _add(columns: dict[str, np.ndarray], part: Part, part_columns: Mapping[str, np.ndarray]) -> None:
-    """Add a part's components to those of the parts before it, whose names are taken."""
+    """Add a part's components to those of the parts before it, whose names are taken.
+
+    A turn that one of the parts leaves out (`trained` 0) is left out.
+    """
+    if TRAINED in columns and TRAINED in part_columns:
+        part_columns = dict(part_columns)
+        columns[TRAINED] = np.where(part_columns.pop(TRAINED) == 0, 0.0, columns[TRAINED])
     columns |= {f"{part.name}_{name}" if name in columns else name: x_N for name, x_N in part_columns.items()}
 
 
