@@ -1,9 +1,9 @@
-"""What iStar's reward model pulls the policy to: python benchmarks/methods/istar.py RESULTS [--seeds 0 1 ...]
+"""What iStar's reward model pulls the policy to: python benchmarks/methods/istar.py RESULTS [--method istar_tenth]
 
-Prints a Markdown table for some rounds of the runs of `istar`: the share of the advantage's variance that is the turn
-term's, the term's correlation with the turn's number, and how well the reward model plays if it is evaluated as a
-policy, by the evaluation of the run's last round. Run it in the folder that the experiment was run in, at the same
-commit; the experiment has to have kept its policies (`keep_policies: all`).
+Prints a Markdown table for some rounds of the runs of `istar`, or of a variant: the share of the advantage's variance
+that is the turn term's, the term's correlation with the turn's number, and how well the reward model plays if it is
+evaluated as a policy, by the evaluation of the run's last round. Run it in the folder that the experiment was run in,
+at the same commit; the experiment has to have kept its policies (`keep_policies: all`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from turncredit.workflow import launch
 ROUNDS = (2, 3, 5, 8, 10)
 
 
-def keys_of(seed: int, round_number: int) -> Keys:
-    """The keys of what belongs to a round of a run of `istar`."""
-    return {"start": SFT, "policy": "istar", "method": "istar", "seed": seed, "round": round_number}
+def keys_of(method: str, seed: int, round_number: int) -> Keys:
+    """The keys of what belongs to a round of a run."""
+    return {"start": SFT, "policy": method, "method": method, "seed": seed, "round": round_number}
 
 
-def turn_term(layout: Layout, seed: int, round_number: int) -> tuple[float, float]:
+def turn_term(layout: Layout, keys: Keys) -> tuple[float, float]:
     """The turn term's share of the advantage's variance, and its correlation with the turn's number."""
-    keys = keys_of(seed, round_number)
     credits = tables.read(layout.path("credits", keys))
     turns = tables.read(layout.path("turns", keys), columns=["turn"])
     advantage, term = (credits.column(name).to_numpy() for name in ("advantage", "advantage_turn"))
@@ -42,12 +41,12 @@ def turn_term(layout: Layout, seed: int, round_number: int) -> tuple[float, floa
     return float(share), float(np.corrcoef(term, turns.column("turn").to_numpy())[0, 1])
 
 
-def success(layout: Layout, seed: int, round_number: int) -> float:
+def success(layout: Layout, keys: Keys) -> float:
     """The success rate of a round's reward model, as a policy on the games of the last round's evaluation."""
-    log = Path(fill(layout.log("eval"), keys_of(seed, max(ROUNDS))))
+    log = Path(fill(layout.log("eval"), {**keys, "round": max(ROUNDS)}))
     described = json.loads(log.with_suffix(".job.json").read_text())
     with tempfile.TemporaryDirectory() as name:
-        described["input"]["policy"] = layout.path("implicit", keys_of(seed, round_number))
+        described["input"]["policy"] = layout.path("implicit", keys)
         described["output"] = {"evals": f"{name}/evals.parquet", "metrics": f"{name}/eval.json"}
         described["log"] = f"{name}/eval.log"
         job = Path(name, "eval.job.json")
@@ -62,14 +61,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results")
+    parser.add_argument("--method", default="istar")
     parser.add_argument("--seeds", type=int, nargs="+", default=range(8))
     given = parser.parse_args()
     layout = Layout(given.results)
     print("| round | turn term's share of the variance | with the turn's number | the model's success | of each seed |")
     print("|---:|---:|---:|---:|---|")
     for round_number in ROUNDS:
-        terms = np.array([turn_term(layout, seed, round_number) for seed in given.seeds])
-        played = [success(layout, seed, round_number) for seed in given.seeds]
+        keys = [keys_of(given.method, seed, round_number) for seed in given.seeds]
+        terms, played = np.array([turn_term(layout, one) for one in keys]), [success(layout, one) for one in keys]
         share, correlation = terms.mean(axis=0)
         each = ", ".join(f"{100 * value:.0f}" for value in played)
         print(f"| {round_number} | {share:.0%} | {correlation:+.2f} | {np.mean(played):.1%} | {each} |", flush=True)
