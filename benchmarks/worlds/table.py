@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks.methods.table import cell
 from turncredit.report.grid import Cell, Number
 from turncredit.report.ordering import group_of
-from turncredit.report.predictors import FEWEST, spearman
 from turncredit.report.summary import Summary, summarise
 from turncredit.results.collect import Results, collect
+from turncredit.stats.ranks import FEWEST_POINTS, spearman
 
 Column = Mapping[str, Cell]
 """The cells of the methods."""
@@ -63,7 +63,7 @@ def numbers(summary: Summary, column: Column) -> dict[str, float]:
 def agreement(left: Mapping[str, float], right: Mapping[str, float]) -> str:
     """Spearman's correlation of two environments' numbers over the methods that both have."""
     common = sorted(set(left) & set(right))
-    if len(common) < FEWEST:
+    if len(common) < FEWEST_POINTS:
         return f"{len(common)} methods in common, too few"
     rho, low, high, p = spearman(*(np.array([side[name] for name in common]) for side in (left, right)))
     return f"{rho:+.2f} ({low:+.2f} to {high:+.2f}; p {p:.2f}), {len(common)} methods"

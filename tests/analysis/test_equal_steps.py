@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests import tiny
-from turncredit.analysis.equal_steps import RunRound, Spent, unequal
+from turncredit.analysis.equal_steps import RunUpdate, Spent, unequal
 
 EXPERIMENT = tiny.experiment(
     methods=["flat_grpo", "gigpo", "rloo", "twice", "few"],
@@ -16,7 +16,7 @@ USUAL = Spent(4, 16, 300)
 
 
 def spent(round=1, **by_method):
-    return {RunRound(method, 0, round): found for method, found in by_method.items()}
+    return {RunUpdate(method, 0, round): found for method, found in by_method.items()}
 
 
 def test_methods_that_took_the_same_steps_are_equal():
@@ -36,7 +36,7 @@ def test_in_round_one_the_shared_rollouts_give_the_same_sequences_and_tokens_too
 
 
 def test_seeds_and_rounds_are_compared_apart():
-    first, second = spent(flat_grpo=USUAL), {RunRound("gigpo", 1, 1): Spent(5, 20, 400)}
+    first, second = spent(flat_grpo=USUAL), {RunUpdate("gigpo", 1, 1): Spent(5, 20, 400)}
     assert unequal(EXPERIMENT, {**first, **second}) == []
 
 

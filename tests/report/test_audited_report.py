@@ -151,19 +151,6 @@ def test_fidelity_is_given_for_every_round_with_the_ceiling(summary):
     assert list(grid(summary, "fidelity_rounds").rows["turn_value"]) == ["sft-t4k4T1.0_01", "flat_grpo_03"]
 
 
-def test_seeds_that_agree_are_one_sample_and_seeds_that_do_not_are_few():
-    alike = pd.DataFrame({"value": [0.3, 0.3], "low": [0.2, 0.2], "high": [0.4, 0.4]})
-    value, low, high = diagnostics.pooled(alike)
-    assert (value, low, high) == pytest.approx((0.3, 0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
-    near = alike.assign(value=[0.26, 0.34])
-    assert diagnostics.pooled(near)[1:] == pytest.approx((0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
-    apart = alike.assign(value=[0.0, 0.6])
-    assert diagnostics.pooled(apart)[1] < -3  # two seeds that disagree: Student's t with one degree of freedom
-    assert diagnostics.pooled(alike.iloc[:1]) == (0.3, 0.2, 0.4)
-    assert np.isnan(diagnostics.pooled(alike.assign(value=np.nan))[0])
-    assert diagnostics.pooled(alike.assign(low=np.nan))[1:] == (None, None)
-
-
 def test_learned_methods_have_a_line_that_says_whether_they_leak(summary, page):
     assert {leak.method: leak.clear for leak in summary.leaks} == {"turn_value": True, "has_turnrd": False}
     assert summary.leaks_of == "round 3, rollouts of flat_grpo"
@@ -382,26 +369,6 @@ def test_the_measures_of_every_audited_round_are_compared_with_the_gains_one_met
     assert [column.key for column in grid.columns] == ["sft-t4k4T1.0_01", "flat_grpo_03"]
     assert set(grid.rows) == {predictors.PREDICTORS[name][2] for name in ("fidelity", "sign", "snr", "direction")}
     assert all(text.endswith("3 families") for row in grid.rows.values() for text in row.values())
-
-
-@pytest.mark.parametrize(
-    ("y", "rho", "p"), [([1, 2, 3, 4, 5, 6], 1.0, 2 / 720), ([6, 5, 4, 3, 2, 1], -1.0, 2 / 720), ([1] * 6, 0.0, 1.0)]
-)
-def test_spearmans_correlation_of_known_orders(y, rho, p):
-    found = predictors.spearman(np.arange(6.0), np.array(y, dtype=float))
-    assert (found[0], found[3]) == pytest.approx((rho, p), nan_ok=True)
-    assert np.isnan(predictors.spearman(np.arange(4.0), np.arange(4.0))[1])
-
-
-def test_a_permutation_p_of_random_orders_is_never_zero():
-    # One order in 8! is as extreme on either side: 10,000 random ones need not have it.
-    assert 0 < predictors.spearman(np.arange(8.0), np.arange(8.0))[3] < 0.001
-
-
-def test_the_permutation_p_is_uniform_where_nothing_is_related():
-    rng = np.random.default_rng(0)
-    ps = [predictors.spearman(rng.normal(size=6), rng.normal(size=6))[3] for _ in range(300)]
-    assert 0.01 < np.mean(np.array(ps) < 0.05) < 0.1
 
 
 def test_names_in_a_scatter_do_not_cover_each_other(summary):

@@ -290,3 +290,16 @@ def test_holm_steps_down_and_never_falls():
     assert intervals.holm({"a": 0.9, "b": 0.8}) == pytest.approx({"a": 1.0, "b": 1.0})
     assert np.isnan(intervals.holm({"a": float("nan"), "b": 0.02})["a"])
     assert intervals.holm({"a": float("nan"), "b": 0.02})["b"] == 0.04
+
+
+def test_seeds_that_agree_are_one_sample_and_seeds_that_do_not_are_few():
+    alike = pd.DataFrame({"value": [0.3, 0.3], "low": [0.2, 0.2], "high": [0.4, 0.4]})
+    value, low, high = intervals.pooled(alike)
+    assert (value, low, high) == pytest.approx((0.3, 0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
+    near = alike.assign(value=[0.26, 0.34])
+    assert intervals.pooled(near)[1:] == pytest.approx((0.3 - 0.1 / np.sqrt(2), 0.3 + 0.1 / np.sqrt(2)))
+    apart = alike.assign(value=[0.0, 0.6])
+    assert intervals.pooled(apart)[1] < -3  # two seeds that disagree: Student's t with one degree of freedom
+    assert intervals.pooled(alike.iloc[:1]) == (0.3, 0.2, 0.4)
+    assert np.isnan(intervals.pooled(alike.assign(value=np.nan))[0])
+    assert intervals.pooled(alike.assign(low=np.nan))[1:] == (None, None)

@@ -7,7 +7,7 @@ from scipy.stats import mannwhitneyu, spearmanr
 from turncredit.pages.agreement import agreement
 from turncredit.pages.data import Book, Credit, Truth
 from turncredit.show import lines
-from turncredit.stats.ranks import auc, mean_correlation, ranks, weighted_auc, within
+from turncredit.stats.ranks import auc, mean_correlation, ranks, spearman, weighted_auc, within
 from turncredit.turns import Turns
 
 #: the two in the middle are equal but for rounding, as shares of continuations are
@@ -85,3 +85,23 @@ def test_a_weight_in_the_auc_is_how_often_the_score_is_there():
     score, positive, weight = rng.integers(0, 5, 30).astype(float), rng.random(30) < 0.5, rng.integers(0, 4, (3, 30))
     for found, often in zip(weighted_auc(score, positive, weight.astype(float)), weight, strict=True):
         assert found == pytest.approx(auc(np.repeat(score, often), np.repeat(positive, often)))
+
+
+@pytest.mark.parametrize(
+    ("y", "rho", "p"), [([1, 2, 3, 4, 5, 6], 1.0, 2 / 720), ([6, 5, 4, 3, 2, 1], -1.0, 2 / 720), ([1] * 6, 0.0, 1.0)]
+)
+def test_spearmans_correlation_of_known_orders(y, rho, p):
+    found = spearman(np.arange(6.0), np.array(y, dtype=float))
+    assert (found[0], found[3]) == pytest.approx((rho, p), nan_ok=True)
+    assert np.isnan(spearman(np.arange(4.0), np.arange(4.0))[1])
+
+
+def test_a_permutation_p_of_random_orders_is_never_zero():
+    # One order in 8! is as extreme on either side: 10,000 random ones need not have it.
+    assert 0 < spearman(np.arange(8.0), np.arange(8.0))[3] < 0.001
+
+
+def test_the_permutation_p_is_uniform_where_nothing_is_related():
+    rng = np.random.default_rng(0)
+    ps = [spearman(rng.normal(size=6), rng.normal(size=6))[3] for _ in range(300)]
+    assert 0.01 < np.mean(np.array(ps) < 0.05) < 0.1

@@ -28,8 +28,8 @@ class Spent(NamedTuple):
     tokens: int
 
 
-class RunRound(NamedTuple):
-    """A round of a run."""
+class RunUpdate(NamedTuple):
+    """The update of a round of a run."""
 
     method: str
     seed: int
@@ -41,7 +41,7 @@ def counted(checks: int, kinds: int, rounds: int) -> str:
     return f"{checks} checks of {kinds} invariants in {rounds} round{'s' * (rounds != 1)} of all runs"
 
 
-def unequal(experiment: Experiment, spent: Mapping[RunRound, Spent]) -> list[str]:
+def unequal(experiment: Experiment, spent: Mapping[RunUpdate, Spent]) -> list[str]:
     """One line for each seed and round in which methods that should have taken the same steps did not.
 
     Methods with `skip_dead_groups` are left out: which groups are dead depends on what the policy has learned.

@@ -8,10 +8,10 @@ correlation rewards a method for knowing the outcome, which is not credit assign
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtri
 
 from turncredit.analysis.scored_turns import Scored
-from turncredit.stats.bootstrap import LEVEL, Statistic, ratio, sums_by
+from turncredit.stats.bootstrap import Statistic, ratio, sums_by
+from turncredit.stats.levels import normal_half
 from turncredit.stats.ranks import Ranked, mean_correlation, of_ranks, ranks, rounded
 from turncredit.turns import THIRDS, thirds
 
@@ -162,7 +162,7 @@ def error(x_N: np.ndarray, scored: Scored) -> Statistic:
     """
     s2_N = scored.se_N**2
     chance = 2 * (s2_N**2).sum() + 4 * (scored.shared_covariance() ** 2).sum()
-    if (scored.truth_N**2 - s2_N).sum() <= ndtri(0.5 + LEVEL / 2) * np.sqrt(chance):
+    if (scored.truth_N**2 - s2_N).sum() <= normal_half(float(np.sqrt(chance))):
         return Statistic(np.zeros((scored.groups, 5)), lambda sums: np.full(sums.shape[:-1], np.nan), len(scored))
     parts = (scored.truth_N * x_N, x_N**2, scored.truth_N**2, s2_N, s2_N * x_N**2)
     return Statistic(sums_by(scored.group_N, scored.groups, *parts), _error_of, len(scored))

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
-from scipy.special import stdtrit
 
 from turncredit import tables
 from turncredit.bounds import BASELINE, ORACLE
@@ -36,6 +35,7 @@ from turncredit.heartbeat import progress
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
+from turncredit.stats.levels import student_half
 from turncredit.training import update as training
 from turncredit.training.losses import token_weights
 from turncredit.training.sequences import TokenSequence, batches, by_rollout, rollout_numbers, stack, token_logprobs
@@ -46,7 +46,6 @@ DIMENSIONS = 16_384
 #: The true advantages among the methods whose gradients are summed. No method can have this name.
 TRUTH = "A*"
 REFERENCES = {"cosine_flat": BASELINE, "cosine_oracle": ORACLE, "cosine_truth": TRUTH}
-LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -324,5 +323,5 @@ def _jackknife(x_J: np.ndarray) -> tuple[float, float, float]:
     value, without_G = float(x_J[0]), x_J[1:]
     groups = len(without_G)
     error = np.sqrt((groups - 1) / groups * ((without_G - without_G.mean()) ** 2).sum())
-    half = float(stdtrit(groups - 1, 0.5 + LEVEL / 2)) * error
+    half = student_half(float(error), groups - 1)
     return value, float(value - half), float(value + half)

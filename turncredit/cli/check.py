@@ -9,7 +9,7 @@ from typing import Any
 
 from turncredit import tables
 from turncredit.analysis.checked_round import CheckSettings, RoundFiles
-from turncredit.analysis.equal_steps import RunRound, Spent, counted, unequal
+from turncredit.analysis.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.errors import UserError
 from turncredit.layout import refuse_old
 from turncredit.results import collect
@@ -123,11 +123,11 @@ def without(files: RoundFiles, unreadable: Collection[str]) -> RoundFiles:
     return files.model_copy(update={"policy": None}) if damaged else files
 
 
-def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunRound, Spent]:
+def steps_taken(plan: Plan, unreadable: Collection[str]) -> dict[RunUpdate, Spent]:
     """Optimiser steps, sequences and tokens of every update of the configured runs on disk that can be read."""
     spent, configured = {}, set(plan.experiment.runs())
     for artifact in plan.layout.find("updates"):
-        at = RunRound(str(artifact.keys["method"]), int(artifact.keys["seed"]), int(artifact.keys["round"]))
+        at = RunUpdate(str(artifact.keys["method"]), int(artifact.keys["seed"]), int(artifact.keys["round"]))
         if (at.method, at.seed) not in configured or str(artifact.path) in unreadable:
             continue
         log = tables.read(artifact.path, "updates", ["sequences", "tokens"])

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import chdtrc, ndtri, stdtrit
 
 from turncredit.analysis import leak_measures
-from turncredit.analysis.equal_steps import RunRound, Spent, counted, unequal
+from turncredit.analysis.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.report.grid import Cell, Column, Grid, Number
 from turncredit.report.selection import files_of, sampler
 from turncredit.results.collect import Results
 from turncredit.results.views import quoted
 from turncredit.stats.bootstrap import FEWEST_GROUPS
+from turncredit.stats.intervals import pooled
 
 CEILING = "noise ceiling"
 #: measure -> (heading, meaning, unit)
@@ -64,33 +64,6 @@ BOUNDS = {
     **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
     **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
 }
-
-
-def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
-    """The mean over seeds of a measure with its interval, from each seed's own value, low and high.
-
-    If the seeds agree within their own intervals (Cochran's Q, p at least .1) they are treated as one larger sample. If
-    they do not, seeds differ by more than their rollouts, and the spread between seeds determines the interval
-    (Student's t). NaN values are left out, as SQL's avg does.
-    """
-    rows = rows[rows["value"].notna()]
-    count = len(rows)
-    if count == 0:
-        return float("nan"), None, None
-    value_S = rows["value"].to_numpy()
-    value = float(value_S.mean())
-    if rows[["low", "high"]].isna().any(axis=None):
-        return value, None, None
-    if count == 1:
-        return value, float(rows["low"].iloc[0]), float(rows["high"].iloc[0])
-    error_S = (rows["high"] - rows["low"]).to_numpy() / (2 * ndtri(0.975))
-    half = float(ndtri(0.975) * np.sqrt((error_S**2).sum()) / count)
-    rest_S = value_S - value
-    with np.errstate(divide="ignore", invalid="ignore"):
-        terms_S = np.where(rest_S == 0, 0.0, rest_S**2 / error_S**2)
-    if chdtrc(count - 1, float(terms_S.sum())) < 0.1:
-        half = max(half, float(stdtrit(count - 1, 0.975) * value_S.std(ddof=1) / np.sqrt(count)))
-    return value, value - half, value + half
 
 
 def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
@@ -415,12 +388,12 @@ def _listed(lines: list[str]) -> str:
     return f"{'; '.join(lines[:5])}{' ...' if len(lines) > 5 else ''}"
 
 
-def _spent(results: Results) -> dict[RunRound, Spent]:
+def _spent(results: Results) -> dict[RunUpdate, Spent]:
     """Optimiser steps, sequences and tokens of every update, from the metrics of its job."""
     frame = results.metrics[(results.metrics["stage"] == "update") & results.metrics["name"].isin(Spent._fields)]
     wide = frame.pivot_table(index=["method", "seed", "round"], columns="name", values="value", aggfunc="first")
     return {
-        RunRound(str(method), int(seed), int(round)): Spent(**{name: int(row[name]) for name in Spent._fields})
+        RunUpdate(str(method), int(seed), int(round)): Spent(**{name: int(row[name]) for name in Spent._fields})
         for (method, seed, round), row in wide.dropna().iterrows()
     }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 from turncredit.report.grid import Cell, Column, Grid, Number
@@ -13,6 +12,7 @@ from turncredit.results import views
 from turncredit.results.collect import Results
 from turncredit.results.views import quoted
 from turncredit.stats.bootstrap import FEWEST_GROUPS
+from turncredit.stats.levels import student_half
 
 _ENDS = {"success": True, "failure": False}
 _FROM = (
@@ -84,7 +84,7 @@ def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
         # The ratio of two sums over groups, linearised: each group's total minus the mean times its number of turns.
         rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
         error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
-        half = float(stdtrit(len(rows) - 1, 0.975)) * error
+        half = student_half(error, len(rows) - 1)
         low, high = mean - half, mean + half
     return {
         end: Number(mean, "correlation", f"SELECT avg(b.advantage_true) {where}", files, low, high, turns),

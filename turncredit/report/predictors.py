@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 import numpy as np
-from scipy.special import ndtri
 
 from turncredit.report import diagnostics
 from turncredit.report.grid import Column, Grid, Number
 from turncredit.report.ordering import group_of, standing_for
 from turncredit.results.collect import Results
 from turncredit.stats.intervals import Estimate
-from turncredit.stats.ranks import ranks
+from turncredit.stats.ranks import FEWEST_POINTS, spearman
 
 #: name -> (table, its keys, axis label)
 PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
@@ -31,9 +29,6 @@ PREDICTORS: dict[str, tuple[str, dict[str, str], str]] = {
 }
 #: those that are also drawn, from round 1
 DRAWN = ("fidelity", "snr")
-#: With fewer methods, the interval of a rank correlation is not informative.
-FEWEST = 5
-EXACT = 7
 FEWEST_FAMILIES = 5
 
 
@@ -68,7 +63,7 @@ def predictions(
         if policy is None:
             continue
         points = _points(results, name, policy, 1, names, baseline, differences)
-        if len(points) >= FEWEST:
+        if len(points) >= FEWEST_POINTS:
             out.append(Prediction(name, label, points, _words(points)))
     return out
 
@@ -150,7 +145,7 @@ def _words(points: Sequence[Point]) -> str:
 
 
 def _correlation(points: Sequence[Point]) -> str:
-    if len(points) < FEWEST:
+    if len(points) < FEWEST_POINTS:
         return f"{len(points)} are too few to say anything"
     x_N = np.array([point.x.value for point in points])
     y_N = np.array([point.gain.value if point.gain else 0.0 for point in points])
@@ -160,28 +155,3 @@ def _correlation(points: Sequence[Point]) -> str:
     if high - low > 1:
         return f"anything from {low:+.2f} to {high:+.2f} is possible"
     return f"{rho:+.2f} (95% {low:+.2f} to {high:+.2f}; p {p:.2f})"
-
-
-def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, float]:
-    """(rho, low, high, p): Spearman's rank correlation of a few points.
-
-    The interval is Bonett and Wright's (2000), atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)), NaN under five
-    points. `p` is two-sided by permutation: of all orders up to seven points, above of 10,000 orders: the one seen, so
-    that p is never 0, and random ones. It does not include the points' own errors.
-    """
-    together = np.zeros(len(x_N), dtype=np.int64)
-    x, y = (ranks(column, together) - (len(column) - 1) / 2 for column in (x_N, y_N))
-    size = float(np.sqrt((x @ x) * (y @ y)))
-    if size == 0:
-        return 0.0, float("nan"), float("nan"), 1.0
-    rho = float(x @ y / size)
-    if len(x) <= EXACT:
-        shuffled = np.array(list(permutations(y)))
-    else:
-        shuffled = np.vstack([y, np.random.default_rng(0).permuted(np.tile(y, (9_999, 1)), axis=1)])
-    p = float((np.abs(shuffled @ x / size) >= abs(rho) - 1e-9).mean())
-    if len(x) < FEWEST:
-        return rho, float("nan"), float("nan"), p
-    middle = np.arctanh(np.clip(rho, -0.9999, 0.9999))
-    half = float(ndtri(0.975)) * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
-    return rho, float(np.tanh(middle - half)), float(np.tanh(middle + half)), p

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr, stdtrit
 
-LEVEL = 0.95
+from turncredit.stats.levels import LEVEL
+
 #: With fewer groups than this an interval is little more than their range: it is neither shown nor marked.
 FEWEST_GROUPS = 8
 #: More groups than this are resampled in blocks: sums over blocks of independent groups are independent, too.

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import chdtrc, stdtr
 
 from turncredit.errors import UserError
+from turncredit.stats.levels import LEVEL, normal_half, student_half
 
-LEVEL = 0.95
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
 _GAMES = "games only (one seed)"
@@ -71,7 +71,7 @@ def wilson(
     successes, trials = np.asarray(successes, dtype=float), np.asarray(trials, dtype=float)
     if np.any(successes < 0) or np.any(successes > trials):
         raise ValueError("successes must be between 0 and the number of trials")
-    z = ndtri(0.5 + level / 2)
+    z = normal_half(1.0, level)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = successes / trials
         centre = (share + z * z / (2 * trials)) / (1 + z * z / trials)
@@ -206,8 +206,35 @@ def mean_of_seeds(value_S: np.ndarray, rollouts: int, games: int, level: float =
     seeds, mean = len(value_S), float(np.mean(value_S))
     if seeds < 2:
         return Estimate(mean, float("nan"), float("nan"), float("nan"), rollouts, seeds, games, "nothing (one seed)")
-    half = float(stdtrit(seeds - 1, 0.5 + level / 2) * np.std(value_S, ddof=1) / np.sqrt(seeds))
+    half = student_half(float(np.std(value_S, ddof=1) / np.sqrt(seeds)), seeds - 1, level)
     return Estimate(mean, mean - half, mean + half, float("nan"), rollouts, seeds, games, "seeds only")
+
+
+def pooled(rows: pd.DataFrame) -> tuple[float, float | None, float | None]:
+    """(mean over seeds, low, high) of a measure from the columns `value`, `low`, `high` of its rows, one for each seed.
+
+    If the seeds agree within their own intervals (Cochran's Q, p at least .1) they are treated as one larger sample. If
+    they do not, seeds differ by more than their rollouts, and the spread between seeds determines the interval
+    (Student's t). NaN values are left out, as SQL's avg does.
+    """
+    rows = rows[rows["value"].notna()]
+    count = len(rows)
+    if count == 0:
+        return float("nan"), None, None
+    value_S = rows["value"].to_numpy()
+    value = float(value_S.mean())
+    if rows[["low", "high"]].isna().any(axis=None):
+        return value, None, None
+    if count == 1:
+        return value, float(rows["low"].iloc[0]), float(rows["high"].iloc[0])
+    error_S = (rows["high"] - rows["low"]).to_numpy() / (2 * normal_half(1.0))
+    half = normal_half(float(np.sqrt((error_S**2).sum()) / count))
+    rest_S = value_S - value
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms_S = np.where(rest_S == 0, 0.0, rest_S**2 / error_S**2)
+    if chdtrc(count - 1, float(terms_S.sum())) < 0.1:
+        half = max(half, student_half(float(value_S.std(ddof=1) / np.sqrt(count)), count - 1))
+    return value, value - half, value + half
 
 
 def gap_share(gain: pd.DataFrame, gap: pd.DataFrame, level: float = LEVEL) -> Estimate | None:
@@ -274,7 +301,7 @@ def _interval(
     mean = float((x_SC @ _round_weights(round_C)).mean())
     if variance > 0:
         error = float(np.sqrt(variance))
-        half, p = float(stdtrit(df, 0.5 + level / 2)) * error, float(2 * stdtr(df, -abs(mean) / error))
+        half, p = student_half(error, df, level), float(2 * stdtr(df, -abs(mean) / error))
     else:
         games = len(np.unique(task_C))
         half = float(1 - wilson(games, games, level)[0]) if variance == 0 else float("nan")

@@ -1,4 +1,4 @@
-"""The rank statistics of all audits: Spearman's correlation within cells, and the area under the ROC curve.
+"""Rank statistics: Spearman's correlation within cells and of a few points, and the area under the ROC curve.
 
 There is one implementation, so that pages, terminal output and tables agree about the same turns. A cell is usually a
 rollout; R cells are numbered from 0, and `cell_N` is sorted.
@@ -6,15 +6,21 @@ rollout; R cells are numbered from 0, and `cell_N` is sorted.
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
 
 from turncredit.stats.bootstrap import Statistic, ratio, sums_by
+from turncredit.stats.levels import normal_half
 
 #: Rollouts with fewer scored turns are not informative about an order.
 FEWEST = 3
+#: With fewer points the interval of one rank correlation is not informative.
+FEWEST_POINTS = 5
+#: Up to this many points p is from all their orders.
+ALL_ORDERS = 7
 #: What is at most this share of a table's largest magnitude may be rounding alone.
 NOISE = 16 * np.finfo(float).eps
 
@@ -121,3 +127,28 @@ def weighted_auc(score_M: np.ndarray, positive_M: np.ndarray, weight_BM: np.ndar
     below_BP = np.cumsum(lost_BP, axis=1) - lost_BP / 2
     with np.errstate(invalid="ignore"):
         return (won_BP * below_BP).sum(1) / (won_BP.sum(1) * lost_BP.sum(1))
+
+
+def spearman(x_N: np.ndarray, y_N: np.ndarray) -> tuple[float, float, float, float]:
+    """(rho, low, high, p): Spearman's rank correlation of a few points.
+
+    The interval is Bonett and Wright's (2000), atanh(rho) +- 1.96 sqrt((1 + rho^2 / 2) / (n - 3)), NaN under five
+    points. `p` is two-sided by permutation: of all orders up to seven points, above of 10,000 orders: the one seen, so
+    that p is never 0, and random ones. It does not include the points' own errors.
+    """
+    together = np.zeros(len(x_N), dtype=np.int64)
+    x, y = (ranks(column, together) - (len(column) - 1) / 2 for column in (x_N, y_N))
+    size = float(np.sqrt((x @ x) * (y @ y)))
+    if size == 0:
+        return 0.0, float("nan"), float("nan"), 1.0
+    rho = float(x @ y / size)
+    if len(x) <= ALL_ORDERS:
+        shuffled = np.array(list(permutations(y)))
+    else:
+        shuffled = np.vstack([y, np.random.default_rng(0).permuted(np.tile(y, (9_999, 1)), axis=1)])
+    p = float((np.abs(shuffled @ x / size) >= abs(rho) - 1e-9).mean())
+    if len(x) < FEWEST_POINTS:
+        return rho, float("nan"), float("nan"), p
+    middle = np.arctanh(np.clip(rho, -0.9999, 0.9999))
+    half = normal_half(float(np.sqrt((1 + rho**2 / 2) / (len(x) - 3))))
+    return rho, float(np.tanh(middle - half)), float(np.tanh(middle + half)), p
