@@ -67,6 +67,14 @@ def test_a_running_job_counts_for_what_it_has_done():
     assert state(running=[running]).seconds_left() == pytest.approx(whole - run.TYPICAL["sft"] / 2)
 
 
+def test_what_comes_after_a_slow_job_is_expected_to_be_slow_before_it_has_ended():
+    usual, taken = run.TYPICAL["sft"], 400.0
+    running = {"rule": "sft", "label": "sft", "started": time.time() - taken, "share": 0.5}
+    pace = (taken + run.PATIENCE) / (usual / 2 + run.PATIENCE)
+    rest = pace * (2 * run.TYPICAL["tasks"] + 4 * run.USUAL / 2)
+    assert state(running=[running]).seconds_left() == pytest.approx(taken + rest, rel=1e-3)
+
+
 @pytest.mark.parametrize("share", [{}, {"share": 0.5}])
 def test_the_time_left_of_a_job_that_is_late_goes_on_changing_and_never_reaches_zero(monkeypatch, share):
     running = {"rule": "sft", "label": "sft", "started": 0.0, **share}

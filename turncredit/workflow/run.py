@@ -93,8 +93,15 @@ class State:
             ended[job["rule"]] += 1
             took[job["rule"]] += job["ended"] - job["started"]
         usual = sum(TYPICAL.get(rule, USUAL) * count for rule, count in ended.items())
+        spent = float(sum(took.values()))
+        for job in self.running:
+            # A large policy shows in the first long job, the warm start, long before that ends.
+            if job.get("share", 0.0) >= EARLY:
+                expected = job["share"] * TYPICAL.get(job["rule"], USUAL)
+                usual += expected
+                spent += max(expected, time.time() - job["started"])
         # A few short jobs say little about the speed of long ones.
-        pace = (sum(took.values()) + PATIENCE) / (usual + PATIENCE)
+        pace = (spent + PATIENCE) / (usual + PATIENCE)
         each = {
             rule: took[rule] / ended[rule] if ended[rule] else TYPICAL.get(rule, USUAL) * pace for rule in self.wanted
         }
