@@ -164,6 +164,17 @@ def test_nothing_of_the_workflow_stays_behind(folder):
     }
 
 
+def test_a_checkout_with_a_part_of_the_workflow_writes_nothing(tmp_path, monkeypatch):
+    """As in an image into which only some folders were copied."""
+    (tmp_path / "source").mkdir()
+    for name in ("pyproject.toml", "Snakefile"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    monkeypatch.setattr(init, "CHECKOUT", tmp_path / "source")
+    with pytest.raises(UserError, match=r"source: no rules/\S+, one of the workflow's files; install turncredit again"):
+        init.init(tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
 @pytest.mark.parametrize("taken", ["config.yaml", "rules", "README.md", "rules/sft.smk"])
 def test_nothing_that_exists_is_overwritten(tmp_path, taken):
     (tmp_path / taken).parent.mkdir(exist_ok=True)

@@ -79,6 +79,16 @@ def test_both_images_install_what_conda_would(tmp_path):
     assert not any("-r " in line for line in asked["core"])
 
 
+def test_an_image_has_all_of_the_workflows_files():
+    """So that `turncredit init` in it makes a folder in which Snakemake runs."""
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["turncredit"]["workflow"]
+    needed = {pattern.split("/")[0] for pattern in patterns} | {"turncredit", "pyproject.toml", "setup.py"}
+    docker = re.findall(r"^COPY (.*) \S+$", (ROOT / "containers/Containerfile").read_text(), re.MULTILINE)
+    apptainer = re.findall(r"^    (\S+) /opt/source/", (ROOT / "containers/turncredit.def").read_text(), re.MULTILINE)
+    assert needed <= {name for line in docker for name in line.split()}
+    assert needed <= set(apptainer)
+
+
 #: Comes with vLLM, in versions that it chooses; and what only the report, tracking and Snakemake itself import.
 WITH_VLLM = {"torch", "transformers", "tokenizers", "safetensors", "numpy", "aiohttp"}
 NOT_IN_JOBS = {"matplotlib", "pygments", "mlflow-skinny", "sqlalchemy", "alembic", "snakemake-executor-plugin-slurm"}

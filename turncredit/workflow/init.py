@@ -61,7 +61,13 @@ def workflow_files() -> dict[str, bytes]:
         raise UserError(f"{PACKED}: the workflow's files are missing; install turncredit again")
     else:
         patterns = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]["turncredit"]["workflow"]
-        root, paths = CHECKOUT, [path for pattern in patterns for path in CHECKOUT.glob(pattern)]
+        found = {pattern: list(CHECKOUT.glob(pattern)) for pattern in patterns}
+        lacking = [pattern for pattern in patterns if not found[pattern]]
+        if lacking:
+            raise UserError(
+                f"{CHECKOUT}: no {lacking[0]}, one of the workflow's files; install turncredit again"
+            )
+        root, paths = CHECKOUT, [path for several in found.values() for path in several]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
     for name, content in files.items():
         if name.endswith(".post-deploy.sh"):
