@@ -36,7 +36,8 @@ def difference(results: Results, left: str, right: str, rounds: Sequence[int] | 
     estimate = intervals.crossed_mean(differences)
     by_seed = ", ".join(f"{100 * value:+.1f}" for value in differences.groupby("seed")["value"].mean())
     low, mean, high = (100 * value for value in (estimate.low, estimate.value, estimate.high))
-    return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); p {estimate.p:.3f}; by seed {by_seed}"
+    p = f"p {estimate.p:.3f}; " if estimate.seeds > 1 else ""
+    return f"`{left}` above `{right}`: {mean:+.1f} ({low:+.1f} to {high:+.1f}); {p}by seed {by_seed}"
 
 
 def rounds(text: str) -> list[int]:

@@ -224,6 +224,19 @@ def test_a_rollout_of_verl_agent_of_which_a_turn_is_bad_is_left_out_as_a_whole(t
     assert "3/t2" not in found["rollout_id"].to_pylist()
 
 
+@pytest.mark.parametrize("name", ["uid", "traj_uid"])
+@pytest.mark.parametrize("value", [None, 7])
+def test_a_turn_of_verl_agent_without_one_of_its_ids_is_skipped_with_its_rollout(
+    name: str, value: object, tmp_path: Path
+) -> None:
+    rows = [json.loads(line) for line in files.verl_agent(tmp_path).read_text().splitlines()]
+    next(row for row in rows if (row["traj_uid"], row["turn"]) == ("t2", 0))[name] = value
+    found, report = imported(files.lines(tmp_path / "3.jsonl", rows), "verl-agent")
+    assert report.skipped[f"{name} is null or not text"][0] == 1
+    assert (report.rollouts, found.num_rows) == (3, 6)
+    assert "3/t2" not in found["rollout_id"].to_pylist()
+
+
 @pytest.mark.parametrize(
     ("order", "left"),
     [

@@ -64,9 +64,7 @@ def workflow_files() -> dict[str, bytes]:
         found = {pattern: list(CHECKOUT.glob(pattern)) for pattern in patterns}
         lacking = [pattern for pattern in patterns if not found[pattern]]
         if lacking:
-            raise UserError(
-                f"{CHECKOUT}: no {lacking[0]}, one of the workflow's files; install turncredit again"
-            )
+            raise UserError(f"{CHECKOUT}: no {lacking[0]}, one of the workflow's files; install turncredit again")
         root, paths = CHECKOUT, [path for several in found.values() for path in several]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(paths)}
     for name, content in files.items():
