@@ -94,8 +94,11 @@ class Ragged:
         self._rows, self._capacity = rows, 0
         angle = torch.arange(self._limit).float()[:, None] * frequencies(config, self._dim, folder)
         self.turn = torch.polar(torch.ones_like(angle), angle)[:, None].to(self.device)  # (limit, 1, dim / 2)
+        # Scores are divided by sqrt(dim) in the queries' float32 weights, which costs nothing, and else in `scores`.
+        self._scale = self._dim**-0.5
+        self._query_scale = self._scale if dtype == "float32" else 1.0
         # Row limit - 1 - p of this overlapping view is 0 up to position p, then -inf: a slice of one line of numbers.
-        steps = torch.zeros(2 * self._limit, device=self.device, dtype=self._dtype)
+        steps = torch.zeros(2 * self._limit, device=self.device)
         steps[self._limit :] = float("-inf")
         self._visible = steps.as_strided((self._limit, self._limit), (1, 1))
         adapter = {} if dtype == "float32" or weights is not None else read_adapter(folder)
@@ -120,7 +123,7 @@ class Ragged:
             qkv, bias = (
                 torch.cat(
                     [
-                        self._paired(take(f"{attention}.q_proj.{kind}")) * self._dim**-0.5,
+                        self._paired(take(f"{attention}.q_proj.{kind}")) * self._query_scale,
                         self._paired(take(f"{attention}.k_proj.{kind}")),
                         take(f"{attention}.v_proj.{kind}"),
                     ]
@@ -164,7 +167,7 @@ class Ragged:
                 if joined == "qkv" and not name.endswith("v_proj.weight"):
                     up = self._paired(up)
                 if name.endswith("q_proj.weight"):
-                    up = up * self._dim**-0.5
+                    up = up * self._query_scale
                 downs.append(down)
                 ups.append(up)
             added[joined] = LowRank(torch.cat(downs).to(self.device), torch.block_diag(*ups).to(self.device))
@@ -241,6 +244,20 @@ class Ragged:
         inner = F.silu(gate).mul_(up)
         hidden = torch.addmm(hidden, inner, layer.down.t())
         return layer.added["down"].add(hidden, inner) if "down" in layer.added else hidden
+
+    def scores(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Attention's scores (B, T, positions) of queries (B, T, dim) and keys (B, dim, positions), in float32.
+
+        bfloat16 has eight bits: the biases of Qwen2.5's keys make scores of more than 100, which it would round by up to
+        a half, where training's attention sums and keeps them in float32.
+        """
+        if self._dtype == torch.float32:
+            return torch.bmm(query, keys)
+        if query.is_cuda:
+            scores = torch.bmm(query, keys, out_dtype=torch.float32)
+        else:
+            scores = torch.bmm(query.float(), keys.float())
+        return scores.mul_(self._scale)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """The vocabulary's logits (T, V) of the last layer's output."""
@@ -394,7 +411,7 @@ class Block:
         keys, values = keys[..., :used], values[:, :, :used]
         if shape.only is not None:
             keys, values = keys.index_select(0, shape.only), values.index_select(0, shape.only)
-        scores = torch.bmm(query, keys.flatten(0, 1))
+        scores = self._model.scores(query, keys.flatten(0, 1))
         late = scores[..., -shape.hide.shape[1] :].unflatten(1, (longest, -1)).unflatten(0, (size, kv))
         late.add_(shape.hide.view(size, 1, longest, 1, -1))
         mixed = torch.bmm(scores.softmax(-1, dtype=torch.float32).to(values.dtype), values.flatten(0, 1))
