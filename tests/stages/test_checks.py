@@ -65,7 +65,7 @@ def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_mo
 
     check(asking("vllm", 1))
     check(asking("lockstep", 2))
-    for other in ("update", "label", "rounds"):
+    for other in ("label", "rounds"):
         check(asking("vllm", 2, of=other))
     both = asking("vllm", 2, split=2)
     check(both)
@@ -83,3 +83,22 @@ def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_mo
         "config: policy.sample_gpus is 2, but policy.engine lockstep does not split a model; set it to 1, or engine to "
         "vllm"
     )
+
+
+@pytest.mark.parametrize(
+    ("stage", "given", "refused"),
+    [
+        ("update", {}, "training takes policy.train_gpus, 1, and leaves the others idle; set both to the same number"),
+        ("sft", {}, "training takes policy.train_gpus, 1, and leaves the others idle; set both to the same number"),
+        ("hiddens", {}, "the stage uses one GPU and leaves the others idle; set it to 1"),
+        ("invariants", {"engine": "vllm", "sample_gpus": 4}, "the stage uses one GPU and leaves the others idle; set it"),
+    ],
+)
+def test_gpus_that_a_stage_would_not_use_are_refused(stage, given, refused):
+    def asking(gpus):
+        return tiny.experiment(methods=["flat_grpo"], policy=given, resources={stage: {"gpu": gpus}})
+
+    check(asking(1))
+    with pytest.raises(UserError) as error:
+        check(asking(4))
+    assert str(error.value).startswith(f"config: resources.{stage}.gpu is 4, but {refused}")

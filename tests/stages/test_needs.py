@@ -68,6 +68,14 @@ def test_an_adapter_of_7b_trains_on_one_gpu_and_its_weights_in_float32_do_not():
     assert "\n" not in whole
 
 
+def test_memory_of_gpus_that_a_stage_does_not_use_does_not_count():
+    """A job may get more of them than its stage is split over, such as one of several stages."""
+    policy = {"source": QWEN["7B"], "dtype": "bfloat16", "engine": "vllm", "sample_gpus": 4}
+    plan = plan_of(policy=policy, resources={"update": {"gpu": 4}}, **BIG)
+    assert plan.experiment.gpus("update") == 4
+    assert needs.fits(plan, "update").startswith("update takes about 1")
+
+
 def test_a_step_in_float32_on_a_gpu_takes_a_number_for_each_parameter_beside_the_moments():
     """torch.optim.AdamW computes the roots of all second moments at once there; on a CPU one parameter's at a time."""
     three, update = {"source": QWEN["3B"], "dtype": "bfloat16"}, {"gradient_checkpointing": True, "minibatch": 1}

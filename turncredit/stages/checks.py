@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents, envs, tables
 from turncredit.agents import window
-from turncredit.config import SAMPLING_STAGES, AgentConfig, EnvConfig, Experiment, MethodConfig, validated
+from turncredit.config import POLICY_STAGES, SAMPLING_STAGES, AgentConfig, EnvConfig, Experiment, MethodConfig, validated
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit.groups import check_result, needs_a_group
@@ -34,7 +34,7 @@ def check(experiment: Experiment) -> None:
     check_capabilities(experiment, environment, methods)
     _check_spread(experiment)
     _check_processes(experiment)
-    _check_sampling_gpus(experiment)
+    _check_idle_gpus(experiment)
     for one in methods:
         if one.name in experiment.methods:
             _check_minibatch(experiment, one)
@@ -165,20 +165,33 @@ def _check_processes(experiment: Experiment) -> None:
         )
 
 
-def _check_sampling_gpus(experiment: Experiment) -> None:
-    """Raise UserError where a job that samples would leave GPUs idle: vLLM takes `sample_gpus`, other engines one."""
+def _check_idle_gpus(experiment: Experiment) -> None:
+    """Raise UserError where a job would leave GPUs idle: training takes `train_gpus`, vLLM `sample_gpus`, others one."""
     policy = experiment.policy
     if policy.sample_gpus > 1 and policy.engine != "vllm":
         raise UserError(
             f"config: policy.sample_gpus is {policy.sample_gpus}, but policy.engine {policy.engine} does not split a "
             "model; set it to 1, or engine to vllm"
         )
-    for stage in SAMPLING_STAGES:
+    for stage in POLICY_STAGES:
         given = experiment.resource(stage).gpu or 0
-        if policy.engine == "vllm" and given > policy.sample_gpus:
+        if given <= 1:
+            continue
+        if stage in ("sft", "update"):
+            user, key, used = "training", "policy.train_gpus", policy.train_gpus
+        elif stage not in SAMPLING_STAGES:
             raise UserError(
-                f"config: resources.{stage}.gpu is {given}, but vLLM takes policy.sample_gpus, {policy.sample_gpus}, "
-                "and leaves the others idle; set both to the same number"
+                f"config: resources.{stage}.gpu is {given}, but the stage uses one GPU and leaves the others idle; set it "
+                "to 1"
+            )
+        elif policy.engine == "vllm":
+            user, key, used = "vLLM", "policy.sample_gpus", policy.sample_gpus
+        else:
+            continue  # one for each of rollout.processes
+        if given > used:
+            raise UserError(
+                f"config: resources.{stage}.gpu is {given}, but {user} takes {key}, {used}, and leaves the others idle; "
+                "set both to the same number"
             )
 
 

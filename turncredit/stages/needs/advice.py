@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turncredit.config import Experiment
 from turncredit.stages.needs.assumed import A100, HOST, REQUEST
 from turncredit.stages.needs.gpu_time import longest
 from turncredit.stages.needs.memory import need
@@ -26,16 +27,22 @@ def fits(plan: Plan, stage: str) -> str | None:
     memory = need(plan, stage)
     cache = memory.model.get("cache", 0.0) if experiment.policy.engine == "vllm" else 0.0  # vLLM makes do with less
     total = memory.total - cache
-    spread = experiment.policy.train_gpus > 1 and stage in ("sft", "update")  # then they are what each GPU takes
     sleeps = experiment.granularity != "stage" and experiment.policy.engine == "vllm" and not plays(stage)
     free = A100.usable * A100.memory - (HOST.vllm_asleep if sleeps else 0.0)
-    if total <= free * (1 if spread else experiment.gpus(stage)):
+    if total <= free * _split(experiment, stage):
         return None
     largest = max(memory.model, key=lambda part: memory.model[part])
     return (
         f"{stage} takes about {total / 1e9:.0f} GB of a GPU's memory, {memory.model[largest] / 1e9:.0f} GB of them "
         f"{largest}; {ADVICE[largest]}"
     )
+
+
+def _split(experiment: Experiment, stage: str) -> int:
+    """The GPUs over which the estimated memory is split: what trains on several is estimated for each of them."""
+    if experiment.serves(stage):
+        return experiment.gpus(stage)  # as the server's own command has it
+    return experiment.policy.sample_gpus if plays(stage) and experiment.policy.engine == "vllm" else 1
 
 
 def in_time(plan: Plan, stage: str) -> str | None:
