@@ -374,6 +374,11 @@ def test_the_distance_between_engine_and_training_is_measured_in_every_round(wor
         _, apart = first_step(world, credits, tmp_path / old, doubted, old_logprobs=old)
         assert apart["first_log_ratio"] == pytest.approx(np.log(1.5), abs=1e-4)
         assert apart["first_log_ratio_max"] == pytest.approx(np.log(1.5), abs=1e-4)
+        warning = stage("update").warning
+        assert warning(agreeing) is None
+        # With what training computes as the denominator, what the engine recorded is no part of the ratio.
+        expected = "log-probabilities differ from the sampling engine's by 0.405" if old == "sampled" else "None"
+        assert str(warning(apart)).startswith(expected)
 
 
 def test_recomputed_log_probabilities_start_a_round_at_ratio_one_whatever_the_engine_recorded(

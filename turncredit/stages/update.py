@@ -57,12 +57,22 @@ def inputs(plan: Plan, at: At) -> Inputs:
 OUTPUTS = {"policy": "policy", "updates": "updates"}
 
 
+#: The mean |log p - log p when sampled| of a round's first step up to which bfloat16 explains it (docs/update.md).
+AGREES = 0.02
+
+
 def warning(metrics: Mapping[str, float]) -> str | None:
-    """What to say of a round from which no credit was learned."""
+    """What to say of a round from which no credit was learned, or whose engine sampled from another distribution."""
     if not metrics["steps"]:
         return "no optimiser step, so the policy is the one before: the rollouts of every group had equal returns"
     if not metrics["turns_with_advantage"]:
         return "every advantage is 0, so no credit was learned; the steps had only momentum, weight decay and any KL"
+    # With recomputed log-probabilities the first step's ratio is 1, and the difference is no part of it.
+    if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:
+        return (
+            f"log-probabilities differ from the sampling engine's by {metrics['first_log_ratio']:.3f} in the mean before "
+            "the first step, as if the policy had changed; see 'Engines that disagree with training' in docs/update.md"
+        )
     return None
 
 
