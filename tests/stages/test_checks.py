@@ -91,7 +91,7 @@ def test_several_gpus_for_a_stage_that_samples_are_those_that_vllm_splits_the_mo
         ("update", {}, "training takes policy.train_gpus, 1, and leaves the others idle; set both to the same number"),
         ("sft", {}, "training takes policy.train_gpus, 1, and leaves the others idle; set both to the same number"),
         ("hiddens", {}, "the stage uses one GPU and leaves the others idle; set it to 1"),
-        ("invariants", {"engine": "vllm", "sample_gpus": 4}, "the stage uses one GPU and leaves the others idle; set it"),
+        ("invariants", {"engine": "vllm", "sample_gpus": 4}, "the stage uses one GPU and leaves the others idle"),
     ],
 )
 def test_gpus_that_a_stage_would_not_use_are_refused(stage, given, refused):

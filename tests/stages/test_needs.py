@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
+from tests.helpers import as_if_simulators_were_here
+from turncredit.cli import configured
 from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
 from turncredit.config import POLICY_STAGES, SAMPLING_STAGES, BranchConfig, from_mapping, load, merge
+from turncredit.errors import UserError
 from turncredit.policy.shapes import PUBLISHED
 from turncredit.stages import needs
 from turncredit.stages.job import At
@@ -239,6 +242,7 @@ def test_of_each_job_of_rounds_one_policy_stays_on_disk(granularity, per_job, ke
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
     monkeypatch.chdir(ROOT)
+    as_if_simulators_were_here(monkeypatch)
     short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
     experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))
     lines = lines_of(Plan(experiment))
@@ -466,6 +470,18 @@ def test_labels_of_a_judge_elsewhere_or_of_unknown_size_have_no_estimated_time(j
     plan = plan_of(methods=["triage"], judge={"kind": "llm", **judge})
     at = next(at for stage, at in every_job(plan) if stage == "label")
     assert needs.gpu_seconds(plan, "label", at) == 0
+
+
+def test_a_plan_needs_no_environment_that_only_jobs_do(monkeypatch, tmp_path):
+    """Such as AppWorld, on a machine without it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("APPWORLD_ROOT", raising=False)
+    preset = [ROOT / "config/paper/mgr_table2.yaml"]
+    with pytest.raises(UserError, match="environment 'appworld': there is no executable"):
+        configured.plan_of(preset, tmp_path)
+    lines = lines_of(configured.plan_of(preset, tmp_path, installed=False))
+    assert any(line.startswith("GPU hours: about ") for line in lines)
+    assert any(line.startswith("warning: environment 'appworld': there is no executable") for line in lines)
 
 
 def test_the_plan_of_vineppo_says_how_much_more_its_rounds_take():

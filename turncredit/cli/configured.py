@@ -35,8 +35,12 @@ def files_of(configfile: Sequence[Path] | None) -> list[Path]:
     return files if any(file.resolve() == default.resolve() for file in files) else [default, *files]
 
 
-def plan_of(configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None) -> Plan:
+def plan_of(
+    configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None, *, installed: bool = True
+) -> Plan:
     """The plan of the configured experiment: files, and single keys (`config`) over them.
+
+    `installed`: whether the environment has to be, as for jobs on this machine.
 
     Raises UserError for a configuration that cannot be read or that Snakemake would refuse, and for `results` that are
     an experiment's own folder.
@@ -47,5 +51,5 @@ def plan_of(configfile: Sequence[Path] | None, results: Path, config: Sequence[s
             "experiment with --configfile"
         )
     experiment = load(files_of(configfile), config or ())
-    check(experiment)
+    check(experiment, installed=installed)
     return Plan(experiment, results)

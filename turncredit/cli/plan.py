@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
+from turncredit.errors import UserError
 from turncredit.stages import needs
+from turncredit.stages.checks import check_installed
 from turncredit.stages.jobs import Step, every_job
 from turncredit.stages.models import shapes
 from turncredit.stages.plan import STAGES, Plan
@@ -27,7 +29,7 @@ def plan(
 
     Example: turncredit plan --configfile config/paper/has_table2.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results, config))))
+    print("\n".join(lines_of(plan_of(configfile, results, config, installed=False))))
 
 
 def lines_of(plan: Plan) -> list[str]:
@@ -62,6 +64,10 @@ def lines_of(plan: Plan) -> list[str]:
             f"The sizes of policy.source '{experiment.policy.source}' are not known here, so memory is a guess; "
             "download its config.json, or give mem_mb in resources"
         )
+    try:
+        check_installed(experiment)
+    except UserError as error:
+        lines.append(f"warning: {error}")
     stages = [stage for stage in STAGES if count[stage]]
     lines += [
         f"warning: {line}" for look in (needs.fits, needs.in_time) for stage in stages if (line := look(plan, stage))

@@ -40,7 +40,7 @@ def status(
     Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
     config/rails.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results, config))))
+    print("\n".join(lines_of(plan_of(configfile, results, config, installed=False))))
 
 
 class Measured(NamedTuple):

@@ -66,7 +66,7 @@ def where(
                 f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
                 f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
             )
-        plan, stage = plan_of(configfile, results, config), STAGE_NAMES[artifact]
+        plan, stage = plan_of(configfile, results, config, installed=False), STAGE_NAMES[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
     refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
@@ -153,7 +153,7 @@ def of_path(
                 f"{folder}: contains results of the experiment {plan.layout.root.name}; rename the folder to match"
             )
     else:
-        plan = plan_of(configfile, results, config)
+        plan = plan_of(configfile, results, config, installed=False)
     root = plan.layout.root.resolve()
     whole = path.resolve()
     if not whole.is_relative_to(root):

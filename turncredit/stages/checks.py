@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from turncredit import agents, envs, tables
 from turncredit.agents import window
-from turncredit.config import POLICY_STAGES, SAMPLING_STAGES, AgentConfig, EnvConfig, Experiment, MethodConfig, validated
+from turncredit.config import (
+    POLICY_STAGES,
+    SAMPLING_STAGES,
+    AgentConfig,
+    EnvConfig,
+    Experiment,
+    MethodConfig,
+    validated,
+)
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit.groups import check_result, needs_a_group
@@ -16,9 +26,14 @@ from turncredit.stages.capabilities import Credited, check_capabilities, credite
 from turncredit.stages.models import positions
 
 
-def check(experiment: Experiment) -> None:
-    """Raise UserError, one line, for mistakes that a job would run into: environment, agent, settings, methods."""
-    _check_environment(experiment)
+def check(experiment: Experiment, *, installed: bool = True) -> None:
+    """Raise UserError, one line, for mistakes that a job would run into: environment, agent, settings, methods.
+
+    Without `installed` the environment need not be, as for a plan on a machine that runs no jobs.
+    """
+    _check_settings(experiment)
+    if installed:
+        check_installed(experiment)
     _check_agent(experiment, "agent", experiment.agent)
     for name, agent in experiment.agents.items():
         _check_agent(experiment, f"agents.{name}", agent)
@@ -46,13 +61,18 @@ def check(experiment: Experiment) -> None:
         _check_turns(experiment, one)
 
 
-def _check_environment(experiment: Experiment) -> None:
-    """Raise UserError for settings that the environment does not take, or an environment that is not installed."""
-    environment = envs.load(experiment.env.name)
+def check_installed(experiment: Experiment) -> None:
+    """Raise UserError if something that playing needs is not installed on this machine."""
+    look = envs.load(experiment.env.name).check_installed
+    if look is not None:
+        look(_check_settings(experiment))
+
+
+def _check_settings(experiment: Experiment) -> Any:
+    """The environment's settings. Raises UserError for those that it does not take."""
     _check_owners("env", experiment.env)
-    settings = validated(environment.Settings, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
-    if environment.check_installed is not None:
-        environment.check_installed(settings)
+    taken = envs.load(experiment.env.name).Settings
+    return validated(taken, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
 
 
 def _check_agent(experiment: Experiment, key: str, config: AgentConfig) -> None:
@@ -166,7 +186,10 @@ def _check_processes(experiment: Experiment) -> None:
 
 
 def _check_idle_gpus(experiment: Experiment) -> None:
-    """Raise UserError where a job would leave GPUs idle: training takes `train_gpus`, vLLM `sample_gpus`, others one."""
+    """Raise UserError where a job would leave GPUs idle.
+
+    Training takes `policy.train_gpus`, sampling with vLLM `policy.sample_gpus`, every other stage one.
+    """
     policy = experiment.policy
     if policy.sample_gpus > 1 and policy.engine != "vllm":
         raise UserError(
@@ -181,8 +204,8 @@ def _check_idle_gpus(experiment: Experiment) -> None:
             user, key, used = "training", "policy.train_gpus", policy.train_gpus
         elif stage not in SAMPLING_STAGES:
             raise UserError(
-                f"config: resources.{stage}.gpu is {given}, but the stage uses one GPU and leaves the others idle; set it "
-                "to 1"
+                f"config: resources.{stage}.gpu is {given}, but the stage uses one GPU and leaves the others idle; "
+                "set it to 1"
             )
         elif policy.engine == "vllm":
             user, key, used = "vLLM", "policy.sample_gpus", policy.sample_gpus
@@ -190,8 +213,8 @@ def _check_idle_gpus(experiment: Experiment) -> None:
             continue  # one for each of rollout.processes
         if given > used:
             raise UserError(
-                f"config: resources.{stage}.gpu is {given}, but {user} takes {key}, {used}, and leaves the others idle; "
-                "set both to the same number"
+                f"config: resources.{stage}.gpu is {given}, but {user} takes {key}, {used}, and leaves the others "
+                "idle; set both to the same number"
             )
 
 

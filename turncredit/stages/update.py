@@ -70,8 +70,9 @@ def warning(metrics: Mapping[str, float]) -> str | None:
     # With recomputed log-probabilities the first step's ratio is 1, and the difference is no part of it.
     if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:
         return (
-            f"log-probabilities differ from the sampling engine's by {metrics['first_log_ratio']:.3f} in the mean before "
-            "the first step, as if the policy had changed; see 'Engines that disagree with training' in docs/update.md"
+            f"log-probabilities differ from the sampling engine's by {metrics['first_log_ratio']:.3f} in the mean "
+            "before the first step, as if the policy had changed; see 'Engines that disagree with training' in "
+            "docs/update.md"
         )
     return None
 

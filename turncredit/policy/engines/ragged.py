@@ -248,8 +248,8 @@ class Ragged:
     def scores(self, query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Attention's scores (B, T, positions) of queries (B, T, dim) and keys (B, dim, positions), in float32.
 
-        bfloat16 has eight bits: the biases of Qwen2.5's keys make scores of more than 100, which it would round by up to
-        a half, where training's attention sums and keeps them in float32.
+        bfloat16 has eight bits: the biases of Qwen2.5's keys make scores of more than 100, which it would round by up
+        to a half, where training's attention sums and keeps them in float32.
         """
         if self._dtype == torch.float32:
             return torch.bmm(query, keys)
