@@ -221,6 +221,11 @@ def test_a_family_counts_as_one_comparison_and_its_variants_are_corrected_among_
     assert found.family_of["mine"] == "triage"
 
 
+def test_a_warm_start_that_is_only_evaluated_is_no_comparison():
+    config = synthetic.experiment(methods=["sft", "flat_grpo", "gigpo"])
+    assert corrected(config, "flat_grpo", {"gigpo": 0.03}).all == {"gigpo": 0.03}
+
+
 def test_who_stands_for_a_family_does_not_depend_on_the_results():
     methods = ["flat_grpo", "scpo_shortest", "scpo_repeat", "gigpo"]
     config = synthetic.experiment(methods=methods)

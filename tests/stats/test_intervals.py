@@ -177,10 +177,21 @@ def test_where_nothing_varies_the_bound_is_wilsons_for_an_event_never_seen():
     assert same.p == 1
 
 
-@pytest.mark.parametrize(("seeds", "p"), [(1, np.nan), (2, 0.5), (4, 0.125)])
-def test_a_difference_that_is_the_same_on_every_game_has_the_p_of_the_sign_test_over_seeds(seeds, p):
-    assert intervals.crossed_mean(grid([[1.0] * 30] * seeds)).p == pytest.approx(p, nan_ok=True)
-    assert intervals.crossed_mean(grid([[-1.0] * 30] * seeds)).p == pytest.approx(p, nan_ok=True)
+@pytest.mark.parametrize("seeds", [1, 2, 3, 8])
+@pytest.mark.parametrize("difference", [1.0, -1.0, 0.1, 0.7, 1 / 3, -1e-6])
+def test_a_difference_that_is_the_same_on_every_game_has_the_p_of_the_sign_test_over_games(seeds, difference):
+    """Sums of most of these numbers are rounded: what is left of the variance is no error to divide by."""
+    found = intervals.crossed_mean(grid([[difference] * 30] * seeds))
+    assert found.p == pytest.approx(np.nan if seeds == 1 else 2 / 2**30, nan_ok=True)
+    assert found.high - found.low == pytest.approx(2 * (1 - float(intervals.wilson(30, 30)[0])))
+    assert found.low < difference < found.high
+
+
+@pytest.mark.parametrize("x_R", [[1, 0, 0], [0.1, 0.2, 0.4]])
+def test_where_there_is_no_interval_there_is_no_p(x_R):
+    """One game in a round, on which eight seeds agree."""
+    found = intervals.crossed_mean(pd.concat(grid([[x]] * 8, round_=r) for r, x in enumerate(x_R)))
+    assert np.isnan([found.low, found.high, found.p]).all()
 
 
 @pytest.mark.parametrize(

@@ -93,13 +93,13 @@ def corrected(experiment: Experiment, baseline: str, p_values: Mapping[str, floa
     it has, and a lucky or harmful variant does not count for the family. The other variants are a question of their
     own, such as which part of a method matters, and are corrected together, with the variants of the baseline.
 
-    All methods of the configuration count, also those without a p-value: neither who stands for a family nor the number
-    of comparisons depends on which runs have finished. Methods beyond the configuration stand for families of their own
-    only.
+    All trained methods of the configuration count, also those without a p-value: neither who stands for a family nor
+    the number of comparisons depends on which runs have finished. A method beyond the configuration stands for its
+    family only if that has no other.
     """
     tested, further = (
         [name for name in names if name != baseline and group_of(experiment, name) != "bounds"]
-        for names in (experiment.methods, [name for name in p_values if name not in experiment.methods])
+        for names in (experiment.trained(), [name for name in p_values if name not in experiment.methods])
     )
     standing = {**standing_for(experiment, further), **standing_for(experiment, tested)}
     heads = {name for family, name in standing.items() if family != family_of(experiment, baseline)}

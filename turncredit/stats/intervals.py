@@ -37,6 +37,8 @@ from turncredit.stats.levels import LEVEL, normal_half, student_half
 #: The key of an evaluated rollout.
 ROLLOUT_KEY = ["method", "seed", "round", "mode", "task_id", "repeat"]
 _GAMES = "games only (one seed)"
+#: Differences of this share of the largest value are rounding of sums.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,8 @@ def crossed_mean(frame: pd.DataFrame, level: float = LEVEL) -> Estimate:
     Every round weighs the same, every game the same within its round. All seeds must have the same games (UserError
     otherwise). The module's docstring has the formula. If nothing varies within the rounds, the variance cannot be
     estimated; the bound is then Wilson's for an event that never occurred in that many games, and p that of the sign
-    test over S seeds, 2 / 2^S. Where a round has one game, outcomes differ between rounds, and there is one seed or the
-    seeds' means are equal, there is no interval (NaN).
+    test over G games, 2 / 2^G. Where a round has one game, outcomes differ between rounds, and there is one seed or the
+    seeds' means are equal, there is no interval and no p (NaN).
     """
     x_SC, round_C, task_C = _matrix(frame, "value")
     mean, half, p, covers = _interval(x_SC, round_C, task_C, level)
@@ -305,8 +307,9 @@ def _interval(
     else:
         games = len(np.unique(task_C))
         half = float(1 - wilson(games, games, level)[0]) if variance == 0 else float("nan")
-        # All seeds on one side of zero: the t has no error to divide by.
-        p = 1.0 if mean == 0 else 2.0 ** (1 - len(x_SC))
+        # All games on one side of zero: the t has no error to divide by.
+        sign = 1.0 if mean == 0 else 2.0 ** (1 - games)
+        p = sign if variance == 0 else float("nan")
     return mean, half, p if len(x_SC) > 1 else float("nan"), covers
 
 
@@ -319,9 +322,11 @@ def _round_weights(round_C: np.ndarray) -> np.ndarray:
 def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tuple[float, float, str]:
     """(variance of the mean, degrees of freedom, what it covers) of a crossed seeds x games table.
 
-    The variance is NaN where a round's only game leaves nothing to estimate it from.
+    The variance is NaN where a round's only game leaves nothing to estimate it from, and 0 where it is rounding.
     """
     seeds = len(x_SC)
+    largest = float(np.abs(x_SC).max())
+    rounding = (ROUNDING * largest) ** 2
     _, place_C, counts = np.unique(round_C, return_inverse=True, return_counts=True)
     weight_C = _round_weights(round_C)
     # Deviations from the seed's mean in the round: the part that varies between games of one round.
@@ -337,16 +342,18 @@ def _variance(x_SC: np.ndarray, round_C: np.ndarray, task_C: np.ndarray) -> tupl
     df_game = max(len(games) - len(counts), 1)
     v_game = float((psi_SG.mean(0) ** 2).sum())
     # The variance between games cannot be seen where a round has one, unless all values are equal.
-    alone = counts.min() == 1 and float(np.ptp(x_SC)) > 0
+    alone = counts.min() == 1 and float(np.ptp(x_SC)) > ROUNDING * largest
     if seeds == 1:
-        return (float("nan"), 1, "nothing (one seed, one game in a round)") if alone else (v_game, df_game, _GAMES)
+        if alone:
+            return float("nan"), 1, "nothing (one seed, one game in a round)"
+        return v_game if v_game > rounding else 0.0, df_game, _GAMES
     v_seed = float((x_SC @ weight_C).var(ddof=1) / seeds)
     if alone:
-        return v_seed or float("nan"), seeds - 1, "seeds only (one game in a round)"
+        return v_seed if v_seed > rounding else float("nan"), seeds - 1, "seeds only (one game in a round)"
     residual_SG = psi_SG - psi_SG.mean(0)
     v_both = float((residual_SG**2).sum() / (seeds * (seeds - 1)))
     variance = max(v_seed + v_game - v_both, v_seed, v_game)
-    if variance == 0:
+    if variance <= rounding:
         return 0.0, df_game, "seeds and games"
     parts = v_seed**2 / (seeds - 1) + v_game**2 / df_game + v_both**2 / ((seeds - 1) * df_game)
     # Satterthwaite's are too few where V_both is subtracted; the factor with fewer levels alone would have these.
