@@ -273,3 +273,22 @@ def test_a_query_may_begin_with_a_comment(tmp_path):
         "sql", "-- how many?\nSELECT count(*) AS evaluations FROM evals", "--format", "csv", "--all", cwd=tmp_path
     )
     assert (done.returncode, done.stdout.split()) == (0, ["evaluations", "0"]), done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-n", "--config", "rounds=3", "methods=[flat_grpo]", "--", "runs"],
+        ["--configfile", "mine.yaml", "--", "runs", "audit"],
+        ["--", "--", "runs"],
+        ["runs", "--cores", "2"],
+    ],
+)
+def test_run_passes_all_of_its_arguments_on_in_their_order(arguments, monkeypatch, tmp_path):
+    """Also the `--` before targets, without which they would be taken for more configuration."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").touch()
+    passed = []
+    monkeypatch.setattr("turncredit.workflow.run.main", lambda given: passed.extend(given) or 0)
+    assert CliRunner().invoke(cli.app, ["run", *arguments]).exit_code == 0
+    assert passed == arguments

@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from difflib import SequenceMatcher
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from statistics import NormalDist
 
@@ -128,30 +128,41 @@ def agentprm_td(rows: Rows, *, lam=0.95) -> list[float]:
 
 
 def carl(rows: Rows) -> list[float]:
-    """Values by recursion from the tree's definition."""
+    """Values from the tree's definition, from its leaves to its root."""
+
+    def origin(row: dict) -> dict | None:
+        """The turn of another rollout from whose state this rollout's first turn leaves; None at the tree's root."""
+        return at[row["parent_rollout_id"], row["parent_turn"]] if row["parent_rollout_id"] else None
 
     def state(row: dict) -> tuple:
         """What two turns that leave the same state have in common."""
         if row["turn"]:
             return (row["rollout_id"], row["turn"])
-        parent = (row["parent_rollout_id"], row["parent_turn"])
-        return state(at[parent]) if row["parent_rollout_id"] else (row["group_id"],)
+        parent = origin(row)
+        return state(parent) if parent else (row["group_id"],)
 
-    @cache
-    def gain(place: int) -> float:
-        row = rows[place]
-        after = at.get((row["rollout_id"], row["turn"] + 1))
-        return row["reward"] + (value(state(after)) if after else 0.0)
-
-    @cache
-    def value(node: tuple) -> float:
-        return mean([gain(place) for place in leaving[node]])
+    def depth(row: dict) -> int:
+        """Turns from the tree's root to the state that a turn leaves."""
+        first = at[row["rollout_id"], 0]
+        parent = origin(first)
+        return row["turn"] + (depth(parent) if parent else 0)
 
     at = {(row["rollout_id"], row["turn"]): row for row in rows}
-    leaving = defaultdict(list)
+    leaving, levels = defaultdict(list), defaultdict(list)
     for place, row in enumerate(rows):
         leaving[state(row)].append(place)
-    return [gain(place) - value(state(row)) for place, row in enumerate(rows)]
+        levels[depth(row)].append(place)
+    gain: dict[int, float] = {}
+    value: dict[tuple, float] = {}
+    for level in sorted(levels, reverse=True):
+        for place in levels[level]:
+            row = rows[place]
+            after = at.get((row["rollout_id"], row["turn"] + 1))
+            gain[place] = row["reward"] + (value[state(after)] if after else 0.0)
+        for place in levels[level]:
+            node = state(rows[place])
+            value[node] = mean([gain[other] for other in leaving[node]])
+    return [gain[place] - value[state(row)] for place, row in enumerate(rows)]
 
 
 def truth(rows: Rows) -> list[float]:

@@ -21,6 +21,14 @@ def test_a_method_agrees_with_its_row_by_row_form(name: str, seed: int) -> None:
     np.testing.assert_allclose(got, reference.METHODS[name](shuffled), rtol=1e-9, atol=1e-9)
 
 
+def test_carls_row_by_row_form_takes_rollouts_of_any_length() -> None:
+    """As benchmarks/credit/run.py has them: as a recursion over turns it ended there at Python's limit."""
+    made = synthetic.rows(groups=1, size=3, turns=400, equal_length=True)
+    table, side = synthetic.tables(made)
+    got = compute(table, METHODS["carl"], side)["advantage"].to_numpy()
+    np.testing.assert_allclose(got, reference.carl(made), rtol=1e-9, atol=1e-9)
+
+
 def test_every_named_method_has_a_row_by_row_form_or_a_test_file_of_its_name() -> None:
     tested = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
     assert set(METHODS) <= set(reference.METHODS) | tested

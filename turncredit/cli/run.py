@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import typer
+from typer.core import TyperCommand
 
 from turncredit.errors import UserError
 
@@ -15,8 +17,17 @@ ELSEWHERE = ("-s", "--snakefile", "-d", "--directory", "-v", "--version")
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
+class _PassesOn(TyperCommand):
+    """A command that passes on also the `--` that ends the options, which click would drop."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ends = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [*args[:ends], *args[ends : ends + 1], *args[ends:]])
+
+
 @app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+    cls=_PassesOn,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["-h", "--help"]},
 )
 def run(context: typer.Context) -> None:
     """Run the pipeline with live progress. Without options, the default experiment runs on all cores.
