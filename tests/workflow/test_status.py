@@ -22,9 +22,9 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import failures, locks, slurm
 
 SQUEUE = """#!/bin/sh
-echo '17|RUNNING|run-a|rule_update_wildcards_flat_grpo_0_02'
-echo '18|PENDING|run-a|rule_eval_wildcards_flat_grpo_0_01'
-echo '19_[3-8]|PENDING|run-a|rule_credit_wildcards_flat_grpo_has_progressive_0_02'
+echo '17|RUNNING|None|run-a|rule_update_wildcards_flat_grpo_0_02'
+echo '18|PENDING|Priority|run-a|rule_eval_wildcards_flat_grpo_0_01'
+echo '19_[3-8]|PENDING|PartitionTimeLimit|run-a|rule_credit_wildcards_flat_grpo_has_progressive_0_02'
 """
 
 
@@ -87,6 +87,16 @@ def test_a_run_shows_its_rounds_its_last_success_and_what_it_does_on_the_cluster
     other = next(line for line in lines if line.startswith("has_progressive"))
     assert "credit of round 2 queued" in other
     assert "eval of round 1 interrupted" in other
+
+
+def test_why_jobs_wait_is_said_with_their_number(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    run = {"method": "flat_grpo", "seed": 0}
+    being_made(plan.layout.path("evals", **run, round=1), "18")
+    assert status.lines_of(plan)[1:3] == ["1 queued: 1 Priority", ""]
+    for task, method in enumerate(("flat_grpo", "has_progressive"), start=3):
+        being_made(plan.layout.path("credits", policy=method, seed=0, round=2, method=method), f"19_{task}")
+    assert status.lines_of(plan)[1] == "3 queued: 2 PartitionTimeLimit, 1 Priority"
 
 
 def test_a_job_of_a_run_is_at_its_first_stage_that_has_not_ended(tmp_path, monkeypatch):
