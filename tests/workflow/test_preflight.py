@@ -12,13 +12,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from tests import tiny
 from turncredit.cli import doctor
 from turncredit.config import from_mapping, merge
 from turncredit.errors import UserError
+from turncredit.policy import hub
+from turncredit.policy.base import fetch_base
 from turncredit.stages import checks
 from turncredit.stages.models import shapes
 from turncredit.stages.plan import Plan
@@ -86,7 +90,8 @@ def test_a_model_that_lockstep_does_not_read_is_refused_before_any_job(tmp_path)
     wrong = plan_of(policy={"source": str(tmp_path)})
     with pytest.raises(UserError, match=r"^policy.engine: the lockstep engine does not read .*'gemma3_text'"):
         refuse(wrong, STAGES, Where())
-    assert refuse(plan_of(policy={"source": str(tmp_path), "engine": "transformers"}), STAGES, Where()) == []
+    other = plan_of(policy={"source": str(tmp_path), "engine": "transformers"})
+    assert not [one for one in preflight.engines(other, STAGES, Where()) if not one.fine]
 
 
 def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeypatch):
@@ -111,31 +116,86 @@ def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeyp
     assert asked == []
 
 
+def model_folder(folder, *weights, index=None):
+    """A model's folder: its files of weights, and an index that names these parts."""
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_text("{}")
+    for name in weights:
+        save_file({"weight": np.zeros(8, np.float32)}, folder / name)
+    if index is not None:
+        (folder / hub.INDEX).write_text(json.dumps({"weight_map": {str(at): name for at, name in enumerate(index)}}))
+    return folder
+
+
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
 @pytest.mark.parametrize(
-    ("files", "whole"),
+    ("weights", "index", "lack"),
     [
-        ([], False),
-        (["config.json"], False),
-        (["model.safetensors"], True),
-        (["model-00001-of-00002.safetensors"], False),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], True),
+        ((), None, "model.safetensors or model.safetensors.index.json"),
+        (("adapter_model.safetensors",), None, "model.safetensors or model.safetensors.index.json"),
+        (("model.safetensors",), None, None),
+        (PARTS[:1], PARTS, f"{PARTS[1]}, one of 1 missing parts of its weights"),
+        ((), PARTS, f"{PARTS[0]}, one of 2 missing parts of its weights"),
+        (PARTS, PARTS, None),
     ],
 )
-def test_a_download_that_was_killed_is_not_a_model(tmp_path, files, whole):
-    for name in files:
+def test_a_folder_without_all_weights_is_no_model(tmp_path, weights, index, lack):
+    model_folder(tmp_path, *weights, index=index)
+    assert hub.lacking(tmp_path, "policy") == lack
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_policys_folder_has_a_configuration_and_a_tokenizer(tmp_path, name):
+    (model_folder(tmp_path, "model.safetensors") / name).unlink()
+    assert hub.lacking(tmp_path, "policy") == name
+
+
+def test_a_copy_that_was_cut_short_is_no_model(tmp_path):
+    file = model_folder(tmp_path, *PARTS, index=PARTS) / PARTS[1]
+    file.write_bytes(file.read_bytes()[:-1])
+    assert hub.lacking(tmp_path, "policy") == f"whole {PARTS[1]}"
+    (tmp_path / hub.INDEX).write_text('{"weight_map"')
+    assert hub.lacking(tmp_path, "policy") == f"whole {hub.INDEX}"
+
+
+def test_a_judges_server_reads_other_formats_than_policies(tmp_path):
+    for name in ("params.json", "consolidated.bin", "tekken.json"):
         (tmp_path / name).touch()
-    assert preflight.has_all_weights(tmp_path) is whole
+    assert hub.lacking(tmp_path, "judge") is None
+    (tmp_path / "consolidated.bin").unlink()
+    assert hub.lacking(tmp_path, "judge") == "*.safetensors or *.bin or *.pt"
+    assert hub.lacking(tmp_path, "scorer") == "config.json"
 
 
-def test_every_model_that_a_stage_reads_from_a_hub_is_fetched_first():
+def test_a_folder_that_is_no_whole_model_is_refused_before_any_job_and_by_the_first(tmp_path):
+    folder = str(model_folder(tmp_path))
+    where = rf"^policy\.source '{folder}' has no model\.safetensors or .*; copy the whole model, or save it "
+    with pytest.raises(UserError, match=where):
+        refuse(plan_of(policy={"source": folder, "engine": "transformers"}), STAGES, Where())
+    with pytest.raises(UserError, match=where):
+        fetch_base(folder, None, tmp_path)
+    others = {
+        "judge.model": {"judge": {"kind": "llm", "serve": {"python": "python"}, "model": folder}},
+        "define.near.params.scorer": {
+            "define": {"near": {"base": "scpo", "params": {"scorer": f"bi-encoder:{folder}"}}}
+        },
+    }
+    for key, changes in others.items():
+        (found,) = preflight.weights(plan_of(**changes), ("label", "credit"), Where())
+        assert (found.fine, found.line.startswith(f"{key} '{folder}' has no ")) == (False, True)
+
+
+def test_every_pretrained_model_that_a_stage_reads_is_looked_at_first():
     judged = tiny.experiment(
         judge={"kind": "llm", "serve": {"python": "python"}, "model": "org/judge"},
         define={"near": {"base": "scpo", "params": {"scorer": "cross-encoder:org/ranker"}}},
         policy={"source": "org/policy"},
     )
-    found = list(preflight.hub_models(judged, (*STAGES, "label")))
-    assert {name for _, name, _ in found} == {"org/policy", "org/judge", "org/ranker"}
-    assert list(preflight.hub_models(judged, ("update",))) == []
+    found = list(preflight.models_read(judged, (*STAGES, "label")))
+    assert {name for _, name, _, _ in found} == {"org/policy", "org/judge", "org/ranker"}
+    assert list(preflight.models_read(judged, ("update",))) == []
 
 
 def test_too_little_time_is_a_warning_that_names_what_is_estimated(tmp_path):

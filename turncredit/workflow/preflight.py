@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from turncredit.config import POLICY_STAGES, Experiment
 from turncredit.errors import UserError
-from turncredit.policy.hub import FETCHED_FILES
+from turncredit.policy.hub import FETCHED_FILES, SAVE_AGAIN, lacking
 from turncredit.policy.shapes import lockstep_reads
 from turncredit.stages import needs
 from turncredit.stages.models import config_of, shapes
@@ -175,10 +174,16 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
 
 
 def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
-    """Hub models are in the cache, or can be fetched into it: nodes need no network."""
-    for key, name, revision in hub_models(plan.experiment, stages):
+    """Models in folders are whole; a hub's are in its cache, or can be fetched into it: nodes need no network."""
+    for key, name, revision, reader in models_read(plan.experiment, stages):
+        if Path(name).is_dir():
+            lack = lacking(Path(name), reader)
+            line = f"{key} {name} is whole" if lack is None else f"{key} '{name}' has no {lack}; {SAVE_AGAIN}"
+            yield Finding("weights", lack is None, line)
+        if Path(name).exists():
+            continue
         try:
-            size = fetched(name, revision)
+            size = fetched(name, revision, reader)
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             line = f"{key} '{name}' is neither a local folder nor in the hub's cache, and cannot be fetched ({reason})"
@@ -187,21 +192,21 @@ def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Find
             yield Finding("weights", True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
 
 
-def hub_models(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None]]:
-    """(key, name, revision) of the models that these stages read from a hub."""
+def models_read(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None, str]]:
+    """(key, folder or name, revision, reader) of the pretrained models that these stages read."""
     policy = experiment.policy
-    if "base" in stages and policy.source != "scratch" and not Path(policy.source).exists():
-        yield "policy.source", policy.source, policy.revision
-    if "label" in stages and experiment.judge.serve is not None and not Path(experiment.judge.model).exists():
-        yield "judge.model", experiment.judge.model, None
+    if "base" in stages and policy.source != "scratch":
+        yield "policy.source", policy.source, policy.revision, "policy"
+    if "label" in stages and experiment.judge.serve is not None:
+        yield "judge.model", experiment.judge.model, None, "judge"
     if "credit" in stages:
         for name, entry in experiment.define.items():
             kind, _, model = str(entry.params.get("scorer", "")).partition(":")
-            if kind in ("bi-encoder", "cross-encoder") and model and not Path(model).exists():
-                yield f"define.{name}.params.scorer", model, None
+            if kind in ("bi-encoder", "cross-encoder") and model:
+                yield f"define.{name}.params.scorer", model, None, "scorer"
 
 
-def fetched(name: str, revision: str | None) -> int:
+def fetched(name: str, revision: str | None, reader: str) -> int:
     """Fetch a model into the hub's cache unless it is there; returns its bytes."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -209,19 +214,12 @@ def fetched(name: str, revision: str | None) -> int:
     patterns = list(FETCHED_FILES)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
-        whole = has_all_weights(Path(folder))
+        whole = lacking(Path(folder), reader) is None
     except LocalEntryNotFoundError:
         whole = False
     if not whole:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
     return sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
-
-
-def has_all_weights(folder: Path) -> bool:
-    """Whether a model's folder has weights, and of files in parts (`model-00001-of-00004.safetensors`) all of them."""
-    names = [file.name for file in folder.glob("*.safetensors")]
-    parts = [int(match[1]) for name in names if (match := re.search(r"-of-(\d+)\.safetensors$", name))]
-    return bool(names) and (not parts or len(parts) >= max(parts))
 
 
 def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
