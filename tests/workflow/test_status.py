@@ -99,6 +99,25 @@ def test_why_jobs_wait_is_said_with_their_number(plan, tmp_path, monkeypatch):
     assert status.lines_of(plan)[1] == "3 queued: 2 PartitionTimeLimit, 1 Priority"
 
 
+def test_jobs_are_not_called_interrupted_where_squeue_does_not_answer(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Socket timed out' >&2; exit 1\n")
+    assert not [line for line in status.lines_of(plan) if "squeue" in line]  # nothing was submitted
+    being_made(plan.layout.path("policy", method="flat_grpo", seed=0, round=2), "17")
+    lines = status.lines_of(plan)
+    assert lines[0].endswith("stages done, 0 running, 0 queued, 0 failed, 1 submitted")
+    assert lines[1] == (
+        "whether submitted jobs wait, run or are gone is not known: squeue does not answer (slurm_load_jobs error: "
+        "Socket timed out); run this where Slurm's commands work"
+    )
+    assert next(line for line in lines if line.startswith("flat_grpo")).endswith("update of round 2 submitted")
+    (tmp_path / "bin/squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert status.lines_of(plan)[1].startswith(
+        "whether submitted jobs wait, run or are gone is not known: squeue does "
+    )
+
+
 def test_a_job_of_a_run_is_at_its_first_stage_that_has_not_ended(tmp_path, monkeypatch):
     """Its outputs are what the next jobs read: the policy of its last round, and the run's invariants."""
     monkeypatch.chdir(tmp_path)

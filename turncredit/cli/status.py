@@ -56,7 +56,7 @@ class Measured(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A job that has not ended: running, queued or interrupted; and why Slurm lets it wait."""
+    """A job that has not ended: running, queued, interrupted, or submitted, where Slurm does not say; why it waits."""
 
     state: str
     reason: str = ""
@@ -66,7 +66,8 @@ def lines_of(plan: Plan) -> list[str]:
     """What `turncredit status` prints."""
     jobs = jobs_and_inputs(plan)
     records, outdated = ended(plan, jobs)
-    now = at_work(plan, current(plan), records)
+    works, silent = current(plan)
+    now = at_work(plan, works, records)
     failed = [failure for failure in failures.failures_in(str(plan.layout.root)) if still_failed(plan, jobs, failure)]
     count = Counter(work.state for work in now.values())
     waits = Counter(work.reason for work in now.values() if work.state == "queued")
@@ -74,8 +75,10 @@ def lines_of(plan: Plan) -> list[str]:
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
         f"{count['queued']} queued, {len(failed)} failed"
         + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
+        + (f", {count['submitted']} submitted" if count["submitted"] else "")
         + (f", {outdated} to do again, with other settings or inputs than before" if outdated else ""),
         *([f"{count['queued']} queued: {_counts(waits)}"] if waits else []),
+        *([f"whether submitted jobs wait, run or are gone is not known: {silent}"] if count["submitted"] else []),
         "",
         *run_lines(plan, records, {step: work.state for step, work in now.items()}),
     ]
@@ -206,16 +209,18 @@ def measured_in(records: Mapping[Step, Any]) -> Measured:
     return Measured(seconds, sum(map(sum, seconds.values())) / max(busy, 1e-9))
 
 
-def current(plan: Plan) -> dict[Step, Work]:
-    """Jobs that Snakemake has started or submitted and that have not ended: running, queued, or interrupted.
+def current(plan: Plan) -> tuple[dict[Step, Work], str]:
+    """Jobs that Snakemake has started or submitted and that have not ended, and why squeue does not answer, if so.
 
     Snakemake keeps a file for each output that is being made, with the Slurm job that makes it. One whose job is gone,
     or on this machine one whose Snakemake has ended, was interrupted.
     """
+    listed: dict[str, slurm.SlurmJob] = {}
+    silent = ""
     try:
         listed = {job.id: job for job in slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)))}
-    except UserError:
-        listed = {}
+    except UserError as error:
+        silent = str(error)
     # Tasks of an array that wait are listed together, as 17_[3-8].
     waiting = {job.id.partition("_")[0]: job.reason for job in listed.values() if job.state == "PENDING"}
     alive = locks.holder(STATE) is not None
@@ -229,13 +234,15 @@ def current(plan: Plan) -> dict[Step, Work]:
             continue
         if job is None:
             works[step] = Work("running" if alive else "interrupted")
+        elif silent:
+            works[step] = Work("submitted")
         elif job in listed and listed[job].state != "PENDING":
             works[step] = Work("running")
         elif (submitted := job.partition("_")[0]) in waiting:
             works[step] = Work("queued", waiting[submitted])
         else:
             works[step] = Work("interrupted")
-    return works
+    return works, silent
 
 
 def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any]) -> dict[Step, Work]:
