@@ -16,6 +16,7 @@ from turncredit.workflow import (
     slurm,
     watch,
 )
+from turncredit.workflow.partitions import Asked
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -38,7 +39,7 @@ def before_the_first_job():
         tuple(values_of(jobs, f"slurm_{name}")) for name in ("partition", "account")
     ]
     where = preflight.Where(
-        deployed(), kind, *asked, STORED, on_gpus=partitions_with_gpus(jobs)
+        deployed(), kind, *asked, STORED, asked=asked_by_rules(jobs)
     )
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
@@ -87,17 +88,21 @@ def values_of(jobs, resource):
     return dict.fromkeys(str(value) for value in named if value)
 
 
-def partitions_with_gpus(jobs):
-    """The rules of these jobs that ask for a GPU, with their partitions; none where Slurm's plugin chooses them."""
+def asked_by_rules(jobs):
+    """What the jobs of each rule ask for; none where Slurm's plugin chooses their partitions."""
     if getattr(executor(), "_partitions", None):
         return ()
-    asking = [job for job in jobs if not job.is_local and job.resources.get("gpu")]
-    return tuple(
-        dict.fromkeys(
-            (job.rule.name, str(job.resources.get("slurm_partition") or ""))
-            for job in asking
-        )
-    )
+    return tuple(dict.fromkeys(asked_by(job) for job in jobs if not job.is_local))
+
+
+def asked_by(job):
+    """What a job asks for, where the plugin passes it on as it is."""
+    given = job.resources.get
+    cores = given("cpus_per_task") or job.threads
+    memory = given("mem_mb") if not given("mem_mb_per_cpu") else 0
+    numbers = [given("gpu"), given("runtime"), memory, cores]
+    known = [number if isinstance(number, int) else 0 for number in numbers]
+    return Asked(job.rule.name, str(given("slurm_partition") or ""), *known)
 
 
 def restart_times(job):

@@ -65,10 +65,30 @@ def test_a_job_that_is_no_task_of_an_array_starts_its_stage_without_a_step(run):
     assert all("--executor local" in call and "jobstep" not in call for call in calls)
 
 
-def test_a_rule_with_a_gpu_in_a_default_partition_without_one_is_refused_and_nothing_is_submitted(run):
-    sinfo = "#!/bin/sh\necho 'cpu*|(null)'\necho 'gpu|gpu:a100:4'\n"
-    with pytest.raises(AssertionError, match="turncredit: tasks asks for a GPU, and no node of the default partition"):
-        run("--set-resources", "tasks:gpu=1", "--", GAMES[0], sbatch=REFUSES, sinfo=sinfo)
+SINFO = "#!/bin/sh\necho 'cpu*|(null)|1-00:00:00|64000|8'\necho 'gpu|gpu:a100:4|infinite|64000|8'\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("tasks:gpu=1", "tasks asks for a GPU, and no node of the default partition cpu has one"),
+        (
+            "tasks:runtime=2000",
+            "tasks asks for 2,000 minutes, and a job in the default partition cpu gets 1,440 at most",
+        ),
+    ],
+)
+def test_a_rule_that_no_node_of_its_partition_can_run_is_refused_and_nothing_is_submitted(run, asked, said):
+    with pytest.raises(AssertionError, match=f"turncredit: {said}"):
+        run("--set-resources", asked, "--", GAMES[0], sbatch=REFUSES, sinfo=SINFO)
+
+
+def test_a_job_of_several_rounds_that_is_longer_than_its_partition_allows_is_refused(run):
+    rounds = ("--config", "granularity=run", "audit={rounds: []}")
+    with pytest.raises(
+        AssertionError, match=r"turncredit: rounds_01_02_\d asks for [\d,]+ minutes, and a job in the def"
+    ):
+        run(*rounds, "--", "runs", sbatch=REFUSES, sinfo=SINFO.replace("1-00:00:00", "1:30:00"))
 
 
 def test_a_job_that_slurm_ended_has_failed_with_slurms_reason_and_log(run, workdir: Path, monkeypatch):

@@ -280,6 +280,20 @@ def hours_of(**changes) -> dict[str, float]:
     return {stage: hours[stage] for stage in ("sft", "rollout", "update")}
 
 
+def test_the_plan_prints_the_minutes_that_stages_and_jobs_of_rounds_ask_for():
+    asked = {"update": {"runtime": 1234}}
+    together = plan_of(
+        granularity="round", rounds=5, rounds_per_job=2, resources=asked, methods=["flat_grpo"], eval={"games": 1}
+    )
+    rows = lines_of(together)
+    assert next(line for line in rows if line.startswith("update")).split()[4] == "1,234"
+    most = max(resource_of_block(together, "flat_grpo", 0, block).runtime for block in together.experiment.blocks())
+    assert most > 2 * 1234
+    of_rounds = next(line for line in rows if line.startswith("jobs of 2 rounds"))
+    assert (of_rounds.split()[4], of_rounds.split()[-1]) == ("3", f"{most:,}")
+    assert not [line for line in lines_of(plan_of(resources=asked)) if line.startswith("jobs of")]
+
+
 def test_the_stages_of_one_job_wait_for_one_start_of_a_process():
     on_gpus = {"rollout": {"gpu": 1}}
     alone, together = (hours_of(granularity=each, resources=on_gpus) for each in ("stage", "run"))

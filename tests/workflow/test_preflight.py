@@ -6,21 +6,28 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
+import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save_file
 
 from tests import tiny
 from turncredit.cli import doctor
 from turncredit.config import from_mapping, merge
 from turncredit.errors import UserError
+from turncredit.policy import hub
+from turncredit.policy.base import fetch_base
 from turncredit.stages import checks
 from turncredit.stages.models import shapes
 from turncredit.stages.plan import Plan
-from turncredit.workflow import preflight
+from turncredit.workflow import partitions, preflight
+from turncredit.workflow.partitions import Asked
 from turncredit.workflow.preflight import Where, refuse
 from turncredit.yaml_files import read_mapping
 
@@ -83,7 +90,8 @@ def test_a_model_that_lockstep_does_not_read_is_refused_before_any_job(tmp_path)
     wrong = plan_of(policy={"source": str(tmp_path)})
     with pytest.raises(UserError, match=r"^policy.engine: the lockstep engine does not read .*'gemma3_text'"):
         refuse(wrong, STAGES, Where())
-    assert refuse(plan_of(policy={"source": str(tmp_path), "engine": "transformers"}), STAGES, Where()) == []
+    other = plan_of(policy={"source": str(tmp_path), "engine": "transformers"})
+    assert not [one for one in preflight.engines(other, STAGES, Where()) if not one.fine]
 
 
 def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeypatch):
@@ -108,31 +116,86 @@ def test_weights_that_cannot_be_fetched_are_refused_where_they_are_named(monkeyp
     assert asked == []
 
 
+def model_folder(folder, *weights, index=None):
+    """A model's folder: its files of weights, and an index that names these parts."""
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_text("{}")
+    for name in weights:
+        save_file({"weight": np.zeros(8, np.float32)}, folder / name)
+    if index is not None:
+        (folder / hub.INDEX).write_text(json.dumps({"weight_map": {str(at): name for at, name in enumerate(index)}}))
+    return folder
+
+
+PARTS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
 @pytest.mark.parametrize(
-    ("files", "whole"),
+    ("weights", "index", "lack"),
     [
-        ([], False),
-        (["config.json"], False),
-        (["model.safetensors"], True),
-        (["model-00001-of-00002.safetensors"], False),
-        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], True),
+        ((), None, "model.safetensors or model.safetensors.index.json"),
+        (("adapter_model.safetensors",), None, "model.safetensors or model.safetensors.index.json"),
+        (("model.safetensors",), None, None),
+        (PARTS[:1], PARTS, f"{PARTS[1]}, one of 1 missing parts of its weights"),
+        ((), PARTS, f"{PARTS[0]}, one of 2 missing parts of its weights"),
+        (PARTS, PARTS, None),
     ],
 )
-def test_a_download_that_was_killed_is_not_a_model(tmp_path, files, whole):
-    for name in files:
+def test_a_folder_without_all_weights_is_no_model(tmp_path, weights, index, lack):
+    model_folder(tmp_path, *weights, index=index)
+    assert hub.lacking(tmp_path, "policy") == lack
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_a_policys_folder_has_a_configuration_and_a_tokenizer(tmp_path, name):
+    (model_folder(tmp_path, "model.safetensors") / name).unlink()
+    assert hub.lacking(tmp_path, "policy") == name
+
+
+def test_a_copy_that_was_cut_short_is_no_model(tmp_path):
+    file = model_folder(tmp_path, *PARTS, index=PARTS) / PARTS[1]
+    file.write_bytes(file.read_bytes()[:-1])
+    assert hub.lacking(tmp_path, "policy") == f"whole {PARTS[1]}"
+    (tmp_path / hub.INDEX).write_text('{"weight_map"')
+    assert hub.lacking(tmp_path, "policy") == f"whole {hub.INDEX}"
+
+
+def test_a_judges_server_reads_other_formats_than_policies(tmp_path):
+    for name in ("params.json", "consolidated.bin", "tekken.json"):
         (tmp_path / name).touch()
-    assert preflight.has_all_weights(tmp_path) is whole
+    assert hub.lacking(tmp_path, "judge") is None
+    (tmp_path / "consolidated.bin").unlink()
+    assert hub.lacking(tmp_path, "judge") == "*.safetensors or *.bin or *.pt"
+    assert hub.lacking(tmp_path, "scorer") == "config.json"
 
 
-def test_every_model_that_a_stage_reads_from_a_hub_is_fetched_first():
+def test_a_folder_that_is_no_whole_model_is_refused_before_any_job_and_by_the_first(tmp_path):
+    folder = str(model_folder(tmp_path))
+    where = rf"^policy\.source '{folder}' has no model\.safetensors or .*; copy the whole model, or save it "
+    with pytest.raises(UserError, match=where):
+        refuse(plan_of(policy={"source": folder, "engine": "transformers"}), STAGES, Where())
+    with pytest.raises(UserError, match=where):
+        fetch_base(folder, None, tmp_path)
+    others = {
+        "judge.model": {"judge": {"kind": "llm", "serve": {"python": "python"}, "model": folder}},
+        "define.near.params.scorer": {
+            "define": {"near": {"base": "scpo", "params": {"scorer": f"bi-encoder:{folder}"}}}
+        },
+    }
+    for key, changes in others.items():
+        (found,) = preflight.weights(plan_of(**changes), ("label", "credit"), Where())
+        assert (found.fine, found.line.startswith(f"{key} '{folder}' has no ")) == (False, True)
+
+
+def test_every_pretrained_model_that_a_stage_reads_is_looked_at_first():
     judged = tiny.experiment(
         judge={"kind": "llm", "serve": {"python": "python"}, "model": "org/judge"},
         define={"near": {"base": "scpo", "params": {"scorer": "cross-encoder:org/ranker"}}},
         policy={"source": "org/policy"},
     )
-    found = list(preflight.hub_models(judged, (*STAGES, "label")))
-    assert {name for _, name, _ in found} == {"org/policy", "org/judge", "org/ranker"}
-    assert list(preflight.hub_models(judged, ("update",))) == []
+    found = list(preflight.models_read(judged, (*STAGES, "label")))
+    assert {name for _, name, _, _ in found} == {"org/policy", "org/judge", "org/ranker"}
+    assert list(preflight.models_read(judged, ("update",))) == []
 
 
 def test_too_little_time_is_a_warning_that_names_what_is_estimated(tmp_path):
@@ -170,10 +233,27 @@ def test_a_judge_is_not_served_in_an_environment_without_vllm():
     assert all(one.fine for one in preflight.engines(own, ("label",), images))
 
 
+#: as `sinfo --exact` lists them: partition, GPUs, limit of time, memory in MB, cores
+CPU, GPU = "cpu*|(null)|1-00:00:00|64000|32", "gpu|gpu:a100:4(S:0-1)|infinite|512000|64"
+
+
 def slurm_says(monkeypatch, sinfo, accounts=()):
     """Stand-ins for Slurm's commands."""
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(preflight, "_lines", lambda *command: list(sinfo if command[0] == "sinfo" else accounts))
+    monkeypatch.setattr(partitions, "printed", lambda *command: list(sinfo if command[0] == "sinfo" else accounts))
+
+
+def found_by_slurm(plan, where):
+    """What the check of Slurm finds, as the doctor asks for it."""
+    where = where if where.asked is not None else replace(where, asked=doctor.asked_by_rules(plan, where))
+    return list(preflight.slurm(plan, ("update",), where))
+
+
+def refused_for(asked, *sinfo):
+    """Why such a job cannot run in these partitions; None if it can."""
+    with pytest.MonkeyPatch.context() as patch:
+        slurm_says(patch, sinfo)
+        return partitions.refusal(asked, partitions.listed())
 
 
 @pytest.mark.parametrize(
@@ -185,35 +265,46 @@ def slurm_says(monkeypatch, sinfo, accounts=()):
         ),
         (
             Where(executor="slurm", partitions=("cpu",)),
-            "update asks for a GPU, and no node of the partition cpu has one",
+            "[a-z]+ asks for a GPU, and no node of the partition cpu has one",
         ),
-        (Where(executor="slurm", accounts=("nobody",)), "slurm_account is 'nobody', and .* may use lab"),
+        (
+            Where(executor="slurm", partitions=("gpu",), accounts=("nobody",)),
+            "slurm_account is 'nobody', and .* use lab",
+        ),
     ],
 )
 def test_a_partition_or_account_that_slurm_does_not_have_is_refused(monkeypatch, where, said):
-    slurm_says(monkeypatch, ["cpu|(null)", "gpu|gpu:a100:4"], ["lab"])
+    slurm_says(monkeypatch, [CPU, GPU], ["lab"])
     plan = plan_of(resources={"update": {"gpu": 1}})
-    found = [one for one in preflight.slurm(plan, ("update",), where) if one.fine is False]
+    found = [one for one in found_by_slurm(plan, where) if one.fine is False]
     assert len(found) == 1
     assert re.match(said, found[0].line)
     for partition in ("gpu", "cpu,gpu"):
         right = Where(executor="slurm", partitions=(partition,), accounts=("lab",))
-        assert [one.fine for one in preflight.slurm(plan, ("update",), right)] == [True]
+        assert [one.fine for one in found_by_slurm(plan, right)] == [True]
+
+
+UPDATE = Asked("update", gpus=1, minutes=60, mem_mb=1000, cores=1)
 
 
 @pytest.mark.parametrize(
     ("where", "partition"),
     [
-        (Where(executor="slurm"), "default partition cpu"),
-        (Where(executor="slurm", partitions=("gpu",), own_partitions=(("update", "cpu"),)), "partition cpu"),
-        (Where(executor="slurm", partitions=("cpu", "gpu"), on_gpus=(("update", "cpu"),)), "partition cpu"),
-        (Where(executor="slurm", partitions=("gpu",), on_gpus=(("rollout", "gpu"), ("update", ""))), "default .* cpu"),
+        (Where(executor="slurm", asked=(UPDATE,)), "default partition cpu"),
+        (
+            Where(executor="slurm", partitions=("gpu",), own=(("update", "slurm_partition", "cpu"),)),
+            "partition cpu",
+        ),
+        (
+            Where(executor="slurm", partitions=("cpu", "gpu"), asked=(UPDATE._replace(partition="cpu"),)),
+            "partition cpu",
+        ),
     ],
 )
 def test_a_job_with_a_gpu_in_a_partition_without_one_is_refused_though_another_has_gpus(monkeypatch, where, partition):
-    slurm_says(monkeypatch, ["cpu*|(null)", "gpu|gpu:a100:4"])
+    slurm_says(monkeypatch, [CPU, GPU])
     plan = plan_of(resources={"update": {"gpu": 1}})
-    (found,) = preflight.slurm(plan, ("update",), where)
+    (found,) = found_by_slurm(plan, where)
     assert found.fine is False
     assert re.match(f"update asks for a GPU, and no node of the {partition} has one .*update:", found.line)
 
@@ -221,22 +312,109 @@ def test_a_job_with_a_gpu_in_a_partition_without_one_is_refused_though_another_h
 @pytest.mark.parametrize(
     "where",
     [
-        Where(executor="slurm", own_partitions=(("update", "gpu"),)),
-        Where(executor="slurm", partitions=("cpu", "gpu"), on_gpus=(("update", "gpu"),)),
-        Where(executor="slurm", partitions=("cpu",), on_gpus=()),
+        Where(executor="slurm", partitions=("cpu", "gpu"), asked=(UPDATE._replace(partition="gpu"),)),
+        Where(executor="slurm", partitions=("cpu",), asked=()),
     ],
 )
 def test_rules_without_gpus_may_be_in_a_partition_without_them(monkeypatch, where):
-    slurm_says(monkeypatch, ["cpu*|(null)", "gpu|gpu:a100:4"])
+    slurm_says(monkeypatch, [CPU, GPU])
     plan = plan_of(resources={"update": {"gpu": 1}})
-    assert [one.fine for one in preflight.slurm(plan, ("update",), where)] == [True]
+    assert [one.fine for one in found_by_slurm(plan, where)] == [True]
 
 
-@pytest.mark.parametrize("nodes", [["mixed|gpu:a100:2", "mixed|(null)"], ["mixed|(null)", "mixed|gpu:a100:2"]])
-def test_a_partition_of_nodes_with_and_without_gpus_has_gpus(monkeypatch, nodes):
-    slurm_says(monkeypatch, nodes)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_partition_of_nodes_with_and_without_gpus_has_gpus(monkeypatch, order):
+    slurm_says(monkeypatch, ["mixed|gpu:a100:2|infinite|64000|8", "mixed|(null)|infinite|64000|8"][::order])
     plan = plan_of(resources={"update": {"gpu": 1}})
-    assert [one.fine for one in preflight.slurm(plan, ("update",), Where(executor="slurm"))] == [True]
+    assert [one.fine for one in found_by_slurm(plan, Where(executor="slurm"))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"minutes": 1441}, "1,441 minutes, and a job in the default partition cpu gets 1,440 at most (sinfo); set "
+         "resources.update.runtime to less, or name another with --set-resources update:slurm_partition=..."),
+        ({"mem_mb": 64001}, "64,001 MB of memory, and no node of the default partition cpu has more than 64,000 "
+         "(sinfo); set resources.update.mem_mb to less, or name another with --set-resources "
+         "update:slurm_partition=..."),
+        ({"cores": 33}, "33 cores, and no node of the default partition cpu has more than 32 (sinfo); set "
+         "resources.update.threads to less, or name another with --set-resources update:slurm_partition=..."),
+        ({"partition": "gpu", "gpus": 8}, "8 GPUs, and no node of the partition gpu has more than 4 (sinfo); set "
+         "resources.update.gpu to less, or name another with --set-resources update:slurm_partition=..."),
+    ],
+)  # fmt: skip
+def test_a_job_that_is_longer_or_larger_than_its_partition_allows_is_refused(more, said):
+    fits = Asked("update", minutes=1440, mem_mb=64000, cores=32)
+    assert refused_for(fits, CPU, GPU) is None
+    assert refused_for(fits._replace(**more), CPU, GPU) == f"update asks for {said}"
+    either = fits._replace(partition="cpu,gpu", **{name: value for name, value in more.items() if name == "minutes"})
+    assert refused_for(either, CPU, GPU) is None
+
+
+def test_a_job_has_to_fit_one_kind_of_node_as_a_whole():
+    small, large = "all*|gpu:4|infinite|64000|8", "all*|(null)|infinite|512000|64"
+    assert refused_for(UPDATE, small, large) is None
+    assert refused_for(UPDATE._replace(gpus=0, mem_mb=500_000), small, large) is None
+    assert refused_for(UPDATE._replace(mem_mb=500_000), small, large) == (
+        "update asks for a GPU, 60 minutes, 500,000 MB of memory, 1 core, and no node of the default partition all "
+        "offers all of it (sinfo); name another with --set-resources update:slurm_partition=..."
+    )
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "cpu*|(null)|infinite|64000+|8+",  # nodes differ
+        "cpu*|(null)|infinite|0|0",  # none is listed: a cloud's that are switched off
+        "cpu*|(null)|n/a|9999999|9999",
+        "no answer",
+    ],
+)
+def test_what_sinfo_does_not_say_is_no_reason_to_refuse(unknown):
+    large = Asked("update", minutes=10**5, mem_mb=10**6, cores=1000)
+    assert refused_for(large, unknown) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [("30:00", 30), ("2:00:00", 120), ("1-00:00:00", 1440), ("10-12:30:00", 15150), ("infinite", math.inf)],
+)
+def test_limits_of_time_are_read_as_sinfo_writes_them(limit, minutes):
+    assert partitions.minutes_in(limit) == minutes
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("(null)", 0), ("gpu:4", 4), ("gpu:a100:4(S:0-1)", 4), ("gpu:a100:2,gpu:v100:2", 4),
+        ("gpu:a100:8(S:0,1),mps:800", 8), ("gpu:a100_3g.20gb:2,nic:1", 2), ("gpu", 1), ("tmpdisk:100", 0),
+    ],
+)  # fmt: skip
+def test_gpus_of_a_node_are_read_as_sinfo_writes_them(gres, gpus):
+    assert partitions.gpus_in(gres) == gpus
+
+
+def test_a_job_of_several_rounds_asks_for_the_sum_and_is_refused_where_that_is_too_long(monkeypatch):
+    slurm_says(monkeypatch, ["cpu*|(null)|2:00:00|64000|8"])
+    where = Where(executor="slurm")
+    (found,) = found_by_slurm(plan_of(granularity="run"), where)
+    assert re.match(
+        r"rounds_01_02_\* asks for [\d,]+ minutes, and a job in the default partition cpu gets 120 at most "
+        r"\(sinfo\); put fewer rounds into a job \(.*rounds_per_job\), set resources\.rounds\.runtime to less, or ",
+        found.line,
+    )
+    bounded = plan_of(granularity="run", resources={"rounds": {"runtime": 120}})
+    assert [one.fine for one in found_by_slurm(bounded, where)] == [True]
+
+
+def test_what_a_profile_gives_a_rule_is_what_it_asks_for(monkeypatch):
+    slurm_says(monkeypatch, ["cpu*|(null)|2:00:00|64000|8"])
+    long = plan_of(resources={"update": {"runtime": 200}})
+    given = ("update", "runtime", "100")
+    assert [one.fine for one in found_by_slurm(long, Where(executor="slurm"))] == [False]
+    assert [one.fine for one in found_by_slurm(long, Where(executor="slurm", own=(given,)))] == [True]
+    unread = ("update", "runtime", "2h")
+    assert [one.fine for one in found_by_slurm(long, Where(executor="slurm", own=(unread,)))] == [True]
 
 
 def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
@@ -302,7 +480,7 @@ def test_default_resources_of_a_profile_are_read_in_both_forms(tmp_path):
 def test_partitions_of_rules_in_a_profile_are_read_in_both_forms(tmp_path):
     for written in ("{update: {slurm_partition: gpu}, eval: {mem_mb: 1}}", "['update:slurm_partition=gpu']"):
         (tmp_path / "config.yaml").write_text(f"executor: slurm\nset-resources: {written}\n")
-        assert doctor.setting(str(tmp_path), None).own_partitions == (("update", "gpu"),)
+        assert doctor.setting(str(tmp_path), None).own[0] == ("update", "slurm_partition", "gpu")
 
 
 def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones():

@@ -44,7 +44,9 @@ def cluster(tmp_path, monkeypatch):
 
 STATE = Path(".snakemake")
 ENDED = 2**22 + 1  # Linux gives no process such a number
-TWO = "35|RUNNING|run-a|rule_update_wildcards_gigpo_0_02\n36|PENDING|run-a|rule_eval_wildcards_gigpo_0_01\n"
+TWO = (
+    "35|RUNNING|None|run-a|rule_update_wildcards_gigpo_0_02\n36|PENDING|Priority|run-a|rule_eval_wildcards_gigpo_0_01\n"
+)
 
 
 def read(path):
@@ -115,9 +117,12 @@ def test_without_squeue_one_line_says_that_jobs_may_be_running(tmp_path, monkeyp
 
 
 def test_a_jobs_rule_is_in_its_comment():
-    assert slurm.SlurmJob("1", "RUNNING", "a", "rule_credit_model_wildcards_sft_turn_value_0_01").rule == "credit_model"
-    assert slurm.SlurmJob("1", "RUNNING", "a", "rule_demos").rule == "demos"
-    assert slurm.SlurmJob("1", "RUNNING", "a", "group_x").rule == ""
+    assert (
+        slurm.SlurmJob("1", "RUNNING", "None", "a", "rule_credit_model_wildcards_sft_turn_value_0_01").rule
+        == "credit_model"
+    )
+    assert slurm.SlurmJob("1", "RUNNING", "None", "a", "rule_demos").rule == "demos"
+    assert slurm.SlurmJob("1", "RUNNING", "None", "a", "group_x").rule == ""
 
 
 # ---------------------------------------------------------------- trying again
@@ -134,7 +139,8 @@ def fails(status, wildcards=KEYS, rule="update", results=MINE):
 
 def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(cluster):
     ended = (
-        "35|OUT_OF_MEMORY|run-a|rule_update_wildcards_gigpo_0_02\n36|NODE_FAIL|run-a|rule_update_wildcards_rloo_0_02\n"
+        "35|OUT_OF_MEMORY|None|run-a|rule_update_wildcards_gigpo_0_02\n"
+        "36|NODE_FAIL|None|run-a|rule_update_wildcards_rloo_0_02\n"
     )
     (cluster / "jobs").write_text(ended)
     rloo = {**KEYS, "method": "rloo"}
@@ -143,7 +149,7 @@ def test_memory_is_doubled_for_a_job_that_ran_out_of_it_and_for_no_other(cluster
     assert retries.memory_factor("update", rloo, 2, "run-a", MINE) == 1
     (cluster / "jobs").write_text(ended + ended.replace("35|", "41|"))
     assert retries.memory_factor("update", KEYS, 3, "run-a", MINE) == 4
-    (cluster / "jobs").write_text("9|OUT_OF_MEMORY|run-a|rule_update_last_wildcards_gigpo_0_02\n")
+    (cluster / "jobs").write_text("9|OUT_OF_MEMORY|None|run-a|rule_update_last_wildcards_gigpo_0_02\n")
     assert retries.memory_factor("update", KEYS, 2, "run-a", MINE) == 2
 
 

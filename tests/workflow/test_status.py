@@ -22,9 +22,9 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import failures, locks, slurm
 
 SQUEUE = """#!/bin/sh
-echo '17|RUNNING|run-a|rule_update_wildcards_flat_grpo_0_02'
-echo '18|PENDING|run-a|rule_eval_wildcards_flat_grpo_0_01'
-echo '19_[3-8]|PENDING|run-a|rule_credit_wildcards_flat_grpo_has_progressive_0_02'
+echo '17|RUNNING|None|run-a|rule_update_wildcards_flat_grpo_0_02'
+echo '18|PENDING|Priority|run-a|rule_eval_wildcards_flat_grpo_0_01'
+echo '19_[3-8]|PENDING|PartitionTimeLimit|run-a|rule_credit_wildcards_flat_grpo_has_progressive_0_02'
 """
 
 
@@ -87,6 +87,35 @@ def test_a_run_shows_its_rounds_its_last_success_and_what_it_does_on_the_cluster
     other = next(line for line in lines if line.startswith("has_progressive"))
     assert "credit of round 2 queued" in other
     assert "eval of round 1 interrupted" in other
+
+
+def test_why_jobs_wait_is_said_with_their_number(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    run = {"method": "flat_grpo", "seed": 0}
+    being_made(plan.layout.path("evals", **run, round=1), "18")
+    assert status.lines_of(plan)[1:3] == ["1 queued: 1 Priority", ""]
+    for task, method in enumerate(("flat_grpo", "has_progressive"), start=3):
+        being_made(plan.layout.path("credits", policy=method, seed=0, round=2, method=method), f"19_{task}")
+    assert status.lines_of(plan)[1] == "3 queued: 2 PartitionTimeLimit, 1 Priority"
+
+
+def test_jobs_are_not_called_interrupted_where_squeue_does_not_answer(plan, tmp_path, monkeypatch):
+    cluster(tmp_path, monkeypatch)
+    (tmp_path / "bin/squeue").write_text("#!/bin/sh\necho 'slurm_load_jobs error: Socket timed out' >&2; exit 1\n")
+    assert not [line for line in status.lines_of(plan) if "squeue" in line]  # nothing was submitted
+    being_made(plan.layout.path("policy", method="flat_grpo", seed=0, round=2), "17")
+    lines = status.lines_of(plan)
+    assert lines[0].endswith("stages done, 0 running, 0 queued, 0 failed, 1 submitted")
+    assert lines[1] == (
+        "whether submitted jobs wait, run or are gone is not known: squeue does not answer (slurm_load_jobs error: "
+        "Socket timed out); run this where Slurm's commands work"
+    )
+    assert next(line for line in lines if line.startswith("flat_grpo")).endswith("update of round 2 submitted")
+    (tmp_path / "bin/squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert status.lines_of(plan)[1].startswith(
+        "whether submitted jobs wait, run or are gone is not known: squeue does "
+    )
 
 
 def test_a_job_of_a_run_is_at_its_first_stage_that_has_not_ended(tmp_path, monkeypatch):

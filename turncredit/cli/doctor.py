@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +20,14 @@ import typer
 import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of
+from turncredit.cli.plan import Submitted, submitted_jobs
 from turncredit.config import Experiment, merge
 from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.stages.jobs import every_job
+from turncredit.stages.plan import Plan
 from turncredit.workflow import failures, preflight
+from turncredit.workflow.partitions import Asked
 from turncredit.yaml_files import read_entry, read_mapping
 
 #: What makes environments for jobs, by Snakemake's `--sdm`.
@@ -49,10 +54,11 @@ def doctor(
     """
     if sdm not in (None, *DEPLOYED):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
-    plan = plan_of(configfile, results, config)
+    plan, where = plan_of(configfile, results, config), setting(profile, sdm)
     stages = {stage for stage, _ in every_job(plan)}
+    where = where if where.asked is not None else replace(where, asked=asked_by_rules(plan, where))
     failed = False
-    for finding in preflight.findings(plan, stages, setting(profile, sdm)):
+    for finding in preflight.findings(plan, stages, where):
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
@@ -74,20 +80,53 @@ def setting(profile: str | None, sdm: str | None) -> preflight.Where:
     deployed = sdm or next(
         (method for method in DEPLOYED if method in named), "image" if "container-image" in options else ""
     )
-    asked = _default_resources(options.get("default-resources") or {})
-    chosen = {key: tuple(value for name, value in asked if name == f"slurm_{key}") for key in ("partition", "account")}
+    defaults = _default_resources(options.get("default-resources") or {})
+    chosen = {
+        key: tuple(value for name, value in defaults if name == f"slurm_{key}") for key in ("partition", "account")
+    }
     executor = str(options.get("executor", "local"))
     storage = "default-storage-provider" in options
     own = tuple(
-        (rule, value)
+        (rule, name, value)
         for rule, given in _of_rules(options.get("set-resources") or {})
         for name, value in _default_resources(given)
-        if name == "slurm_partition"
     )
     # Where the plugin chooses the partitions, from a file, nothing is known of them here.
     chosen_there = "slurm-partition-config" in options or "SNAKEMAKE_SLURM_PARTITIONS" in os.environ
-    on_gpus = () if chosen_there else None
-    return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage, own, on_gpus)
+    asked = () if chosen_there else None
+    return preflight.Where(deployed, executor, chosen["partition"], chosen["account"], storage, own, asked)
+
+
+def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
+    """What the jobs of each rule ask for, by the configuration and the profile, as Snakemake would ask for it."""
+    here = {"config", "report", "track", *(["base"] if plan.experiment.policy.source != "scratch" else [])}
+    jobs = [(_rule(job), job.asked) for job in submitted_jobs(plan, every_job(plan))]
+    asked = dict.fromkeys(
+        Asked(rule, "", one.gpu or 0, one.runtime or 0, one.mem_mb or 0, one.threads)
+        for rule, one in jobs
+        if rule not in here
+    )
+    return tuple(_with_profile(one, where) for one in asked)
+
+
+def _rule(job: Submitted) -> str:
+    """The rule of a job; one of whole rounds with a star for its number, which only the rules know."""
+    return f"rounds_{job.rounds[0]:02d}_{job.rounds[-1]:02d}_*" if job.rounds else job.stages[0][0]
+
+
+def _with_profile(asked: Asked, where: preflight.Where) -> Asked:
+    """The same with what a profile gives this rule; what it does not give as a plain number is not known here."""
+    own = {name: value for rule, name, value in where.own if fnmatch(rule, asked.rule)}
+
+    def number(name: str, otherwise: int) -> int:
+        return (int(own[name]) if own[name].isdigit() else 0) if name in own else otherwise
+
+    return asked._replace(
+        partition=own.get("slurm_partition", where.partitions[0] if where.partitions else ""),
+        gpus=number("gpu", asked.gpus),
+        minutes=number("runtime", asked.minutes),
+        mem_mb=number("mem_mb", asked.mem_mb),
+    )
 
 
 def _of_rules(resources: Any) -> list[tuple[str, Any]]:

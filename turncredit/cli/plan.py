@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
+from turncredit.config import ResourceConfig
 from turncredit.errors import UserError
 from turncredit.stages import needs
 from turncredit.stages.checks import check_installed
@@ -44,17 +45,16 @@ def lines_of(plan: Plan) -> list[str]:
         f"{experiment.experiment}: {runs}, {len(jobs):,} stages in {len(submitted):,} jobs "
         f"(granularity: {experiment.granularity})",
         "",
-        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'GPU hours':>11}  of it, for the policy",
+        f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'minutes asked':>15}{'GPU hours':>11}  "
+        "of the memory, for the policy",
     ]
     for stage in (stage for stage in STAGES if count[stage]):
         asked = needs.resource(plan, stage)
         parts = {name: size for name, size in needs.need(plan, stage).model.items() if size >= 1e6}
         breakdown = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""
-        lines.append(
-            f"{stage:<19}{count[stage]:>7,}{asked.gpu or '':>6}{size_of(1e6 * (asked.mem_mb or 0)):>14}{time:>11}  "
-            + (breakdown if parts else "")
-        )
+        lines.append(f"{_asked(stage, count[stage], asked)}{time:>11}  {breakdown if parts else ''}".rstrip())
+    lines += rounds_line(submitted)
     lines += ["", *disk_lines(plan)]
     on_gpus = any(experiment.gpus(stage) for stage in count)
     if on_gpus:
@@ -75,25 +75,52 @@ def lines_of(plan: Plan) -> list[str]:
     return [*lines, needs.ASSUMED] if on_gpus else lines
 
 
+def _asked(what: str, times: int, asked: ResourceConfig) -> str:
+    """How often something runs, and what it asks for each time."""
+    memory = size_of(1e6 * (asked.mem_mb or 0))
+    return f"{what:<19}{times:>7,}{asked.gpu or '':>6}{memory:>14}{asked.runtime or 0:>15,}"
+
+
 class Submitted(NamedTuple):
-    """A job as Snakemake submits it: the stages that it runs, and the GPUs that it holds while it does."""
+    """A job as Snakemake submits it: its stages, what it asks for, and the rounds if it runs whole ones."""
 
     stages: list[Step]
-    gpus: int
+    asked: ResourceConfig
+    rounds: range | None = None
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that it holds while it runs."""
+        return self.asked.gpu or 0
 
 
 def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
     """The jobs that Snakemake runs for these stages: with granularity `round` or `run` one runs many of them."""
     experiment, blocks = plan.experiment, []
     if experiment.granularity != "stage":
-        asked = cache(lambda method, block: resource_of_block(plan, method, experiment.seeds[0], block))
+        of_block = cache(lambda method, block: resource_of_block(plan, method, experiment.seeds[0], block))
         blocks = [
-            Submitted(steps_of_block(plan, method, seed, block), asked(method, block).gpu or 0)
+            Submitted(steps_of_block(plan, method, seed, block), of_block(method, block), block)
             for method, seed in experiment.runs()
             for block in experiment.blocks()
         ]
     inside = {step for block in blocks for step in block.stages}
-    return [*blocks, *(Submitted([step], experiment.gpus(step[0])) for step in steps if step not in inside)]
+    asked = cache(lambda stage: needs.resource(plan, stage))
+    return [*blocks, *(Submitted([step], asked(step[0])) for step in steps if step not in inside)]
+
+
+def rounds_line(jobs: list[Submitted]) -> list[str]:
+    """A line about the jobs of whole rounds: the most that any of them asks for; none if there are no such jobs."""
+    of_rounds = [job for job in jobs if job.rounds]
+    if not of_rounds:
+        return []
+
+    def most(name: str) -> int:
+        return max(getattr(job.asked, name) or 0 for job in of_rounds)
+
+    rounds = max(len(job.rounds or ()) for job in of_rounds)
+    asked = ResourceConfig(gpu=most("gpu"), mem_mb=most("mem_mb"), runtime=most("runtime"))
+    return [_asked(f"jobs of {rounds} round{'s' * (rounds > 1)}", len(of_rounds), asked)]
 
 
 def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:

@@ -55,20 +55,32 @@ class Measured(NamedTuple):
         return sum(seconds) / len(seconds) if seconds else 0.0
 
 
+class Work(NamedTuple):
+    """A job that has not ended: running, queued, interrupted, or submitted, where Slurm does not say; why it waits."""
+
+    state: str
+    reason: str = ""
+
+
 def lines_of(plan: Plan) -> list[str]:
     """What `turncredit status` prints."""
     jobs = jobs_and_inputs(plan)
     records, outdated = ended(plan, jobs)
-    now = at_work(plan, current(plan), records)
+    works, silent = current(plan)
+    now = at_work(plan, works, records)
     failed = [failure for failure in failures.failures_in(str(plan.layout.root)) if still_failed(plan, jobs, failure)]
-    count = Counter(now.values())
+    count = Counter(work.state for work in now.values())
+    waits = Counter(work.reason for work in now.values() if work.state == "queued")
     lines = [
         f"{plan.experiment.experiment}: {len(records):,} of {len(jobs):,} stages done, {count['running']} running, "
         f"{count['queued']} queued, {len(failed)} failed"
         + (f", {count['interrupted']} interrupted" if count["interrupted"] else "")
+        + (f", {count['submitted']} submitted" if count["submitted"] else "")
         + (f", {outdated} to do again, with other settings or inputs than before" if outdated else ""),
+        *([f"{count['queued']} queued: {_counts(waits)}"] if waits else []),
+        *([f"whether submitted jobs wait, run or are gone is not known: {silent}"] if count["submitted"] else []),
         "",
-        *run_lines(plan, records, now),
+        *run_lines(plan, records, {step: work.state for step, work in now.items()}),
     ]
     for failure in failed:
         lines += ["", f"failed: {failure.line}", *(f"    {line}" for line in _tail(failure.log))]
@@ -197,20 +209,22 @@ def measured_in(records: Mapping[Step, Any]) -> Measured:
     return Measured(seconds, sum(map(sum, seconds.values())) / max(busy, 1e-9))
 
 
-def current(plan: Plan) -> dict[Step, str]:
-    """Jobs that Snakemake has started or submitted and that have not ended: running, queued, or interrupted.
+def current(plan: Plan) -> tuple[dict[Step, Work], str]:
+    """Jobs that Snakemake has started or submitted and that have not ended, and why squeue does not answer, if so.
 
     Snakemake keeps a file for each output that is being made, with the Slurm job that makes it. One whose job is gone,
     or on this machine one whose Snakemake has ended, was interrupted.
     """
+    listed: dict[str, slurm.SlurmJob] = {}
+    silent = ""
     try:
-        listed = {job.id: job.state for job in slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)))}
-    except UserError:
-        listed = {}
+        listed = {job.id: job for job in slurm.queue(slurm.runs_of(STATE, str(plan.layout.root)))}
+    except UserError as error:
+        silent = str(error)
     # Tasks of an array that wait are listed together, as 17_[3-8].
-    waiting = {job.partition("_")[0] for job, state in listed.items() if state == "PENDING"}
+    waiting = {job.id.partition("_")[0]: job.reason for job in listed.values() if job.state == "PENDING"}
     alive = locks.holder(STATE) is not None
-    states = {}
+    works = {}
     for path, job in locks.being_made(STATE).items():
         try:
             step = maker(plan, path)
@@ -219,27 +233,35 @@ def current(plan: Plan) -> dict[Step, str]:
         if step is None:
             continue
         if job is None:
-            states[step] = "running" if alive else "interrupted"
-        elif job in listed and listed[job] != "PENDING":
-            states[step] = "running"
+            works[step] = Work("running" if alive else "interrupted")
+        elif silent:
+            works[step] = Work("submitted")
+        elif job in listed and listed[job].state != "PENDING":
+            works[step] = Work("running")
+        elif (submitted := job.partition("_")[0]) in waiting:
+            works[step] = Work("queued", waiting[submitted])
         else:
-            states[step] = "queued" if job.partition("_")[0] in waiting else "interrupted"
-    return states
+            works[step] = Work("interrupted")
+    return works, silent
 
 
-def at_work(plan: Plan, states: Mapping[Step, str], records: Mapping[Step, Any]) -> dict[Step, str]:
-    """The stages that have not ended and at which the jobs of `states` are.
+def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any]) -> dict[Step, Work]:
+    """The stages that have not ended and at which the jobs of `works` are.
 
     A job of several rounds marks all that other jobs read from it, when it starts: it is at the first of its stages
     that has not ended.
     """
     stages = {}
-    for step, state in states.items():
+    for step, work in works.items():
         block = rounds.block_of(plan, *step)
         steps = [step] if block is None else rounds.steps_of_block(plan, block[0], step[1].seed, block[1])
         if (at := next((one for one in steps if one not in records), None)) is not None:
-            stages[at] = state
+            stages[at] = work
     return stages
+
+
+def _counts(what: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in what.most_common())
 
 
 def _changed_since(path: str, time: float) -> bool:

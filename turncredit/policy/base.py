@@ -12,7 +12,7 @@ from turncredit.config import ScratchConfig
 from turncredit.errors import UserError
 from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
-from turncredit.policy.hub import MODEL_FILES
+from turncredit.policy.hub import MODEL_FILES, SAVE_AGAIN, lacking
 
 
 def new_base(
@@ -77,8 +77,8 @@ def fetch_base(name: str, revision: str | None, folder: Path) -> dict[str, float
             raise UserError(
                 f"policy.source '{name}' is neither a local folder nor a model that the hub provides ({reason})"
             ) from None
-    if not (source / "config.json").exists():
-        raise UserError(f"policy.source '{source}' has no config.json; it is not a model folder")
+    if (lack := lacking(source, "policy")) is not None:
+        raise UserError(f"policy.source '{source}' has no {lack}; {SAVE_AGAIN}")
     for file in sorted(source.iterdir()):
         if file.is_file() and any(file.match(pattern) for pattern in MODEL_FILES):
             shutil.copyfile(file, folder / file.name)

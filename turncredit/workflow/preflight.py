@@ -10,22 +10,22 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from turncredit.config import POLICY_STAGES, Experiment
 from turncredit.errors import UserError
-from turncredit.policy.hub import FETCHED_FILES
+from turncredit.policy.hub import FETCHED_FILES, SAVE_AGAIN, lacking
 from turncredit.policy.shapes import lockstep_reads
 from turncredit.stages import needs
 from turncredit.stages.models import config_of, shapes
 from turncredit.stages.plan import STAGES, Plan
 from turncredit.stages.playing import plays
+from turncredit.workflow import partitions
+from turncredit.workflow.partitions import Asked
 
 #: The share of free disk that an experiment may be estimated to fill.
 FILLED = 0.95
@@ -36,8 +36,8 @@ class Where:
     """How jobs will run: in environments of their own ("conda", "apptainer", or "image": that of a cloud's jobs) or in
     this one (""); by which executor; in which partitions and accounts; whether files go through a storage.
 
-    `own_partitions` are (rule, partition) of rules that name another partition than the rest. `on_gpus` are all rules
-    that ask for a GPU, each with its partition ("": Slurm's default); None: not known yet.
+    `own` are (rule, resource, value) of what a profile gives single rules. `asked` is what each rule's jobs ask for,
+    empty where the executor chooses their partitions by itself; None: not known yet.
     """
 
     deployed: str = ""
@@ -45,8 +45,8 @@ class Where:
     partitions: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
     storage: bool = False
-    own_partitions: tuple[tuple[str, str], ...] = ()
-    on_gpus: tuple[tuple[str, str], ...] | None = None
+    own: tuple[tuple[str, str, str], ...] = ()
+    asked: tuple[Asked, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -174,10 +174,16 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
 
 
 def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
-    """Hub models are in the cache, or can be fetched into it: nodes need no network."""
-    for key, name, revision in hub_models(plan.experiment, stages):
+    """Models in folders are whole; a hub's are in its cache, or can be fetched into it: nodes need no network."""
+    for key, name, revision, reader in models_read(plan.experiment, stages):
+        if Path(name).is_dir():
+            lack = lacking(Path(name), reader)
+            line = f"{key} {name} is whole" if lack is None else f"{key} '{name}' has no {lack}; {SAVE_AGAIN}"
+            yield Finding("weights", lack is None, line)
+        if Path(name).exists():
+            continue
         try:
-            size = fetched(name, revision)
+            size = fetched(name, revision, reader)
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             line = f"{key} '{name}' is neither a local folder nor in the hub's cache, and cannot be fetched ({reason})"
@@ -186,21 +192,21 @@ def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Find
             yield Finding("weights", True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
 
 
-def hub_models(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None]]:
-    """(key, name, revision) of the models that these stages read from a hub."""
+def models_read(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None, str]]:
+    """(key, folder or name, revision, reader) of the pretrained models that these stages read."""
     policy = experiment.policy
-    if "base" in stages and policy.source != "scratch" and not Path(policy.source).exists():
-        yield "policy.source", policy.source, policy.revision
-    if "label" in stages and experiment.judge.serve is not None and not Path(experiment.judge.model).exists():
-        yield "judge.model", experiment.judge.model, None
+    if "base" in stages and policy.source != "scratch":
+        yield "policy.source", policy.source, policy.revision, "policy"
+    if "label" in stages and experiment.judge.serve is not None:
+        yield "judge.model", experiment.judge.model, None, "judge"
     if "credit" in stages:
         for name, entry in experiment.define.items():
             kind, _, model = str(entry.params.get("scorer", "")).partition(":")
-            if kind in ("bi-encoder", "cross-encoder") and model and not Path(model).exists():
-                yield f"define.{name}.params.scorer", model, None
+            if kind in ("bi-encoder", "cross-encoder") and model:
+                yield f"define.{name}.params.scorer", model, None, "scorer"
 
 
-def fetched(name: str, revision: str | None) -> int:
+def fetched(name: str, revision: str | None, reader: str) -> int:
     """Fetch a model into the hub's cache unless it is there; returns its bytes."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
@@ -208,19 +214,12 @@ def fetched(name: str, revision: str | None) -> int:
     patterns = list(FETCHED_FILES)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
-        whole = has_all_weights(Path(folder))
+        whole = lacking(Path(folder), reader) is None
     except LocalEntryNotFoundError:
         whole = False
     if not whole:
         folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
     return sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
-
-
-def has_all_weights(folder: Path) -> bool:
-    """Whether a model's folder has weights, and of files in parts (`model-00001-of-00004.safetensors`) all of them."""
-    names = [file.name for file in folder.glob("*.safetensors")]
-    parts = [int(match[1]) for name in names if (match := re.search(r"-of-(\d+)\.safetensors$", name))]
-    return bool(names) and (not parts or len(parts) >= max(parts))
 
 
 def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
@@ -266,8 +265,8 @@ def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Findin
         yield Finding("disk", True, f"{left / 1e9:.1f} GB more are needed, {free / 1e9:,.0f} GB are free")
 
 
-def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
-    """Slurm's commands are here, and it knows the partitions and accounts that jobs name."""
+def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Slurm's commands are here, it knows the partitions and accounts that jobs name, and has nodes for these jobs."""
     if where.executor != "slurm":
         return
     missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
@@ -277,57 +276,31 @@ def slurm(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding
         )
         yield Finding("slurm", False, line)
         return
-    partitions: dict[str, set[str]] = {}  # to what their nodes have: a line for each kind of node
-    default = ""
-    for line in _lines("sinfo", "--noheader", "--format=%P|%G"):
-        name, mark, gres = line.partition("|")
-        if mark:
-            default = name.rstrip("*") if name.endswith("*") else default
-            name = name.rstrip("*")
-            partitions.setdefault(name, set()).add(gres)
+    known = partitions.listed()
     # A job may name several, of which Slurm takes the first that is free.
-    every = dict.fromkeys([*where.partitions, *(partition for _, partition in where.own_partitions)])
+    every = dict.fromkeys([*where.partitions, *(value for _, name, value in where.own if name == "slurm_partition")])
     named = [name.strip() for several in every for name in several.split(",")]
-    unknown = [name for name in named if partitions and name not in partitions]
+    unknown = [name for name in named if known.offers and name not in known.offers]
     if unknown:
-        line = (
-            f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {', '.join(sorted(partitions))}"
+        there = ", ".join(sorted(known.offers))
+        yield Finding(
+            "slurm", False, f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {there}"
         )
-        yield Finding("slurm", False, line)
         return
-    for rule, partition in _on_gpus(plan, stages, where):
-        names = [name.strip() for name in (partition or default).split(",") if name.strip()] or sorted(partitions)
-        if partitions and not any("gpu" in gres for name in names for gres in partitions.get(name, ())):
-            what = f"partition {', '.join(names)}" if partition else f"default partition {', '.join(names)}"
-            line = f"{rule} asks for a GPU, and no node of the {what} has one (sinfo); "
-            yield Finding("slurm", False, line + f"name another with --set-resources {rule}:slurm_partition=...")
-            return
+    refused = next((line for asked in where.asked or () if (line := partitions.refusal(asked, known))), None)
+    if refused:
+        yield Finding("slurm", False, refused)
+        return
     user = os.environ.get("USER", "")
-    accounts = _lines("sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account")
+    accounts = partitions.printed(
+        "sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"
+    )
     unknown = [name for name in where.accounts if accounts and name not in accounts]
     if unknown:
         line = f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
         yield Finding("slurm", False, line)
         return
-    yield Finding("slurm", True, f"partitions: {', '.join(sorted(partitions)) or 'unknown'}")
-
-
-def _on_gpus(plan: Plan, stages: Collection[str], where: Where) -> Iterable[tuple[str, str]]:
-    """The rules that ask for a GPU, each with its partition."""
-    if where.on_gpus is not None:
-        return where.on_gpus
-    others = dict(where.own_partitions)
-    rest = where.partitions[0] if where.partitions else ""
-    return [(stage, others.get(stage, rest)) for stage in needs.ordered(stages) if plan.experiment.gpus(stage)]
-
-
-def _lines(*command: str) -> list[str]:
-    """The lines that a command prints; none if it is not there or fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+    yield Finding("slurm", True, f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
 
 
 CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weights, memory, time, disk)

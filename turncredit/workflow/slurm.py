@@ -29,10 +29,11 @@ LIVING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZIN
 
 
 class SlurmJob(NamedTuple):
-    """A job as squeue lists it: id, state, the id of the run that submitted it, and its rule with wildcards."""
+    """A job as squeue lists it: id, state, why it waits, the run that submitted it, and its rule with wildcards."""
 
     id: str
     state: str
+    reason: str
     run: str
     comment: str
 
@@ -70,7 +71,7 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     """
     if not runs:
         return []
-    command = ["squeue", "--noheader", "--format=%i|%T|%j|%k", f"--name={','.join(runs)}"]
+    command = ["squeue", "--noheader", "--format=%i|%T|%r|%j|%k", f"--name={','.join(runs)}"]
     if ended:
         command.append("--states=all")
     try:
@@ -80,7 +81,7 @@ def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
     if done.returncode:
         why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
         raise UserError(f"squeue does not answer ({why}); run this where Slurm's commands work")
-    rows = [line.split("|", 3) for line in done.stdout.splitlines() if line.count("|") >= 3]
+    rows = [line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") >= 4]
     jobs = [SlurmJob(*(part.strip() for part in row)) for row in rows]
     return jobs if ended else [job for job in jobs if job.state in LIVING]
 
