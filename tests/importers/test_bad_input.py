@@ -373,7 +373,19 @@ def test_a_mapped_field_that_some_records_lack_is_noted(tmp_path: Path) -> None:
     files.lines(with_it, [{**row, "rollout_id": 0, "ok": True}])
     files.lines(without, [{**row, "rollout_id": 1}, {**row, "rollout_id": 2, "ok": None}])
     _, report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
-    assert report.notes == {"--map success=ok: a record has no 'ok'": 2}
+    assert report.notes == {"--map success=ok: a record has no 'ok'": 1}
+
+
+@pytest.mark.parametrize("field", [{"goal_text": None}, {"info.goal": None}, {"info": {"goal": None}}])
+@pytest.mark.parametrize("key", ["goal", "success"])
+def test_a_mapped_field_may_be_null_in_every_record(key: str, field: dict[str, Any], tmp_path: Path) -> None:
+    name = "goal_text" if "goal_text" in field else "info.goal"
+    rows = turn_lines(0, lambda row: [row])
+    path = files.lines(tmp_path / "turns.jsonl", [{**row, **field} for row in rows])
+    out = tmp_path / "out.parquet"
+    _, report = importers.run([path], out, "jsonl", {key: name})
+    assert (report.rollouts, report.notes) == (3, {})
+    assert key not in tables.read(out).column_names
 
 
 @pytest.mark.parametrize("row", [{"info.score": 1.0, "info": {"score": 0.0}}, {"info": {"score": 1.0}}])

@@ -32,7 +32,7 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         values = {key: _inside(row, name) for key, name in names.items()}
         for key, name in mapping.items():
-            if values[key] is None:
+            if values[key] is None and not _has(row, name):
                 report.note(f"--map {key}={name}: a record has no '{name}'")
                 report.fields.update(dict.fromkeys(islice(_fields(row), MOST - len(report.fields))))
             else:
@@ -72,6 +72,14 @@ def _inside(row: Any, name: str) -> Any:
     for inner in name.split("."):
         row = row.get(inner) if isinstance(row, dict) else None
     return row
+
+
+def _has(row: Any, name: str) -> bool:
+    """Whether there is the field that `_inside` reads, be it null."""
+    *outer, last = [name] if name in row else name.split(".")
+    for inner in outer:
+        row = row.get(inner) if isinstance(row, dict) else None
+    return isinstance(row, dict) and last in row
 
 
 def _fields(row: Mapping[str, Any]) -> Iterator[str]:
