@@ -31,7 +31,7 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
             if not whole and len(line) > LONGEST:
                 _skip_rest(handle)
                 report.records += 1
-                report.skip(where, f"a line longer than {LONGEST // 2**20} MiB")
+                report.skip(where, f"a line longer than {LONGEST // 2**20} MiB", unattributed=True)
                 continue
             if not line.strip():
                 continue
@@ -39,7 +39,7 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
                 yield where, parsed(line, cut=not whole)
             except Skip as skip:
                 report.records += 1
-                report.skip(where, str(skip), skip.detail)
+                report.skip(where, str(skip), skip.detail, unattributed=True)
 
 
 def json_table(path: Path) -> pa.Table:
