@@ -363,6 +363,15 @@ def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
     assert lines.parsed(deep, cut=False) == json.loads(deep)
 
 
+def test_a_table_of_lines_ends_at_the_first_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = files.lines(tmp_path / "gold.jsonl", [{"a": 1}, ["none"], *[{"a": 2}] * 50]), []
+    parsed = lines.parsed
+    monkeypatch.setattr(lines, "parsed", lambda line, *, cut: (read.append(line), parsed(line, cut=cut))[1])
+    with pytest.raises(UserError, match=r"one JSON object per line: not a JSON object \(.*gold.jsonl:2: list\)"):
+        lines.json_table(path)
+    assert len(read) == 2
+
+
 def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path):
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
