@@ -106,9 +106,12 @@ class Turns:
 
     Raises UserError, with one line, for a missing key or reward column, nulls in them, duplicate keys, turn numbers
     that do not run 0, 1, 2, ... in each rollout, rewards that are not finite, and a rollout found in two groups.
+    An `excerpt` may lack turns: it is only good for what has nothing to do with returns.
     """
 
-    def __init__(self, table: Any, side: Mapping[str, Any] | None = None, where: str = "turns") -> None:
+    def __init__(
+        self, table: Any, side: Mapping[str, Any] | None = None, where: str = "turns", *, excerpt: bool = False
+    ) -> None:
         self.where = where
         self.table = as_table(table, where)
         self._codes: dict[str, tuple[np.ndarray, pa.Array]] = {}
@@ -132,7 +135,9 @@ class Turns:
         self.size_G = np.bincount(self.group_R)
         self.first_G = np.concatenate([[0], np.cumsum(self.size_G)[:-1]])
         self._rollout_of_rank = np.argsort(rank_R)
-        self._check_turn_numbers()
+        self._check_duplicates()
+        if not excerpt:
+            self._check_turn_numbers()
         self.reward_N = self.numbers("reward", "every method")
         self.side = {name: SideTable(self, part, name) for name, part in (side or {}).items()}
         if "measures" in self.side:
@@ -364,10 +369,12 @@ class Turns:
         rank_R[by_group] = np.arange(len(by_group))
         return rank_R, group_of[by_group]
 
-    def _check_turn_numbers(self) -> None:
+    def _check_duplicates(self) -> None:
         same = np.flatnonzero((np.diff(self.rollout_N) == 0) & (np.diff(self.turn_N) == 0))
         if len(same):
             raise UserError(f"{self.where}: duplicate key: {self.row_name(int(same[0]))} occurs more than once")
+
+    def _check_turn_numbers(self) -> None:
         expected_N = np.arange(self.n) - self.first_R[self.rollout_N]
         gaps = np.flatnonzero(self.turn_N != expected_N)
         if len(gaps):

@@ -203,13 +203,25 @@ def test_annotations_of_a_file_of_ones_own_are_read_where_they_were_written(tmp_
 
 @pytest.mark.parametrize(
     ("default", "value", "read"),
-    [("0.5", "1e-3", 0.001), ("0.5", 2, 2.0), ("1", "1e-3", 0.001), ("1", 2, 2), ("None", "1e-3", "1e-3")],
+    [
+        ("0.5", "1e-3", 0.001),
+        ("0.5", 2, 2.0),
+        ("0.5", None, None),
+        ("1", "1e-3", 0.001),
+        ("1", 2, 2),
+        ("1", None, None),
+        ("np.float64(0.5)", "1e-3", 0.001),
+        ("np.float32(0.5)", "1e-3", 0.001),
+        ("np.int64(1)", "1e-3", 0.001),
+        ("True", "1e-3", "1e-3"),
+        ("None", "1e-3", "1e-3"),
+    ],
 )
 def test_a_parameter_without_an_annotation_is_a_number_if_its_default_is(
     default: str, value: object, read: object, tmp_path: Path
 ) -> None:
     """YAML 1.1, of a configuration and of --set, reads 1e-3 as text."""
-    file = own(tmp_path, f"def mine(turns, *, weight={default}):\n    return turns.reward_N\n")
+    file = own(tmp_path, f"import numpy as np\ndef mine(turns, *, weight={default}):\n    return turns.reward_N\n")
     assert resolve({"credit": str(file), "params": {"weight": value}}).params() == {"weight": read}
 
 

@@ -166,7 +166,7 @@ TURNS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no group": (lambda row: [{**row, "group_id": None}], "'group_id' is missing or null, or no id"),
     "neither turn nor messages": (lambda row: [{**row, "turn": None}], "neither 'messages' nor 'turn' in a line"),
     "done that is text": (lambda row: [{**row, "done": "yes"}], "done is neither true nor false"),
-    "a line of its own": (lambda row: [row, {**row, "turn": None, "messages": files.messages(0)}], table.BOTH),
+    "a line of its own": (lambda row: [row, {**row, "turn": None, "messages": files.messages(0)}], table.WHOLE_AND_PARTS),
 }
 
 
@@ -204,7 +204,15 @@ def test_a_skipped_line_that_does_not_tell_its_rollout_is_noted(
     rows = turn_lines(place, lambda _: [gone])
     out = tmp_path / "out.parquet"
     _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], out, "jsonl", {})
-    assert (report.rollouts, report.notes[importers.CUT]) == (left, 1)
+    assert (report.rollouts, report.notes[importers.MAYBE_SHORTENED]) == (left, 1)
+
+
+def test_a_skipped_line_that_is_a_whole_rollout_shortens_no_other(tmp_path: Path) -> None:
+    own = {"group_id": "g", "rollout_id": "own", "reward": "bad", "messages": files.messages(0)}
+    rows = [*turn_lines(0, lambda row: [row]), own, {**own, "rollout_id": None}]
+    _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
+    assert sum(count for count, _ in report.skipped.values()) == 2
+    assert (report.rollouts, report.notes) == (3, {})
 
 
 def test_lines_of_turns_after_a_rollouts_own_line_are_not_a_second_one(tmp_path: Path) -> None:
@@ -212,7 +220,7 @@ def test_lines_of_turns_after_a_rollouts_own_line_are_not_a_second_one(tmp_path:
     rows = [own, *turn_lines(0, lambda row: [row])]
     _, report = importers.run([files.lines(tmp_path / "turns.jsonl", rows)], tmp_path / "out.parquet", "jsonl", {})
     assert (report.rollouts, report.turns) == (2, 6)
-    assert report.skipped[table.BOTH][0] == 3
+    assert report.skipped[table.WHOLE_AND_PARTS][0] == 3
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -225,16 +233,25 @@ def test_a_rollout_of_verl_agent_of_which_a_turn_is_bad_is_left_out_as_a_whole(t
 
 
 @pytest.mark.parametrize("name", ["uid", "traj_uid"])
-@pytest.mark.parametrize("value", [None, 7])
+@pytest.mark.parametrize("value", [None, ["t2"]])
 def test_a_turn_of_verl_agent_without_one_of_its_ids_is_skipped_with_its_rollout(
     name: str, value: object, tmp_path: Path
 ) -> None:
     rows = [json.loads(line) for line in files.verl_agent(tmp_path).read_text().splitlines()]
     next(row for row in rows if (row["traj_uid"], row["turn"]) == ("t2", 0))[name] = value
     found, report = imported(files.lines(tmp_path / "3.jsonl", rows), "verl-agent")
-    assert report.skipped[f"{name} is null or not text"][0] == 1
+    assert report.skipped[f"{name} is null, or no id"][0] == 1
     assert (report.rollouts, found.num_rows) == (3, 6)
     assert "3/t2" not in found["rollout_id"].to_pylist()
+
+
+def test_ids_of_verl_agent_may_be_whole_numbers(tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in files.verl_agent(tmp_path).read_text().splitlines()]
+    numbered = [{**row, "uid": 7, "traj_uid": int(row["traj_uid"][1:])} for row in rows]
+    found, report = imported(files.lines(tmp_path / "3.jsonl", numbered), "verl-agent")
+    assert (report.rollouts, report.skipped) == (4, {})
+    assert set(found["group_id"].to_pylist()) == {"3/7"}
+    assert "3/2" in found["rollout_id"].to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -257,7 +274,7 @@ def test_a_session_whose_outputs_are_apart_is_left_out_as_a_whole(
 def test_a_line_of_verl_that_is_not_read_may_be_a_sessions_last_output(tmp_path: Path) -> None:
     rows = files.verl_rows(session=True)
     _, report = imported(files.lines(tmp_path / "3.jsonl", [rows[0], "cut", *rows[2:]]), "verl")
-    assert (report.rollouts, report.notes[importers.CUT]) == (4, 1)
+    assert (report.rollouts, report.notes[importers.MAYBE_SHORTENED]) == (4, 1)
 
 
 @pytest.mark.parametrize(
@@ -346,6 +363,15 @@ def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
     assert lines.parsed(deep, cut=False) == json.loads(deep)
 
 
+def test_a_table_of_lines_ends_at_the_first_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, read = files.lines(tmp_path / "gold.jsonl", [{"a": 1}, ["none"], *[{"a": 2}] * 50]), []
+    parsed = lines.parsed
+    monkeypatch.setattr(lines, "parsed", lambda line, *, cut: (read.append(line), parsed(line, cut=cut))[1])
+    with pytest.raises(UserError, match=r"one JSON object per line: not a JSON object \(.*gold.jsonl:2: list\)"):
+        lines.json_table(path)
+    assert len(read) == 2
+
+
 def test_a_mapped_field_that_a_record_lacks_is_named_with_those_it_has(tmp_path):
     path = tmp_path / "chat.jsonl"
     path.write_text(json.dumps({"group_id": "g", "rollout_id": "r", "score": 1.0, "messages": []}) + "\n")
@@ -373,7 +399,19 @@ def test_a_mapped_field_that_some_records_lack_is_noted(tmp_path: Path) -> None:
     files.lines(with_it, [{**row, "rollout_id": 0, "ok": True}])
     files.lines(without, [{**row, "rollout_id": 1}, {**row, "rollout_id": 2, "ok": None}])
     _, report = importers.run([without, with_it], tmp_path / "out.parquet", "jsonl", {"success": "ok"})
-    assert report.notes == {"--map success=ok: a record has no 'ok'": 2}
+    assert report.notes == {"--map success=ok: a record has no 'ok'": 1}
+
+
+@pytest.mark.parametrize("field", [{"goal_text": None}, {"info.goal": None}, {"info": {"goal": None}}])
+@pytest.mark.parametrize("key", ["goal", "success"])
+def test_a_mapped_field_may_be_null_in_every_record(key: str, field: dict[str, Any], tmp_path: Path) -> None:
+    name = "goal_text" if "goal_text" in field else "info.goal"
+    rows = turn_lines(0, lambda row: [row])
+    path = files.lines(tmp_path / "turns.jsonl", [{**row, **field} for row in rows])
+    out = tmp_path / "out.parquet"
+    _, report = importers.run([path], out, "jsonl", {key: name})
+    assert (report.rollouts, report.notes) == (3, {})
+    assert key not in tables.read(out).column_names
 
 
 @pytest.mark.parametrize("row", [{"info.score": 1.0, "info": {"score": 0.0}}, {"info": {"score": 1.0}}])

@@ -118,6 +118,7 @@ def test_half_a_line_of_a_dead_job_harms_neither_side(tmp_path: Path) -> None:
         ({"answer": ["E"]}, None),
         ({"prompt": 3}, None),
         ({"seconds": None}, None),
+        ({"seconds": 10**400}, None),
     ],
 )
 def test_a_broken_line_of_the_journal_is_healed_or_left_out(

@@ -259,6 +259,15 @@ def test_the_judges_cache_needs_no_experiment_beside_it(source, tmp_path):
         sql.answer(f"SELECT * FROM '{tmp_path.parent}/*.parquet'", tmp_path)
 
 
+@pytest.mark.parametrize("view", [view for view in views.VIEWS if view != "judge_cache"])
+def test_the_other_views_need_an_experiment(view, tmp_path):
+    tables.write(tables.schema("judge_cache").empty_table(), tmp_path / "judge_cache/a.parquet", "judge_cache", {})
+    for query in (f"SELECT count(*) FROM {view}", f"SELECT * FROM judge_cache, {view}"):
+        with pytest.raises(UserError, match=f"no experiment here, only the judge's cache, and the view {view} needs"):
+            rows(query, tmp_path)
+    assert rows(f"SELECT '{view}' AS {view} FROM judge_cache", tmp_path) == []
+
+
 def test_a_folder_above_the_results_may_have_any_name(tmp_path):
     place = tmp_path / "runs" / "rollouts" / "seed9" / "sft"
     place.mkdir(parents=True)

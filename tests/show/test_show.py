@@ -123,6 +123,27 @@ def test_a_table_of_ones_own_needs_only_the_keys(tmp_path, capsys):
     assert "mine    -1.000" in shown(capsys, path, "7", credit_files=[credit])
 
 
+def test_an_excerpt_of_a_rollout_is_shown_also_with_its_credit(tmp_path, capsys):
+    path, credit = tmp_path / "late.parquet", tmp_path / "mine.parquet"
+    keys = {"group_id": ["g"] * 2, "rollout_id": ["r"] * 2, "turn": [5, 2]}
+    pq.write_table(pa.table({**keys, "action": ["second", "first"]}), path)
+    out = shown(capsys, path, "r")
+    assert out.index("> first") < out.index("> second")
+    pq.write_table(pa.table({**keys, "advantage": [-1.0, 0.5]}), credit)
+    with_credit = shown(capsys, path, "r", credit_files=[credit])
+    assert with_credit.index("+0.500") < with_credit.index("-1.000")
+
+
+def test_credit_whose_method_is_null_has_the_files_name(tmp_path, capsys):
+    turns, credits = two_methods(tmp_path)
+    table = pq.read_table(credits).slice(0, 2)
+    null = pa.nulls(2, pa.string())
+    pq.write_table(table.set_column(table.column_names.index("method"), "method", null), credits)
+    out = shown(capsys, turns, "r", credit_files=[credits])
+    assert "credits  " in out
+    assert "None" not in out
+
+
 def two_methods(tmp_path):
     """A rollout of two turns and a table of two methods' credit of it: the paths of both."""
     turns, credits = tmp_path / "mine.parquet", tmp_path / "credits.parquet"

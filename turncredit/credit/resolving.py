@@ -27,9 +27,6 @@ SLOTS: dict[str, Kind] = {
     "normaliser": "normaliser",
 }
 
-#: the type of a parameter without an annotation, by that of its default
-NUMBERS: dict[type, Any] = {float: float, int: int | float}
-
 
 def resolve(
     entry: str | Callable[..., Any] | Mapping[str, Any], name: str | None = None, preset: str | None = None
@@ -166,15 +163,23 @@ def _checked(part: Part, key: str, value: Any, where: str) -> Any:
 def _hint(function: Callable[..., Any], key: str, where: str) -> Any:
     """The type of a parameter; of this one alone, since others may be imported for a type checker only.
 
-    Without an annotation it is a number if its default is one: YAML 1.1 reads `1e-3` as text.
+    Without an annotation it is a number, or None, if its default is a number: YAML 1.1 reads `1e-3` as text.
     """
     default = inspect.signature(function).parameters[key].default
-    annotation = getattr(function, "__annotations__", {}).get(key, NUMBERS.get(type(default), Any))
+    annotation = getattr(function, "__annotations__", {}).get(key, _type_of_default(default))
     defined = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         return get_type_hints(SimpleNamespace(__annotations__={key: annotation}), defined, include_extras=True)[key]
     except NameError as error:
         raise UserError(f"{where}: the type of {key}, {annotation}, cannot be read: {error}; import it") from None
+
+
+def _type_of_default(default: Any) -> Any:
+    if isinstance(default, float | np.floating):
+        return float | None
+    if isinstance(default, int | np.integer) and not isinstance(default, bool):
+        return int | float | None
+    return Any
 
 
 def _from_file(text: str) -> Method:

@@ -19,7 +19,7 @@ FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT for module in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
 }
 
-CUT = "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
+MAYBE_SHORTENED = "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
 
 
 def run(
@@ -61,8 +61,8 @@ def _rollouts(
                 f"--map {key}={name}: no record has '{name}'{nearest(name, report.fields)}; "
                 f"there are {', '.join(list(report.fields)[:8])}"
             )
-    if report.several and report.untold:
-        report.notes[CUT] = report.untold
+    if report.rollouts_in_parts and report.unattributed_skips:
+        report.notes[MAYBE_SHORTENED] = report.unattributed_skips
 
 
 def expand(paths: Sequence[Path], suffix: str | None) -> list[Source]:

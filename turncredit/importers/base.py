@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
 
@@ -64,20 +64,23 @@ class Report:
     #: what was decided for many rollouts -> for how many
     notes: dict[str, int] = field(default_factory=dict)
     #: whether there are rollouts whose turns are in several records
-    several: bool = False
+    rollouts_in_parts: bool = False
     #: ids of the rollouts that are left out, since a record with some of their turns was skipped
-    lost: set[str] = field(default_factory=set)
-    #: how many of the skipped records do not tell their rollout
-    untold: int = 0
+    incomplete_ids: set[str] = field(default_factory=set)
+    #: how many of the skipped records may be part of a rollout, and do not tell of which
+    unattributed_skips: int = 0
     #: keys of `--map` whose field some record has, and fields (the first thousand) of the records that lack one
     mapped: set[str] = field(default_factory=set)
     fields: dict[str, None] = field(default_factory=dict)
 
-    def skip(self, where: str, reason: str, detail: str = "", rollout_id: str | None = None) -> None:
-        """Count a record that is not imported, of this rollout where that is known. Raises UserError with `strict`."""
+    def skip(self, where: str, reason: str, detail: str = "", *, unattributed: bool = False) -> None:
+        """Count a record that is not imported. Raises UserError with `strict`.
+
+        unattributed   it may be part of a rollout, and does not tell of which
+        """
         if self.strict:
             raise UserError(f"{where}: {reason}{f' ({detail})' if detail else ''}; without --strict it is skipped")
-        self.untold += rollout_id is None
+        self.unattributed_skips += unattributed
         count, first = self.skipped.get(reason, (0, f"{where}{f': {detail}' if detail else ''}"))
         self.skipped[reason] = (count + 1, first)
 
@@ -92,6 +95,12 @@ class Report:
         lines += [f"note: {text} ({number})" for text, number in self.notes.items()]
         lines += [f"skipped {number}: {reason}; first at {first}" for reason, (number, first) in self.skipped.items()]
         return lines
+
+
+class Part(NamedTuple):
+    """A record with some turns of a rollout; without an id it does not tell of which."""
+
+    rollout_id: str | None
 
 
 @dataclass(frozen=True)
@@ -119,6 +128,11 @@ class Format:
     takes: tuple[str, ...] = ()
 
 
+def id_of(value: Any) -> str | None:
+    """An id as text; None for what is none: null, a list, an object."""
+    return None if value is None or isinstance(value, dict | list) else str(value)
+
+
 def finite(value: Any, what: str = "reward") -> float:
     """`value` as a float. Raises Skip for one that is missing, null, text, or not finite."""
     if value is None:
@@ -134,11 +148,11 @@ def each(
     records: Iterator[tuple[str, Any]],
     report: Report,
     read: Callable[[str, Any], Iterator[Rollout]],
-    part_of: Callable[[Any], str | None] | None = None,
+    part_of: Callable[[Any], Part | None] | None = None,
 ) -> Iterator[Rollout]:
     """The rollouts of all records; a record that `read` cannot read is a skip of the report.
 
-    part_of   the id of the rollout whose other turns are in other records; None where they are not, or it is not told
+    part_of   of which rollout a record is a part; None: it is a whole one, as all are by default
 
     A field of another type than the format's is found where it is used; the error then names the field or the type.
     """
@@ -149,10 +163,10 @@ def each(
         except (Skip, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             wrong = Skip("not as the format has it", f"{type(error).__name__}: {error}")
             skip = error if isinstance(error, Skip) else wrong
-            rollout_id = part_of(record) if part_of else None
-            report.skip(where, str(skip), skip.detail, rollout_id)
-            if rollout_id is not None:
-                report.lost.add(rollout_id)
+            part = part_of(record) if part_of else None
+            report.skip(where, str(skip), skip.detail, unattributed=part == Part(None))
+            if part and part.rollout_id is not None:
+                report.incomplete_ids.add(part.rollout_id)
 
 
 def outcome(turns: list[Turn], reward: float) -> None:

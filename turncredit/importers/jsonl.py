@@ -13,15 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from turncredit.importers.base import Format, Report, Rollout, Skip, Source, Turn, each, finite, outcome
+from turncredit.importers.base import Format, Part, Report, Rollout, Skip, Source, Turn, each, finite, id_of, outcome
 from turncredit.importers.lines import json_lines
 from turncredit.importers.messages import text_of, turns_of
 
 TEXTS = ("observation", "response_text", "action", "next_observation")
 IDS = ("task_id", "goal")
 TRUTHS = ("success", "done")
-MOST = 1000  # fields that are remembered for a message
-NO_ID = (type(None), dict, list)
+MOST_FIELDS = 1000  # that are remembered for a message
 KEYS = ("group_id", "rollout_id", "reward", "messages", "turn", *TEXTS, *IDS, *TRUTHS)
 
 
@@ -32,9 +31,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         values = {key: _inside(row, name) for key, name in names.items()}
         for key, name in mapping.items():
-            if values[key] is None:
+            if values[key] is None and not _has(row, name):
                 report.note(f"--map {key}={name}: a record has no '{name}'")
-                report.fields.update(dict.fromkeys(islice(_fields(row), MOST - len(report.fields))))
+                report.fields.update(dict.fromkeys(islice(_fields(row), MOST_FIELDS - len(report.fields))))
             else:
                 report.mapped.add(key)
         group, rollout = (_id(values[key], names[key]) for key in ("group_id", "rollout_id"))
@@ -58,9 +57,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             turn["done"] = done
         yield Rollout(group, rollout, [turn], where, None, columns, part=True)
 
-    def part_of(row: dict[str, Any]) -> str | None:
+    def part_of(row: dict[str, Any]) -> Part | None:
         rollout, messages = (_inside(row, names[key]) for key in ("rollout_id", "messages"))
-        return None if messages is not None or isinstance(rollout, NO_ID) else str(rollout)
+        return Part(id_of(rollout)) if messages is None else None
 
     yield from each(json_lines(source.path, report), report, line, part_of)
 
@@ -74,6 +73,14 @@ def _inside(row: Any, name: str) -> Any:
     return row
 
 
+def _has(row: Any, name: str) -> bool:
+    """Whether there is the field that `_inside` reads, be it null."""
+    *outer, last = [name] if name in row else name.split(".")
+    for inner in outer:
+        row = row.get(inner) if isinstance(row, dict) else None
+    return isinstance(row, dict) and last in row
+
+
 def _fields(row: Mapping[str, Any]) -> Iterator[str]:
     """The names of the fields and of those within them, as `--map` has them."""
     for name, value in row.items():
@@ -83,9 +90,10 @@ def _fields(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _id(value: Any, name: str) -> str:
-    if isinstance(value, NO_ID):
+    text = id_of(value)
+    if text is None:
         raise Skip(f"'{name}' is missing or null, or no id")
-    return str(value)
+    return text
 
 
 def _truth(value: Any, name: str) -> bool | None:

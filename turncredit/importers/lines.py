@@ -22,6 +22,16 @@ ROWS = 64
 
 def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
     """`file:line` and object of each line; a line that is no JSON object is skipped by name, an empty one ignored."""
+    for where, record in _records(path):
+        if isinstance(record, Skip):
+            report.records += 1
+            report.skip(where, str(record), record.detail, unattributed=True)
+        else:
+            yield where, record
+
+
+def _records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Skip]]:
+    """`file:line` and object of each line that is not empty, or why it is none."""
     with _opened(path) as handle:
         number = 0
         while line := handle.readline(LONGEST + 1):  # with its end
@@ -30,16 +40,12 @@ def json_lines(path: Path, report: Report) -> Iterator[tuple[str, dict[str, Any]
             whole = line.endswith(b"\n")
             if not whole and len(line) > LONGEST:
                 _skip_rest(handle)
-                report.records += 1
-                report.skip(where, f"a line longer than {LONGEST // 2**20} MiB")
-                continue
-            if not line.strip():
-                continue
-            try:
-                yield where, parsed(line, cut=not whole)
-            except Skip as skip:
-                report.records += 1
-                report.skip(where, str(skip), skip.detail)
+                yield where, Skip(f"a line longer than {LONGEST // 2**20} MiB")
+            elif line.strip():
+                try:
+                    yield where, parsed(line, cut=not whole)
+                except Skip as skip:
+                    yield where, skip
 
 
 def json_table(path: Path) -> pa.Table:
@@ -48,10 +54,12 @@ def json_table(path: Path) -> pa.Table:
     A field that a line lacks is null. Raises UserError for a line that is no JSON object, a field with values of two
     types, and a file without a line.
     """
-    report = Report()
-    rows = [row for _, row in json_lines(path, report)]
-    for reason, (_, first) in report.skipped.items():
-        raise UserError(f"{path}: cannot be read as one JSON object per line: {reason} ({first})")
+    rows = []
+    for where, record in _records(path):
+        if isinstance(record, Skip):
+            place = f"{where}: {record.detail}" if record.detail else where
+            raise UserError(f"{path}: cannot be read as one JSON object per line: {record} ({place})")
+        rows.append(record)
     if not rows:
         raise UserError(f"{path}: there is no line in this file; it needs one JSON object per line")
     columns = {}

@@ -28,7 +28,7 @@ COLUMNS = tuple(name for name in SCHEMA.names if name not in REQUIRED)
 #: A row group is written once its turns have this many characters and tokens.
 SIZE = 4_000_000
 #: why a rollout with both kinds of lines (jsonl) is left out
-BOTH = "a rollout that has a line of its own and lines of turns"
+WHOLE_AND_PARTS = "a rollout that has a line of its own and lines of turns"
 #: Turns beyond this are no turns, but a field that holds something else.
 MOST_TURNS = 1_000_000
 
@@ -49,9 +49,9 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
                 table = _table(batch, report, ledger)
                 writer.write_table(table)
                 empty -= {name for name in empty if _has_values(table.column(name))}
-        lost = ledger.incomplete()
+        incomplete_ids = ledger.incomplete()
         columns = [name for name in SCHEMA.names if name not in empty]
-        report.rollouts, report.turns = _copy(first, part, columns, lost, {**made_by, **_counts(report)})
+        report.rollouts, report.turns = _copy(first, part, columns, incomplete_ids, {**made_by, **_counts(report)})
         if not report.turns:
             raise UserError(f"{out}: nothing to write: {'; '.join(report.lines())}")
 
@@ -59,7 +59,7 @@ def write(rollouts: Iterable[Rollout], out: Path, report: Report, made_by: Mappi
 class Ledger:
     """The rollouts so far: which ids are taken, and which turns of a rollout in parts are there.
 
-    A rollout without one of its parts is left out (`report.lost`): its return would be another one.
+    A rollout without one of its parts is left out (`report.incomplete_ids`): its return would be another one.
     """
 
     def __init__(self, report: Report) -> None:
@@ -81,24 +81,24 @@ class Ledger:
 
     def drop(self, rollout: Rollout, reason: str, detail: str) -> None:
         """Skip a rollout that cannot be written, with the parts of it that are written already."""
-        self.report.skip(rollout.where, reason, detail, rollout.rollout_id)
+        self.report.skip(rollout.where, reason, detail)
         if rollout.part or rollout.rollout_id in self._parts:
-            self.report.lost.add(rollout.rollout_id)
+            self.report.incomplete_ids.add(rollout.rollout_id)
 
     def incomplete(self) -> set[str]:
         """The ids of rollouts of which a part is missing or was skipped; one that lacks a turn is skipped by name."""
-        lost = self.report.lost
+        incomplete_ids = self.report.incomplete_ids
         for name, (group, turns, where) in self._parts.items():
-            if name not in lost and turns & (turns + 1):
+            if name not in incomplete_ids and turns & (turns + 1):
                 missing = next(turn for turn in range(MOST_TURNS) if not turns >> turn & 1)
                 detail = f"{group!r}, {name!r}: no turn {missing}"
-                self.report.skip(where, "a rollout without one of its turns", detail, name)
-                lost.add(name)
-        return lost
+                self.report.skip(where, "a rollout without one of its turns", detail)
+                incomplete_ids.add(name)
+        return incomplete_ids
 
     def _new(self, rollout: Rollout) -> str | None:
         if rollout.rollout_id in self._parts:
-            return BOTH
+            return WHOLE_AND_PARTS
         key = hash(rollout.rollout_id)
         if key in self._whole:
             return "a rollout id that was read before"
@@ -109,8 +109,8 @@ class Ledger:
 
     def _part(self, rollout: Rollout) -> str | None:
         if hash(rollout.rollout_id) in self._whole:
-            return BOTH
-        self.report.several = True
+            return WHOLE_AND_PARTS
+        self.report.rollouts_in_parts = True
         record = self._parts.setdefault(rollout.rollout_id, [rollout.group_id, 0, rollout.where])
         if record[0] != rollout.group_id:
             return "a rollout in two groups"
@@ -178,8 +178,8 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(first: Path, out: Path, columns: list[str], lost: set[str], made_by: Mapping[str, Any]) -> tuple[int, int]:
-    """Copy these columns of the table without the rollouts `lost`; returns the numbers of rollouts and turns."""
+def _copy(first: Path, out: Path, columns: list[str], left_out: set[str], made_by: Mapping[str, Any]) -> tuple[int, int]:
+    """Copy these columns of the table without the rollouts `left_out`; returns the numbers of rollouts and turns."""
     turns = rollouts = 0
     with pq.ParquetFile(first) as file:
         schema = pa.schema([SCHEMA.field(name) for name in columns], tables.stamp("imported", made_by))
@@ -188,8 +188,8 @@ def _copy(first: Path, out: Path, columns: list[str], lost: set[str], made_by: M
         with pq.ParquetWriter(out, schema, compression="zstd", use_dictionary=plain) as writer:
             for number in range(file.num_row_groups):
                 table = file.read_row_group(number, columns=columns, use_threads=False)
-                if lost:
-                    table = table.filter(pc.invert(pc.is_in(table["rollout_id"], pa.array(sorted(lost)))))
+                if left_out:
+                    table = table.filter(pc.invert(pc.is_in(table["rollout_id"], pa.array(sorted(left_out)))))
                 turns += table.num_rows
                 rollouts += pc.sum(pc.equal(table["turn"], 0)).as_py() or 0
                 writer.write_table(table.replace_schema_metadata(schema.metadata))

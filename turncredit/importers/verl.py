@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from turncredit.importers.base import Format, Report, Rollout, Skip, Source, Turn, each, finite, outcome
+from turncredit.importers.base import Format, Part, Report, Rollout, Skip, Source, Turn, each, finite, id_of, outcome
 from turncredit.importers.lines import json_lines
 from turncredit.importers.messages import chain_observations
 
@@ -36,8 +36,8 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
 
     def session(first: str, rows: list[tuple[str, dict[str, Any]]]) -> Iterator[Rollout]:
         where, row = rows[-1]
-        if "uid" in row and not isinstance(row["uid"], str):
-            raise Skip("uid is null or not text")
+        if "uid" in row and id_of(row["uid"]) is None:
+            raise Skip("uid is null, or no id")
         places = [int(ids[2]) for _, output in rows if (ids := _ids(output))]
         if places != list(range(len(places))):
             raise Skip("a session without one of its outputs, or with one in another place", row["uid"])
@@ -51,7 +51,7 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
         columns = {"task_id": _task(rows[0][1]["input"])}
         step = step_of(row)
         if ids := _ids(row):
-            report.several = True
+            report.rollouts_in_parts = True
             if len(rows) > 1:
                 report.note("a session of several outputs: its last output's score is the rollout's reward")
             yield Rollout(*ids[:2], turns, where, None, columns)
@@ -70,7 +70,7 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
             report.records += len(rows) - 1
             yield rows[0][0], rows
 
-    yield from each(sessions(), report, read_one, part_of=lambda rows: ids[1] if (ids := _ids(rows[0][1])) else None)
+    yield from each(sessions(), report, read_one, part_of=lambda rows: _part(rows[0][1]))
 
 
 def step_of(row: Mapping[str, Any]) -> str:
@@ -82,6 +82,13 @@ def _ids(row: Mapping[str, Any]) -> tuple[str, str, str] | None:
     """Group, rollout and place in it of a session's output; None for one that is a rollout."""
     key = SESSION.fullmatch(str(row.get("uid", "")))
     return (f"{step_of(row)}{key[1]}", f"{step_of(row)}{key[1]}_{key[2]}", key[3]) if key else None
+
+
+def _part(row: Mapping[str, Any]) -> Part | None:
+    """Of which rollout an output is a part; None for one that is a rollout."""
+    if ids := _ids(row):
+        return Part(ids[1])
+    return Part(None) if "uid" in row and id_of(row["uid"]) is None else None
 
 
 def _task(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from turncredit.errors import UserError
-from turncredit.importers.base import Format, Report, Rollout, Skip, Source, Turn, each, finite
+from turncredit.importers.base import Format, Part, Report, Rollout, Skip, Source, Turn, each, finite, id_of
 from turncredit.importers.lines import json_lines
 from turncredit.importers.verl import step_of
 
@@ -29,8 +29,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
     """The turns of a file, each a part of its rollout. Raises UserError for a dump without ids."""
     del mapping
 
-    def told(row: dict[str, Any]) -> str | None:
-        return f"{step_of(row)}{row['traj_uid']}" if isinstance(row.get("traj_uid"), str) else None
+    def part_of(row: dict[str, Any]) -> Part:
+        name = id_of(row.get("traj_uid"))
+        return Part(None if name is None else f"{step_of(row)}{name}")
 
     def line(where: str, row: dict[str, Any]) -> Iterator[Rollout]:
         missing = [name for name in NEEDED if name not in row]
@@ -39,9 +40,9 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
                 f"{where}: a dump of verl-agent without {', '.join(missing)}: its lines cannot be put into rollouts. "
                 f"Add to verl-agent, {ADD}"
             )
-        rollout_id = told(row)
-        if rollout_id is None or not isinstance(row["uid"], str):
-            raise Skip(f"{'traj_uid' if rollout_id is None else 'uid'} is null or not text")
+        rollout_id = part_of(row).rollout_id
+        if rollout_id is None or id_of(row["uid"]) is None:
+            raise Skip(f"{'traj_uid' if rollout_id is None else 'uid'} is null, or no id")
         anchor = row.get("anchor_obs")
         turn: Turn = {
             "turn": row["turn"],
@@ -53,7 +54,7 @@ def read(source: Source, report: Report, mapping: Mapping[str, str]) -> Iterator
         }
         yield Rollout(f"{step_of(row)}{row['uid']}", rollout_id, [turn], where, None, part=True)
 
-    yield from each(json_lines(source.path, report), report, line, part_of=told)
+    yield from each(json_lines(source.path, report), report, line, part_of=part_of)
 
 
 def _fits(path: Path, record: Mapping[str, Any]) -> bool:

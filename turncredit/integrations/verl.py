@@ -55,7 +55,7 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
 
     Raises UserError for keys of another form or beside what they say, and for `turn` or `reward` without `rollout_id`.
     """
-    about: dict[str, Sequence[Any]] = dict(columns)
+    about: dict[str, Sequence[Any]] = {name: _plain(values) for name, values in columns.items()}
     if keys is not None:
         for name in ("rollout_id", "turn"):
             if name in columns:
@@ -75,6 +75,11 @@ def rows(*, keys: Sequence[str] | None = None, **columns: Sequence[Any]) -> Iter
         yield
     finally:
         _rows.reset(token)
+
+
+def _plain(values: Sequence[Any]) -> list[Any]:
+    """The values, of a list, an array or a tensor, as objects of Python: equal tensors have different hashes."""
+    return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 
 @register_adv_est("turncredit")
@@ -112,7 +117,7 @@ def advantages(
         if len(values) != len(index):
             raise UserError(f"verl: rows({column}=...) has {len(values)} values for {len(index)} sequences")
     rewards_BL, mask_BL = token_level_rewards.double().cpu().numpy(), response_mask.bool().cpu().numpy()
-    kept_B, source_B = _copies(rewards_BL, mask_BL, about)
+    kept_B, source_B = _copies(rewards_BL, mask_BL, index, about)
     about = {column: [values[row] for row in kept_B] for column, values in about.items()}
     advantage_BL = torch.from_numpy(
         _credit(rewards_BL[kept_B], mask_BL[kept_B], index[kept_B], about, method)[source_B]
@@ -122,23 +127,23 @@ def advantages(
 
 
 def _copies(
-    rewards_BL: np.ndarray, mask_BL: np.ndarray, about: Mapping[str, Sequence[Any]]
+    rewards_BL: np.ndarray, mask_BL: np.ndarray, index: np.ndarray, about: Mapping[str, Sequence[Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sequences without copies, and for each sequence (B) which of these it is or copies.
 
     Trainers repeat sequences where their number has to be a multiple of the GPUs' (verl-agent's `adjust_batch`). A copy
-    is the same turn of the same rollout in whose rewards, mask and columns nothing differs. Raises UserError for two
-    sequences that are the same turn and differ, or whose order is not said.
+    is the same turn of the same rollout in the same group, in whose rewards, mask and columns nothing differs. Raises
+    UserError for two sequences that are the same turn and differ, or whose order is not said.
     """
     if "rollout_id" not in about:
         return (everything := np.arange(len(mask_BL))), everything
     order_B = about.get("turn", [0] * len(mask_BL))
     compared: list[Any] = [rewards_BL, mask_BL, *about.values()]
-    first: dict[tuple[str, Any], int] = {}
+    first: dict[tuple[str, str, Any], int] = {}
     source_B = np.arange(len(mask_BL))
     for row in np.flatnonzero(mask_BL.any(axis=1)).tolist():
         rollout, turn = str(about["rollout_id"][row]), order_B[row]
-        source_B[row] = source = first.setdefault((rollout, turn), row)
+        source_B[row] = source = first.setdefault((str(index[row]), rollout, turn), row)
         equal = all(np.array_equal(x_B[source], x_B[row]) for x_B in compared)
         if source != row and not (equal and "turn" in about):
             raise UserError(

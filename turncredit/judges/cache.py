@@ -226,7 +226,7 @@ def _rows(lines: bytes) -> list[dict[str, Any]]:
             row = json.loads(line)
             texts = {name: row[name] for name in ("key", *Question._fields)}
             answer = Answer.of(*(row[name] for name in Answer._fields))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             continue
         if all(isinstance(text, str) for text in texts.values()):
             rows.append({**texts, **answer._asdict()})

@@ -153,9 +153,10 @@ def _read(text: str, ask: Ask, finish_reason: str | None) -> Label:
         return Label(reason="the answer ends inside its reasoning; raise max_tokens")
     body = after.strip() if closed else text.strip()
     values = _json_values(body)
-    several = [value for value in values if isinstance(value, list) and len(value) > 1 and isinstance(value[0], dict)]
-    if several:
-        return Label(reason=f"a list of {len(several[-1])} answers: {_short(body)}")
+    lists = [value for value in values if isinstance(value, list) and len(value) > 1]
+    answers = [value for value in lists if any(_given(item, ask) is not None for item in value)]
+    if answers:
+        return Label(reason=f"a list of {len(answers[-1])} answers: {_short(body)}")
     objects = [one for one in map(_first, values) if isinstance(one, dict)]
     if objects:
         fields = objects[-1]
@@ -179,11 +180,19 @@ def _read(text: str, ask: Ask, finish_reason: str | None) -> Label:
     return Label(role=value, evidence=evidence) if ask == "role" else Label(score=value, evidence=evidence)
 
 
-def _value(fields: dict[str, Any], ask: Ask) -> Any:
+def _given(fields: Any, ask: Ask) -> Any:
+    """What is in the place of a label, valid or not; None for what is no object, or has none."""
+    if not isinstance(fields, dict):
+        return None
     if ask == "role":
-        value = _first(fields.get("role", fields.get("labels", fields.get("label"))))
+        return _first(fields.get("role", fields.get("labels", fields.get("label"))))
+    return _first(fields.get("score", fields.get("progress")))
+
+
+def _value(fields: dict[str, Any], ask: Ask) -> Any:
+    value = _given(fields, ask)
+    if ask == "role":
         return _WORDS.get(" ".join(value.lower().split())) if isinstance(value, str) else None
-    value = _first(fields.get("score", fields.get("progress")))
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

@@ -28,6 +28,8 @@ SHOWN_ROWS = 40
 #: How a query begins. DuckDB calls every statement with a PIVOT in it MULTI, a COPY as well.
 READING = re.compile(r"[\s(]*(select|with|from|pivot|unpivot|values|describe|summarize)\b", re.IGNORECASE)
 EXPLAIN = re.compile(r"\s*explain\b(\s*analyze\b|\s*\([^)]*\))?", re.IGNORECASE)
+#: How DuckDB says that a query names no view
+ABSENT = re.compile(r"Table with name (\w+) does not exist!")
 
 
 def answer(
@@ -54,6 +56,12 @@ def _answer(query: str, results: Path, layouts: Sequence[Layout], files: Sequenc
     try:
         return _ask(query, results, layouts, files, alike=False)
     except duckdb.Error as error:
+        absent = ABSENT.search(str(error))
+        if absent and absent[1].lower() in views.VIEWS and not layouts and not files:
+            raise UserError(
+                f"{results}: no experiment here, only the judge's cache, and the view {absent[1]} needs one; run one, "
+                "or give the folder that has one"
+            ) from None
         raise UserError(f"sql: {_one_line(str(error), [path.stem for path in files] or views.VIEWS)}") from None
 
 
@@ -86,7 +94,7 @@ def writes(statement: duckdb.Statement) -> str | None:
 def _one_line(message: str, names: Sequence[str]) -> str:
     """DuckDB's message without the copy of the query at its end; for a missing table, the nearest of the views."""
     text = " ".join(message.split("\n\nLINE ", maxsplit=1)[0].split())
-    if match := re.search(r"Table with name (\w+) does not exist!", text):
+    if match := ABSENT.search(text):
         return f"there is no view '{match[1]}'{nearest(match[1], names)}; the views are {', '.join(names)}"
     if match := re.search(r'Cannot access (?:file|directory) "([^"]+)"', text):
         return (

@@ -35,8 +35,10 @@ for _kind in ARTIFACTS.values():
 RUN_CREDITS = "run_credits"
 #: Success of each policy in each mode, with its interval.
 SUCCESS = "success"
+#: The judge's answers, which need no experiment.
+CACHE = "judge_cache"
 #: All views; `runs`, `metrics` and `provenance` are tables built for the query.
-VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, "judge_cache", "runs", "metrics", "provenance")
+VIEWS = (*TABLES, RUN_CREDITS, SUCCESS, CACHE, "runs", "metrics", "provenance")
 _Z = 1.959963984540054
 _HALF = f"{_Z} * sqrt(k::DOUBLE * (n - k) / n / n / n + {_Z**2} / (4.0 * n * n))"
 _CENTRE, _SCALE = f"k::DOUBLE / n + {_Z**2} / (2.0 * n)", f"(1 + {_Z**2} / n)"
@@ -96,32 +98,34 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB connection with the views that `query` names, over the artifacts that `layouts` see.
 
-    `results`: the folder that has the judge's cache, where there is no experiment, which would be beside it.
+    `results`: the folder that has the judge's cache, where there is no experiment, which would be beside it; that is
+    then the only view.
     `alike`: take each kind's first file for all of them, instead of opening every file to learn its columns, which
     takes a second for some thousand files. A query that needs a column that the first file lacks then fails. One that
     names a column beyond the kind's schema opens all files: its type may differ between them, and DuckDB would cast
     every file's numbers to the first one's.
     """
-    first_of_all = query if alike else None
     connection = _open()
     words = set(re.findall(r"[a-z_]+", query.lower()))
+    if not layouts:
+        words &= {CACHE}
     # The name is also that of a column.
-    of_success = bool(re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower()))
+    of_success = bool(layouts and re.search(rf"\b(from|join)\s+{SUCCESS}\b", query.lower()))
     words |= {"evals"} if of_success else set()
     with_measures = bool(words & {*tables.MEASURED}) or asks_for_all_columns(query)
     for view in TABLES:
         if view in words:
-            text = _table_view(layouts, view, first_of_all, with_measures=with_measures)
+            text = _table_view(layouts, view, query, alike=alike, with_measures=with_measures)
             connection.execute(f"CREATE VIEW {view} AS {text}")
     if of_success:
         connection.execute(_SUCCESS_SQL)
     if RUN_CREDITS in words:
         own = [(one.root, "credits", own_credits(one)) for one in layouts]
-        connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, first_of_all)}")
+        connection.execute(f"CREATE VIEW {RUN_CREDITS} AS {_union(own, query, alike=alike)}")
     folders = [one.root for one in layouts]
     places = {folder.parent for folder in folders} or ({results.resolve()} if results else set())
     caches = [place / JUDGE_CACHE for place in sorted(places)]
-    if "judge_cache" in words:
+    if CACHE in words:
         _create_cache_view(connection, caches, alike=alike)
     for name, make in (("runs", runs_table), ("metrics", metrics_table), ("provenance", provenance_table)):
         if name in words:
@@ -189,13 +193,14 @@ def asks_for_all_columns(query: str) -> bool:
     return bool(whole) or not re.match(r"\s*(select|with)\b", text)
 
 
-def _table_view(layouts: Sequence[Layout], view: str, alike_for: str | None, *, with_measures: bool) -> str:
+def _table_view(layouts: Sequence[Layout], view: str, query: str, *, alike: bool, with_measures: bool) -> str:
     """A view over all files of one schema, as SQL; `with_measures`: that of the turns has the measures beside them."""
-    text = _union([(one.root, name, list(one.find(name))) for one in layouts for name in TABLES[view]], alike_for)
+    files = [(one.root, name, list(one.find(name))) for one in layouts for name in TABLES[view]]
+    text = _union(files, query, alike=alike)
     if view != "turns" or not with_measures:
         return text
     beside = [(one.root, "measures", list(one.find("measures"))) for one in layouts]
-    return _with_measures(text, _union(beside, alike_for))
+    return _with_measures(text, _union(beside, query, alike=alike))
 
 
 def _with_measures(turns: str, measures: str) -> str:
@@ -209,24 +214,26 @@ def _with_measures(turns: str, measures: str) -> str:
     )
 
 
-def _union(sources: Sequence[tuple[Path, str, list[Located]]], alike_for: str | None) -> str:
-    """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files).
+def _union(sources: Sequence[tuple[Path, str, list[Located]]], query: str, *, alike: bool) -> str:
+    """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files), one at least.
 
-    `alike_for`: the query for which the first file's columns stand for all files', where they can; None: for no one.
-    Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
+    `alike`: the first file's columns stand for all files', except where `query` names a further column of it. Without a file it has no rows, so that a query says "0 rows" and not that there is no such table.
     """
     parts = []
     for folder, name, files in sources:
         if files:
-            alike = alike_for is not None and not _names_further_column(alike_for, files[0].path, name)
+            first_of_all = alike and not _names_further_column(query, files[0].path, name)
             paths, own_path = [file.path for file in files], "path" in _columns(name)
-            parts.append(_select(paths, _key_columns(name, folder), alike, own_path=own_path))
+            parts.append(_select(paths, _key_columns(name, folder), first_of_all, own_path=own_path))
     parts = parts or [_empty(name) for name in dict.fromkeys(name for _, name, _ in sources)]
     return " UNION ALL BY NAME ".join(parts)
 
 
 def _names_further_column(query: str, path: Path, name: str) -> bool:
-    """Whether the query names a column of the file that the schema of its kind does not have, nor give a type."""
+    """Whether the query names a column of the file that is not in the schema of its kind, and so may have any type.
+
+    A name that is part of another word counts, too: that costs time only.
+    """
     tables.metadata(path)  # reports what is wrong with a file that cannot be read
     further = set(pq.read_schema(path).names) - set(_columns(name))
     return any(column.lower() in query.lower() for column in further)

@@ -102,14 +102,20 @@ def _by_turn(frame: pd.DataFrame, rows: pd.DataFrame) -> dict[int, dict]:
 
 
 def _credits(paths: Sequence[Path], rows: pd.DataFrame) -> list[RolloutCredit]:
-    """Each method's credit of the shown rollout. UserError for a method given twice."""
-    # `Turns` needs rewards, which a table of one's own may not have; nothing here reads them.
-    turns = Turns({**{key: rows[key].to_numpy() for key in tables.KEYS}, "reward": [0.0] * len(rows)}, where="turns")
+    """Each method's credit of the shown rollout; one that is not named, or null, has the file's name.
+
+    Raises UserError for a method given twice.
+    """
+    if not paths:
+        return []
+    # `Turns` needs rewards, which a table of one's own may not have, as some turns; nothing here reads them.
+    keys = {key: rows[key].to_numpy() for key in tables.KEYS}
+    turns = Turns({**keys, "reward": [0.0] * len(rows)}, where="the shown rollout", excerpt=True)
     credits: dict[str, RolloutCredit] = {}
     for path in paths:
         table = tables.read(path)
-        only = table.column("method")[0].as_py() if "method" in table.column_names and table.num_rows else path.stem
-        for method, part in by_method(table, str(only), str(path)).items():
+        named = table.column("method")[0].as_py() if "method" in table.column_names and table.num_rows else None
+        for method, part in by_method(table, str(named or path.stem), str(path)).items():
             if method in credits:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
             credits[method] = _credit(turns, part, method, str(path))
