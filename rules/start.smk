@@ -23,6 +23,14 @@ if workflow.is_main_process:
     locks.take_over(Path(".snakemake"))
     watch.tell_plan(results=str(PLAN.layout.root), runs=len(EXPERIMENT.runs()))
 
+    # Jobs on this machine all use its first GPU, so those that ask for one run one at a time. A job that asks for several
+    # takes the limit as a whole. On a cluster, where Snakemake counts nodes, GPUs are Slurm's to give.
+    if (
+        workflow.resource_settings.nodes is None
+        and "gpu" not in workflow.global_resources
+    ):
+        workflow.global_resources["gpu"] = 1
+
 
 def deployed():
     """What makes an environment for each job: `--sdm conda` or `apptainer`, a cloud's image; "" if nothing does."""
@@ -39,7 +47,12 @@ def before_the_first_job():
         tuple(values_of(jobs, f"slurm_{name}")) for name in ("partition", "account")
     ]
     where = preflight.Where(
-        deployed(), kind, *asked, STORED, asked=asked_by_rules(jobs)
+        deployed(),
+        kind,
+        *asked,
+        STORED,
+        asked=asked_by_rules(jobs),
+        gpu_limit=getattr(workflow.global_resources.get("gpu"), "value", None),
     )
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):

@@ -85,6 +85,18 @@ def test_a_build_of_torch_for_cpus_is_refused_where_jobs_ask_for_gpus(installed)
     assert refuse(plan_of(), STAGES, Where()) == []
 
 
+@pytest.mark.parametrize(("limit", "said"), [(0, "--resources gpu=0"), (8, "--resources gpu=8"), (None, "no limit")])
+def test_several_jobs_on_the_first_gpu_of_one_machine_are_refused(limit, said):
+    where = Where(asked=(Asked("update", gpus=1),), gpu_limit=limit)
+    (found,) = preflight.one_gpu_job_at_a_time(plan_of(), STAGES, where)
+    assert found.line.startswith(
+        f"update asks for a GPU, and with {said} several such jobs would run on this machine's "
+    )
+    assert "give --resources gpu=1 " in found.line
+    for fine in ({"gpu_limit": 1}, {"executor": "slurm"}, {"asked": (Asked("update"),)}):
+        assert list(preflight.one_gpu_job_at_a_time(plan_of(), STAGES, replace(where, **fine))) == []
+
+
 def test_a_model_that_lockstep_does_not_read_is_refused_before_any_job(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3_text"}))
     wrong = plan_of(policy={"source": str(tmp_path)})

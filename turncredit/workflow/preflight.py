@@ -37,7 +37,8 @@ class Where:
     this one (""); by which executor; in which partitions and accounts; whether files go through a storage.
 
     `own` are (rule, resource, value) of what a profile gives single rules. `asked` is what each rule's jobs ask for,
-    empty where the executor chooses their partitions by itself; None: not known yet.
+    empty where the executor chooses their partitions by itself; None: not known yet. `gpu_limit` is Snakemake's, on the
+    GPUs of all jobs that run at a time; None: it has none.
     """
 
     deployed: str = ""
@@ -47,6 +48,7 @@ class Where:
     storage: bool = False
     own: tuple[tuple[str, str, str], ...] = ()
     asked: tuple[Asked, ...] | None = None
+    gpu_limit: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,19 @@ def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[F
         yield Finding("GPU", False, line)
     else:
         yield Finding("GPU", True, f"torch {version}")
+
+
+def one_gpu_job_at_a_time(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """On one machine, jobs that ask for a GPU do not meet on it: none of them chooses another than the first."""
+    asking = next((asked.rule for asked in where.asked or () if asked.gpus), None)
+    if where.executor != "local" or asking is None or where.gpu_limit == 1:
+        return
+    limit = "no limit" if where.gpu_limit is None else f"--resources gpu={where.gpu_limit}"
+    line = (
+        f"{asking} asks for a GPU, and with {limit} several such jobs would run on this machine's first GPU at a time; "
+        "give --resources gpu=1 (several GPUs: Slurm, or a folder and a CUDA_VISIBLE_DEVICES for each experiment)"
+    )
+    yield Finding("GPU", False, line)
 
 
 def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
@@ -303,7 +318,18 @@ def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Findi
     yield Finding("slurm", True, f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
 
 
-CHECKS: tuple[Check, ...] = (storage, engines, images, torch_build, slurm, weights, memory, time, disk)
+CHECKS: tuple[Check, ...] = (
+    storage,
+    engines,
+    images,
+    torch_build,
+    one_gpu_job_at_a_time,
+    slurm,
+    weights,
+    memory,
+    time,
+    disk,
+)
 
 
 def check_gpu(stage: str, asked: int) -> None:
