@@ -166,7 +166,10 @@ TURNS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no group": (lambda row: [{**row, "group_id": None}], "'group_id' is missing or null, or no id"),
     "neither turn nor messages": (lambda row: [{**row, "turn": None}], "neither 'messages' nor 'turn' in a line"),
     "done that is text": (lambda row: [{**row, "done": "yes"}], "done is neither true nor false"),
-    "a line of its own": (lambda row: [row, {**row, "turn": None, "messages": files.messages(0)}], table.WHOLE_AND_PARTS),
+    "a line of its own": (
+        lambda row: [row, {**row, "turn": None, "messages": files.messages(0)}],
+        table.WHOLE_AND_PARTS,
+    ),
 }
 
 

@@ -19,7 +19,9 @@ FORMATS: dict[str, Format] = {
     module.FORMAT.name: module.FORMAT for module in (verifiers, verl, verl_agent, art, rllm, openenv, trl, jsonl)
 }
 
-MAYBE_SHORTENED = "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
+MAYBE_SHORTENED = (
+    "a skipped line does not tell its rollout: if it was the last turn of one, that is imported without it"
+)
 
 
 def run(

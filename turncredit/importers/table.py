@@ -178,7 +178,9 @@ def _has_values(column: pa.ChunkedArray) -> bool:
     return not pa.types.is_list(column.type) or bool(pc.max(pc.list_value_length(column)).as_py())
 
 
-def _copy(first: Path, out: Path, columns: list[str], left_out: set[str], made_by: Mapping[str, Any]) -> tuple[int, int]:
+def _copy(
+    first: Path, out: Path, columns: list[str], left_out: set[str], made_by: Mapping[str, Any]
+) -> tuple[int, int]:
     """Copy these columns of the table without the rollouts `left_out`; returns the numbers of rollouts and turns."""
     turns = rollouts = 0
     with pq.ParquetFile(first) as file:
