@@ -18,6 +18,8 @@ from turncredit.errors import UserError, nearest
 from turncredit.files import new_file
 
 KEYS = ("group_id", "rollout_id", "turn")
+#: the column of credits that is 0 at turns which are not learned from
+TRAINED = "trained"
 #: what is measured of an environment's state, with its columns before and after a turn in the table `measures`
 MEASURES = {"progress": ("progress_before", "progress"), "distance": ("distance_before", "distance")}
 MEASURED = tuple(column for columns in MEASURES.values() for column in columns)

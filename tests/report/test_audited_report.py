@@ -371,6 +371,17 @@ def test_the_measures_of_every_audited_round_are_compared_with_the_gains_one_met
     assert all(text.endswith("3 families") for row in grid.rows.values() for text in row.values())
 
 
+def test_a_method_that_the_configuration_no_longer_has_is_named_as_left_out(folder, summary, monkeypatch):
+    monkeypatch.setattr(predictors, "FEWEST_FAMILIES", 2)
+    results = collect(folder)
+    without = results.experiment.model_copy(update={"methods": [*METHOD_NAMES[:4]]})
+    differences = dict(summary.differences)
+    (whole,) = predictors.prediction_grid(results, METHOD_NAMES, "flat_grpo", differences)
+    (part,) = predictors.prediction_grid(replace(results, experiment=without), METHOD_NAMES, "flat_grpo", differences)
+    assert "Left out" not in whole.caption
+    assert part.caption.endswith("own errors. Left out, since they are not in the configuration: turn_value.")
+
+
 def test_names_in_a_scatter_do_not_cover_each_other(summary):
     found = summary.predictions[0]
     same = [replace(point, x=found.points[0].x, gain=None) for point in found.points]

@@ -144,7 +144,8 @@ def true_spread(scored: Scored) -> float:
     smaller (`Scored.shared_covariance`). A credit proportional to the truth has this calibration.
     """
     count_N = np.bincount(scored.rollout_N, minlength=scored.rollouts)[scored.rollout_N]
-    shared = 2 * (scored.shared_covariance() / count_N[scored.follows()]).sum() / len(scored)
+    follows, covariance = scored.shared_covariance()
+    shared = 2 * (covariance / count_N[follows]).sum() / len(scored)
     noise = np.mean(scored.se_N**2 * (count_N - 1) / count_N) - shared
     return float(np.sqrt(max(np.mean(within(scored.truth_N, scored) ** 2) - noise, 0)))
 
@@ -161,7 +162,8 @@ def error(x_N: np.ndarray, scored: Scored) -> Statistic:
     of next to nothing has no scale.
     """
     s2_N = scored.se_N**2
-    chance = 2 * (s2_N**2).sum() + 4 * (scored.shared_covariance() ** 2).sum()
+    _, covariance = scored.shared_covariance()
+    chance = 2 * (s2_N**2).sum() + 4 * (covariance**2).sum()
     if (scored.truth_N**2 - s2_N).sum() <= normal_half(float(np.sqrt(chance))):
         return Statistic(np.zeros((scored.groups, 5)), lambda sums: np.full(sums.shape[:-1], np.nan), len(scored))
     parts = (scored.truth_N * x_N, x_N**2, scored.truth_N**2, s2_N, s2_N * x_N**2)

@@ -141,10 +141,7 @@ def noise(scored: Scored, rng: np.random.Generator) -> np.ndarray:
     follows = scored.follows()
     before_N[follows + 1] = after_N[follows]
     error_N = scored.q_N[:, 1] * after_N - scored.v_N[:, 1] * before_N
-    apart_N = np.hypot(scored.q_N[:, 1], scored.v_N[:, 1])
-    # The branches' own error of the difference is used: common random numbers make it smaller than that of two
-    # independent errors.
-    return np.divide(error_N * scored.se_N, apart_N, out=np.zeros(len(scored)), where=apart_N > 0)
+    return scored.in_proportion(error_N)
 
 
 def ceilings(scored: Scored, resamples: Resamples, seed: int) -> Mapping[str, Ceiling]:

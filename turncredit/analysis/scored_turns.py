@@ -86,15 +86,23 @@ class Scored:
             & (self.q_N[:-1, 1] == self.v_N[1:, 1])
         )
 
-    def shared_covariance(self) -> np.ndarray:
-        """The covariance (at most 0) of the errors of each row of `follows` and of the row after it."""
+    def in_proportion(self, error_N: np.ndarray) -> np.ndarray:
+        """Errors (N) of the value before or after the turn, as they are in the row's own error of the difference.
+
+        Common random numbers make that smaller than the error of two independent estimates. Needs both values' errors.
+        """
+        assert self.v_N is not None
+        assert self.q_N is not None
+        apart_N = np.hypot(self.q_N[:, 1], self.v_N[:, 1])
+        return np.divide(error_N * self.se_N, apart_N, out=np.zeros(len(self)), where=apart_N > 0)
+
+    def shared_covariance(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of `follows`, and the covariance (at most 0) of the errors of each and of the row after it."""
         follows = self.follows()
         if self.v_N is None or self.q_N is None:
-            return np.zeros(0)
-        apart_N = np.hypot(self.q_N[:, 1], self.v_N[:, 1])
-        # Each row's own error of the difference is kept, as in `noise_ceiling.noise`.
-        share_N = np.divide(self.se_N, apart_N, out=np.zeros(len(self)), where=apart_N > 0)
-        return -(self.q_N[:, 1] * share_N)[follows] * (self.v_N[:, 1] * share_N)[follows + 1]
+            return follows, np.zeros(0)
+        after_N, before_N = self.in_proportion(self.q_N[:, 1]), self.in_proportion(self.v_N[:, 1])
+        return follows, -after_N[follows] * before_N[follows + 1]
 
     def take(self, keep_N: np.ndarray) -> Scored:
         """A subset of the turns; groups and rollouts keep their numbers and their count."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from turncredit.credit.compose import Method, Part
 from turncredit.errors import UserError
+from turncredit.tables import TRAINED
 from turncredit.turns import PARENT, Turns
 
 
@@ -49,7 +50,7 @@ def carl(turns: Turns) -> dict[str, np.ndarray]:
     return {
         "value": state_N,
         "edges": count_N.astype(np.float64),
-        "trained": (count_N > 1).astype(np.float64),
+        TRAINED: (count_N > 1).astype(np.float64),
         "advantage": gain_N - state_N,
     }
 

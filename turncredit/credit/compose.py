@@ -24,15 +24,13 @@ import pyarrow as pa
 from turncredit.credit.conventions import CONVENTIONS
 from turncredit.errors import UserError, WrongResult
 from turncredit.judges.config import Ask
-from turncredit.tables import KEYS
+from turncredit.tables import KEYS, TRAINED
 from turncredit.turns import Turns
 
 Kind = Literal["shaper", "estimator", "turn_term", "normaliser"]
 Role = Literal["method", "variant", "bound"]
 Bonus = Literal["score_bonus", "step_bonus"]
 BONUSES: tuple[Bonus, ...] = ("score_bonus", "step_bonus")
-#: The column of a part that is 0 at turns which are not learned from.
-TRAINED = "trained"
 #: Who reads the recorded responses once more for the side table `logprobs` (docs/methods/second-pass.md).
 Reader = Literal["sft", "hindsight", "implicit", "gold", "gold_sft"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turncredit.config import Experiment
 from turncredit.report import diagnostics
 from turncredit.report.grid import Column, Grid, Number
 from turncredit.report.ordering import group_of, standing_for
@@ -98,7 +99,7 @@ def prediction_grid(
 
     Methods of a family read the same signals, so a family is one point: the method that stands for it
     (`turncredit.report.ordering`), of those that play with the agent of these turns. Bounds are left out, since they
-    alone would produce a correlation.
+    alone would produce a correlation; so are methods beyond the configuration, which the caption names.
     """
     grid = Grid(
         name="predictors",
@@ -113,8 +114,9 @@ def prediction_grid(
         {pair for table in ("fidelity", "gradients") for pair in diagnostics.rounds_of(results, table)},
         key=lambda pair: (pair[1], pair[0]),
     )
-    start_of = results.experiment.start_of
+    beyond: set[str] = set()
     for policy, round_ in turns:
+        heads = _heads(results.experiment, policy)
         cells: dict[str, str] = {}
         for name in PREDICTORS:
             points = [
@@ -122,8 +124,7 @@ def prediction_grid(
                 for point in _points(results, name, policy, round_, names, baseline, differences)
                 if point.group != "bounds"
             ]
-            mine = [method for method in results.experiment.methods if start_of(method) == start_of(policy)]
-            heads = set(standing_for(results.experiment, mine).values())
+            beyond |= {point.method for point in points} - set(results.experiment.methods)
             points = [point for point in points if point.method in heads]
             if len(points) >= FEWEST_FAMILIES:
                 cells[name] = f"{_correlation(points)}, {len(points)} families"
@@ -132,7 +133,19 @@ def prediction_grid(
             grid.columns.append(Column(key, f"{policy}, round {round_}", f"measured on the rollouts of {policy}"))
             for name, text in cells.items():
                 grid.rows.setdefault(PREDICTORS[name][2], {})[key] = text
+    if beyond:
+        grid.caption += f" Left out, since they are not in the configuration: {', '.join(sorted(beyond))}."
     return [grid] if grid.columns else []
+
+
+def _heads(experiment: Experiment, policy: str) -> set[str]:
+    """The methods of the configuration that stand for their families, of those that play with the policy's agent."""
+    mine = [
+        method
+        for method in experiment.trained()
+        if experiment.start_of(method) == experiment.start_of(policy) and group_of(experiment, method) != "bounds"
+    ]
+    return set(standing_for(experiment, mine).values())
 
 
 def _words(points: Sequence[Point]) -> str:

@@ -217,8 +217,8 @@ def _with_measures(turns: str, measures: str) -> str:
 def _union(sources: Sequence[tuple[Path, str, list[Located]]], query: str, *, alike: bool) -> str:
     """A view over files, as SQL; they are listed as (experiment's folder, artifact, its files), one at least.
 
-    `alike`: the first file's columns stand for all files', except where `query` names a further column of it. Without a
-    file it has no rows, so that a query says "0 rows" and not that there is no such table.
+    `alike`: the first file's columns stand for all files', except where `query` names a further column of it. Without
+    a file the view has no rows, so that a query says "0 rows" and not that there is no such table.
     """
     parts = []
     for folder, name, files in sources:

@@ -52,7 +52,7 @@ def run(job: Job) -> dict[str, float]:
 
     config = job.config
     credits = {
-        name: job.store.table(path, columns=[*tables.KEYS, "advantage"], optional=["trained"])
+        name: job.store.table(path, columns=[*tables.KEYS, "advantage"], optional=[tables.TRAINED])
         for name, path in zip(config.losses, job.paths("credits"), strict=True)
     }
     turns = job.table("turns", columns=COLUMNS)

@@ -212,8 +212,8 @@ def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where:
         raise UserError(f"{where}: {int((~np.isfinite(advantage_N)).sum())} advantages are not finite")
     check_logprobs(turns, "turns")
     trained_N = np.ones(len(advantage_N), dtype=bool)
-    if "trained" in credit.column_names:
-        trained_N = credit.column("trained").to_numpy() != 0
+    if tables.TRAINED in credit.column_names:
+        trained_N = credit.column(tables.TRAINED).to_numpy() != 0
     skipped_N = np.zeros(len(advantage_N), dtype=bool)
     if settings.skip_dead_groups:
         view = Turns(turns.select([*tables.KEYS, "reward"]), where=where)
