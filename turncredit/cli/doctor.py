@@ -49,10 +49,11 @@ def doctor(
     """
     if sdm not in (None, *DEPLOYED):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
-    plan = plan_of(configfile, results, config)
+    where = setting(profile, sdm)
+    plan = plan_of(configfile, results, config, installed=not where.storage)
     stages = {stage for stage, _ in every_job(plan)}
     failed = False
-    for finding in preflight.findings(plan, stages, setting(profile, sdm)):
+    for finding in preflight.findings(plan, stages, where):
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
