@@ -12,6 +12,10 @@ from turncredit.workflow import retries
 from turncredit.yaml_files import read_mapping
 
 
+#: Whether files go through a storage, because jobs share no file system.
+STORED = workflow.storage_settings.default_storage_provider is not None
+
+
 def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
@@ -19,7 +23,8 @@ def checked_plan():
             # Snakemake's own reader keeps the last of two equal keys.
             read_mapping(path)
         experiment = from_mapping(config)
-        checks.check(experiment)
+        # Without a shared file system jobs do not run where Snakemake does, so only they know what is there.
+        checks.check(experiment, installed=not (STORED and workflow.is_main_process))
         plan = Plan(experiment)
         layout.refuse_old(plan.layout.root)
         return plan
@@ -32,8 +37,6 @@ PLAN = checked_plan()
 EXPERIMENT = PLAN.experiment
 #: Whether one job runs the stages of whole rounds (rules/rounds.smk).
 FUSED = EXPERIMENT.granularity != "stage"
-#: Whether files go through a storage, because jobs share no file system.
-STORED = workflow.storage_settings.default_storage_provider is not None
 #: Environments for `--sdm conda`; ignored without that option.
 CORE = "../envs_conda/core.yaml"
 PLAYING = (

@@ -138,6 +138,15 @@ def test_config_prints_the_resolved_configuration(tmp_path):
     assert (data["rounds"], data["rollout"]["tasks"], data["rollout"]["group_size"]) == (5, 4, 8)
 
 
+def test_config_prints_an_experiment_whose_data_are_not_here_and_warns(tmp_path):
+    (tmp_path / "a.yaml").write_text("env: {household: {source: real, data_root: nowhere}}\nrounds: 3\n")
+    done = run("config", "a.yaml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 3
+    assert done.stderr.startswith("turncredit: warning: no folder nowhere/json_2.1.1: fetch the games with")
+    assert done.stderr.count("\n") == 1
+
+
 def test_config_shows_what_snakemake_would_run_and_the_file_of_each_value(tmp_path):
     (tmp_path / "config.yaml").write_text("experiment: mine\nrounds: 3\nrollout: {tasks: 4}\nmethods: [rloo]\n")
     (tmp_path / "more.yaml").write_text("rounds: 5\ndefine:\n  twice: {base: gigpo, params: {norm: mean}}\n")

@@ -1,61 +1,65 @@
-"""Whether methods took the same optimiser steps, on counts made up for the purpose."""
+"""Which methods must have taken the same optimiser steps, and what is said where they did not."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests import tiny
-from turncredit.analysis.equal_steps import RunUpdate, Spent, unequal
-
-EXPERIMENT = tiny.experiment(
-    methods=["flat_grpo", "gigpo", "rloo", "twice", "few"],
-    define={
-        "twice": {"base": "rloo", "update": {"epochs": 2}},
-        "few": {"base": "rloo", "rollout": {"tasks": 2}},
-    },
-)
-USUAL = Spent(4, 16, 300)
+from turncredit.analysis.equal_steps import Asked, RunUpdate, Spent, planned, unequal
+from turncredit.config import Experiment
 
 
-def spent(round=1, **by_method):
-    return {RunUpdate(method, 0, round): found for method, found in by_method.items()}
+def experiment(**sections: dict) -> Experiment:
+    """`whole`, 16 rollouts in minibatches of 4, and `other`, the same with `sections` of its own: rollout, update."""
+    define = {"whole": {"base": "flat_grpo"}, "other": {"base": "flat_grpo", **sections}}
+    update = {"minibatch": 4, "epochs": 1, "skip_dead_groups": False}
+    rollout = {"tasks": 4, "group_size": 4}
+    return tiny.experiment(methods=["whole", "other"], define=define, update=update, rollout=rollout)
 
 
-def test_methods_that_took_the_same_steps_are_equal():
-    assert unequal(EXPERIMENT, spent(flat_grpo=USUAL, gigpo=USUAL, rloo=USUAL)) == []
+HALF = {"rollout": {"tasks": 2}, "update": {"minibatch": 2}}
 
 
-def test_a_method_that_took_fewer_steps_than_the_others_is_named():
-    (line,) = unequal(EXPERIMENT, spent(round=3, flat_grpo=Spent(3, 9, 150), gigpo=USUAL, rloo=USUAL))
-    assert line == "seed 0, round 3: flat_grpo took 3 optimiser steps, but gigpo 4 optimiser steps"
+def lines(made: Experiment, whole: Spent, other: Spent, round: int = 1) -> list[str]:
+    """What is said of these two methods' updates."""
+    return unequal(made, {RunUpdate("whole", 0, round): whole, RunUpdate("other", 0, round): other})
 
 
-def test_in_round_one_the_shared_rollouts_give_the_same_sequences_and_tokens_too():
-    other = Spent(4, 14, 270)
-    (line,) = unequal(EXPERIMENT, spent(flat_grpo=other, gigpo=USUAL, rloo=USUAL))
-    assert "flat_grpo took 4 optimiser steps on 14 sequences (270 tokens)" in line
-    assert unequal(EXPERIMENT, spent(round=2, flat_grpo=other, gigpo=USUAL, rloo=USUAL)) == []
+def test_methods_are_compared_by_the_number_of_steps_that_they_ask_for_whatever_their_rollouts_and_minibatches():
+    made = experiment(**HALF)
+    assert planned(made, "whole") == Asked(4, 16, 1)
+    assert planned(made, "other") == Asked(4, 8, 1)
+    for round in (1, 2):
+        assert lines(made, Spent(4, 16, 200), Spent(4, 8, 100), round) == []
+    assert lines(made, Spent(4, 16, 200), Spent(3, 8, 100), 2) == [
+        "seed 0, round 2: whole took 4 optimiser steps, but other 3 optimiser steps"
+    ]
+    assert lines(made, Spent(4, 16, 200), Spent(3, 8, 100)) == [
+        "seed 0, round 1: whole took 4 optimiser steps on 16 sequences (200 tokens), "
+        "but other 3 optimiser steps on 8 sequences (100 tokens)"
+    ]
 
 
-def test_seeds_and_rounds_are_compared_apart():
-    first, second = spent(flat_grpo=USUAL), {RunUpdate("gigpo", 1, 1): Spent(5, 20, 400)}
-    assert unequal(EXPERIMENT, {**first, **second}) == []
+def test_more_passes_over_the_same_rollouts_in_as_many_steps_are_more_sequences():
+    made = experiment(update={"minibatch": 8, "epochs": 2})
+    assert planned(made, "other") == Asked(4, 16, 2)
+    assert lines(made, Spent(4, 16, 200), Spent(4, 32, 400)) == []
 
 
-def test_a_method_whose_own_entry_asks_for_other_steps_is_compared_with_its_like_only():
-    assert unequal(EXPERIMENT, spent(flat_grpo=USUAL, twice=Spent(8, 32, 600), few=Spent(2, 8, 150))) == []
+def test_a_minibatch_that_is_not_full_is_a_step():
+    assert planned(experiment(update={"minibatch": 6, "epochs": 2}), "other") == Asked(6, 16, 2)
 
 
-def test_methods_with_different_agents_take_the_same_steps_and_share_no_rollouts_in_round_one():
-    """A minibatch counts rollouts: a context that is rebuilt every turn is more sequences in a step, not more steps."""
-    experiment = tiny.experiment(
-        methods=["flat_grpo", "rebuilt"],
-        agents={"short": {"name": "window"}},
-        define={"rebuilt": {"base": "flat_grpo", "agent": "short"}},
-    )
-    assert unequal(experiment, spent(flat_grpo=USUAL, rebuilt=Spent(4, 90, 280))) == []
-    assert unequal(experiment, spent(round=2, flat_grpo=USUAL, rebuilt=Spent(4, 90, 280))) == []
-    assert len(unequal(experiment, spent(round=2, flat_grpo=USUAL, rebuilt=Spent(5, 90, 280)))) == 1
+@pytest.mark.parametrize("update", [{"epochs": 2}, {"skip_dead_groups": True}])
+def test_methods_that_ask_for_another_number_or_skip_dead_groups_are_not_compared(update):
+    assert lines(experiment(update=update), Spent(4, 16, 200), Spent(3, 12, 150)) == []
 
 
-def test_with_dead_groups_skipped_the_steps_follow_the_policies_and_are_not_compared():
-    experiment = tiny.experiment(methods=["flat_grpo", "gigpo"], update={"skip_dead_groups": True})
-    assert unequal(experiment, spent(flat_grpo=USUAL, gigpo=Spent(3, 12, 200))) == []
+def test_in_round_1_methods_with_the_same_settings_learn_from_the_same_sequences_and_later_each_from_its_own():
+    made = experiment()
+    costs = Spent(4, 16, 200), Spent(4, 15, 190)
+    assert lines(made, *costs, 2) == []
+    assert lines(made, *costs) == [
+        "seed 0, round 1: whole took 4 optimiser steps on 16 sequences (200 tokens), "
+        "but other 4 optimiser steps on 15 sequences (190 tokens)"
+    ]

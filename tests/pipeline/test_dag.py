@@ -209,7 +209,8 @@ def test_the_readmes_command_for_a_cluster_plans_the_experiment_as_typed(snakema
     (workdir / "bin/conda").write_text(CONDA)
     (workdir / "bin/conda").chmod(0o755)
     path = f"{workdir / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    run = snakemake("-n", *typed[0].split(), PATH=path)
+    (workdir / "json_2.1.1").mkdir()
+    run = snakemake("-n", *typed[0].split(), PATH=path, ALFWORLD_DATA=str(workdir))
     experiment = load([ROOT / "config.yaml", ROOT / "config/qwen2.5-1.5b.yaml"])
     jobs = counts(run)
     jobs["update"] += jobs.pop("update_last")  # the rounds whose policies are kept

@@ -13,6 +13,7 @@ from turncredit import provenance, tables
 from turncredit.config import ContinuationsConfig
 from turncredit.errors import UserError
 from turncredit.rollouts.continuations import play_equally
+from turncredit.stages.continuations import warning
 from turncredit.stages.job import At
 from turncredit.stages.plan import Plan
 
@@ -55,6 +56,24 @@ def test_copy_k_of_a_state_and_of_the_next_draw_the_same_numbers_and_rollouts_th
     play_equally([first, second], play, settings(6), seed=0)
     assert {len(set(part)) for part in seeds.values()} == {6}
     assert len({tuple(part) for part in seeds.values()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("per_state", "budget", "said"),
+    [
+        (3, None, None),
+        (3, 10**6, None),
+        (3, 1, "1 of 3 continuations from each state, in {turns:,} turns of budget_turns 1: one from each"),
+        (1, 1, "1 of 1 continuations from each state, in {turns:,} turns of budget_turns 1: one from each"),
+    ],
+)
+def test_a_budget_that_is_exceeded_or_binds_is_told_with_its_numbers(world, tmp_path, per_state, budget, said):
+    few = {"define": {"few": {"base": "vineppo", "continuations": {"per_state": per_state, "budget_turns": budget}}}}
+    metrics = world.run("continuations", keys(world, "few", **few), tmp_path, few).metrics
+    told = warning(metrics)
+    assert metrics.get("budget_turns") == budget
+    assert (told is None) == (said is None)
+    assert (told or "").startswith((said or "").format(turns=int(metrics["turns"])))
 
 
 def keys(world, method: str = "vineppo", **changes) -> At:

@@ -20,6 +20,7 @@ from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restore, restored
 from turncredit.rollouts.tasks import Games
 from turncredit.seeding import derive_seed
+from turncredit.stages import branch as stage
 from turncredit.truth.branch import advantages, choose, stratum, true_values
 from turncredit.turns import Turns
 
@@ -269,6 +270,20 @@ def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
     np.testing.assert_array_equal(known.distance_change, known.distance_before - known.distance)
     assert frame.v_reference.between(0, 1).all()
     assert (frame.advantage_reference_se > 0).all()
+
+
+def test_a_budget_that_is_exceeded_or_binds_is_told_with_its_numbers_and_one_that_is_wide_is_not(world, tmp_path):
+    _, wide = branches(world, tmp_path / "wide")
+    assert wide["budget_turns"] == 200_000
+    assert stage.warning(wide) is None
+    table, tight = branches(world, tmp_path / "tight", target_se=0.01, budget_turns=5)
+    states = table.num_rows
+    assert (tight["continuations"], tight["continuations_wanted"]) == (4 * states, 8 * states)
+    played = f"{int(tight['turns_played']):,} turns"
+    assert stage.warning(tight).startswith(
+        f"{4 * states} of the {8 * states} continuations that target_se asks for, in {played} of "
+        "audit.branch.budget_turns 5: min_continuations from each state are played whatever they cost"
+    )
 
 
 def test_the_same_seed_gives_the_same_ground_truth_whatever_the_slots(world, tmp_path):

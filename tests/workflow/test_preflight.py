@@ -18,6 +18,7 @@ import torch
 from safetensors.numpy import save_file
 
 from tests import tiny
+from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping, merge
 from turncredit.errors import UserError
@@ -504,6 +505,7 @@ def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones
 @pytest.mark.parametrize("path", PRESETS)
 def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(path, monkeypatch):
     monkeypatch.chdir(ROOT)
+    as_if_simulators_were_here(monkeypatch)
     whole = merge(read_mapping("config.yaml"), read_mapping(path))
     experiment = from_mapping(whole)
     small = from_mapping(merge(whole, doctor.miniature(experiment)))

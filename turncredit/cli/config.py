@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,8 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, files_of
 from turncredit.config import load
-from turncredit.stages.checks import check
+from turncredit.errors import UserError
+from turncredit.stages.checks import check, check_installed
 from turncredit.yaml_files import CONFIG, read_entry, read_mapping
 
 
@@ -27,13 +29,14 @@ def config(
 ) -> None:
     """Check the configuration that snakemake --configfile FILES would run, and print it with the file of each value.
 
-    A value without a file is the default. Example: turncredit config config/rails.yaml
+    A value without a file is the default. What only jobs need, such as an environment's data, may be missing here: that
+    is a warning. Example: turncredit config config/rails.yaml
     """
     given = [*(files or []), *(configfile or [])]
     alone = given and not Path(CONFIG).exists()  # a preset outside an experiment's folder
     read = given if alone else files_of(given)
     experiment = load(read, config or ())
-    check(experiment)
+    check(experiment, installed=False)
     data = experiment.model_dump(mode="json")
     if as_json:
         print(json.dumps(data, indent=2))
@@ -42,6 +45,10 @@ def config(
         for entry in config or ():
             sources[f"--config {entry}"] = read_entry(entry)
         print("\n".join(lines_of(data, sources)))
+    try:
+        check_installed(experiment)
+    except UserError as error:
+        print(f"turncredit: warning: {error}", file=sys.stderr)
 
 
 def lines_of(data: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

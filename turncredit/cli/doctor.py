@@ -54,7 +54,8 @@ def doctor(
     """
     if sdm not in (None, *DEPLOYED):
         raise UserError(f"--sdm is '{sdm}'; the environments of this workflow are for {' or '.join(DEPLOYED)}")
-    plan, where = plan_of(configfile, results, config), setting(profile, sdm)
+    where = setting(profile, sdm)
+    plan = plan_of(configfile, results, config, installed=not where.storage)
     stages = {stage for stage, _ in every_job(plan)}
     where = where if where.asked is not None else replace(where, asked=asked_by_rules(plan, where))
     failed = False

@@ -423,7 +423,9 @@ class BranchConfig(Closed):
     min_continuations: int = Field(16, ge=2, description="from each state, before its uncertainty is looked at")
     max_continuations: int = Field(64, ge=2)
     target_se: float = Field(0.1, gt=0, description="the standard error of an advantage to aim for")
-    budget_turns: int = Field(200_000, ge=1, description="continuation turns after which no continuation is started")
+    budget_turns: int = Field(
+        200_000, ge=1, description="continuation turns that only the first min_continuations of each state may exceed"
+    )
     reference_noise: float = Field(
         0.2, ge=0, le=1, description="fraction of turns with random actions of the reference"
     )

@@ -129,7 +129,9 @@ def _check_replayed(view: Turns, rollouts: Sequence[RestoredRollout]) -> None:
 
 
 def _summary(totals: dict[str, np.ndarray], settings: ContinuationsConfig, replayed_turns: int) -> dict[str, float]:
+    budget = {} if settings.budget_turns is None else {"budget_turns": float(settings.budget_turns)}
     return {
+        **budget,
         "states": float(len(totals["continuations"])),
         "continuations": float(totals["continuations"].sum()),
         "per_state": float(totals["continuations"].min()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from turncredit.config import BranchConfig
 from turncredit.stages.job import At, Inputs, Job
 from turncredit.stages.plan import Plan
@@ -33,6 +35,20 @@ def inputs(plan: Plan, at: At) -> Inputs:
 
 OUTPUTS = {"branches": "branches"}
 operation = as_configured
+
+
+def warning(metrics: Mapping[str, float]) -> str | None:
+    """A line where the budget was exceeded, or left states with fewer continuations than the target asks for."""
+    made, wanted, played, budget = (
+        int(metrics[name]) for name in ("continuations", "continuations_wanted", "turns_played", "budget_turns")
+    )
+    if made >= wanted and played <= budget:
+        return None
+    return (
+        f"{made:,} of the {wanted:,} continuations that target_se asks for, in {played:,} turns of audit.branch."
+        f"budget_turns {budget:,}: min_continuations from each state are played whatever they cost, further ones as "
+        "far as they are estimated to fit"
+    )
 
 
 def run(job: Job) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from turncredit.config import ContinuationsConfig
 from turncredit.layout import named_continuations
 from turncredit.stages.job import At, Job
@@ -28,6 +30,18 @@ def config(plan: Plan, at: At) -> Config:
 OUTPUTS = {"continuations": "continuations"}
 VARIES_BY = ("policy", "continued")
 inputs, operation = sampled_turns, as_sampled
+
+
+def warning(metrics: Mapping[str, float]) -> str | None:
+    """A line where the budget was exceeded, or left states with fewer continuations than were asked for."""
+    made, wanted, played = (int(metrics[name]) for name in ("per_state", "per_state_wanted", "turns"))
+    budget = int(metrics.get("budget_turns", played))  # without one nothing is bound
+    if made >= wanted and played <= budget:
+        return None
+    return (
+        f"{made:,} of {wanted:,} continuations from each state, in {played:,} turns of budget_turns "
+        f"{budget:,}: one from each state is played whatever it costs, further ones as far as they are estimated to fit"
+    )
 
 
 def run(job: Job) -> dict[str, float]:

@@ -60,7 +60,7 @@ def branch(
     columns = advantages(rollouts, values)
     columns.update(_reference(games, rollouts, settings, seeds, low, high))
     common = {"policy_id": policy_id, "temperature": temperature}
-    return branch_table(rollouts, columns, common), _summary(rollouts, columns, settings)
+    return branch_table(rollouts, columns, common), _summary(rollouts, columns, settings, values.wanted)
 
 
 # ---------------------------------------------------------------- which turns
@@ -245,7 +245,7 @@ def _range(view: Turns, success: float) -> tuple[float, float]:
 
 
 def _summary(
-    rollouts: Sequence[RestoredRollout], columns: dict[str, np.ndarray], settings: BranchConfig
+    rollouts: Sequence[RestoredRollout], columns: dict[str, np.ndarray], settings: BranchConfig, wanted: int
 ) -> dict[str, float]:
     error_S, advantage_S = columns["advantage_true_se"], columns["advantage_true"]
     return {
@@ -253,7 +253,9 @@ def _summary(
         "rollouts": float(len(rollouts)),
         "not_replayed": float(sum(not same for rollout in rollouts for same in rollout.replayed)),
         "continuations": float(columns["continuations"].sum()),
+        "continuations_wanted": float(wanted),
         "turns_played": float(columns["turns_played"].sum()),
+        "budget_turns": float(settings.budget_turns),
         "advantage_se": float(np.sqrt(np.mean(error_S**2))),
         "within_target": float(np.mean(error_S <= settings.target_se)),
         # The variance of the estimates beyond their own errors.

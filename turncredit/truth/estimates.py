@@ -14,7 +14,9 @@ Three things make the differences between neighbouring states precise and unbias
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +39,7 @@ class Values(NamedTuple):
     half_S2              the two halves' means: two estimates whose errors are nearly uncorrelated
     step_error_S         standard error of value_{s+1} - value_s, or of value_s where a rollout's last turn follows
     count_S, turns_S     continuations from each state, and the turns they took
+    wanted               continuations from all states together that the target asks for, whatever they cost
     """
 
     value_S: np.ndarray
@@ -45,6 +48,7 @@ class Values(NamedTuple):
     step_error_S: np.ndarray
     count_S: np.ndarray
     turns_S: np.ndarray
+    wanted: int
 
 
 #: `draw(first_S2, count_S2)` plays, from each state and half, the copies from number `first_S2` up to `count_S2`
@@ -141,10 +145,9 @@ def estimate(
     pilot_S2 = np.full(x.shape[:2], pilot)
     play(np.zeros_like(pilot_S2), pilot_S2)
     variance_S2 = _step_variances(x, follows_S, low, high)
-    left = max(0.0, budget - float(turns_S.sum()))
-    count_S2 = planned(
-        variance_S2, follows_S, turns_S / (2 * pilot), target=target, least=pilot, most=limit, budget=left
-    )
+    cost_S, left = turns_S / (2 * pilot), max(0.0, budget - float(turns_S.sum()))
+    plan = partial(planned, variance_S2, follows_S, cost_S, target=target, least=pilot, most=limit)
+    wanted, count_S2 = int(plan(budget=math.inf).sum()), plan(budget=left)
     play(pilot_S2, count_S2)
 
     half_S2 = np.nanmean(x, axis=2)
@@ -158,6 +161,7 @@ def estimate(
         step_error_S=_step_errors(spread_S, step_S, count_S2, follows_S),
         count_S=count_S2.sum(axis=1),
         turns_S=turns_S,
+        wanted=wanted,
     )
 
 

@@ -7,6 +7,7 @@ from turncredit.envs.failures import FailureRule
 from turncredit.envs.household.expert import COLUMNS, Expert, random_command, slip_command
 from turncredit.envs.household.game import NOTHING
 from turncredit.envs.household.native import NativeEnv
+from turncredit.envs.household.real import check_data
 from turncredit.envs.household.settings import Settings
 from turncredit.envs.household.tasks import export_game, make_tasks, open_task
 from turncredit.envs.household.words import WORDS
@@ -48,6 +49,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=NativeEnv,
     make_tasks=make_tasks,
+    check_installed=check_data,
     expert=Expert,
     expert_columns=COLUMNS,
     random_command=random_command,

@@ -35,6 +35,12 @@ def data_root(settings: Settings) -> Path:
     return root
 
 
+def check_data(settings: Settings) -> None:
+    """Raise UserError, one line, where real games are chosen and their folder is not here."""
+    if settings.source == "real":
+        data_root(settings)
+
+
 def find_games(split: str, settings: Settings) -> list[str]:
     """The split's game files relative to the data root, sorted. Raises UserError for a bad or empty split."""
     root = data_root(settings)

@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -37,11 +37,10 @@ State = Any
 @cache
 def package() -> SimpleNamespace:
     """The executor and its types. Raises UserError where the package is missing or has another version."""
-    spec = find_spec("virtualhome")
-    if spec is None or not spec.submodule_search_locations:
+    spec, installed = find_spec("virtualhome"), _installed()
+    if spec is None or not spec.submodule_search_locations or installed is None:
         raise UserError(f"the environment 'virtualhome' needs the package virtualhome {VERSION}: {INSTALL}")
-    if version("virtualhome") != VERSION:
-        installed = version("virtualhome")
+    if installed != VERSION:
         raise UserError(f"the environment 'virtualhome' needs virtualhome {VERSION}, not {installed}: {INSTALL}")
     parent = ModuleType(_NAME)
     parent.__path__ = [str(Path(spec.submodule_search_locations[0]) / "simulation" / "evolving_graph")]
@@ -65,6 +64,14 @@ def package() -> SimpleNamespace:
         room_of=execution._get_room_node,
         executors=_executors(graph, execution, scripts.Action),
     )
+
+
+def _installed() -> str | None:
+    """The package's version; None where only a folder of its name is on Python's path, such as a checkout."""
+    try:
+        return version("virtualhome")
+    except PackageNotFoundError:
+        return None
 
 
 def _stop_the_clock(common: ModuleType) -> None:

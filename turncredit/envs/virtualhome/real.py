@@ -155,20 +155,21 @@ class Recorded:
 @lru_cache(maxsize=2)
 def recorded(root: Path) -> Recorded:
     """The programs of a folder, read once. Raises UserError."""
-    if not root.is_dir():
-        raise UserError(f"{root}: there is no such folder; env.virtualhome.data_root needs VirtualHome's data")
     return Recorded(root)
 
 
 def data_root(settings: Settings) -> Path:
-    """The folder that the settings name. Raises UserError."""
+    """The folder that the settings name. Raises UserError where they name none, or one that is not there."""
     named = settings.data_root or os.environ.get("VIRTUALHOME_DATA")
     if not named:
         raise UserError(
             "env.virtualhome.source is real: set env.virtualhome.data_root or $VIRTUALHOME_DATA to the folder with "
             "VirtualHome's programs and graphs"
         )
-    return Path(named).expanduser().resolve()
+    root = Path(named).expanduser().resolve()
+    if not root.is_dir():
+        raise UserError(f"{root}: there is no such folder; env.virtualhome.data_root needs VirtualHome's data")
+    return root
 
 
 @contextmanager

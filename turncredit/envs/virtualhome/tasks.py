@@ -25,6 +25,13 @@ _EVAL = 5
 """Of the goals of recorded programs, one in so many is for evaluation."""
 
 
+def check_installed(settings: Settings) -> None:
+    """Raise UserError, one line, where the package is missing, or the folder of the recorded programs if chosen."""
+    engine.package()
+    if settings.source == "real":
+        data_root(settings)
+
+
 def make_tasks(split: str, count: int, seed: int, settings: Settings) -> list[dict[str, Any]]:
     """`count` different tasks of a split, the same for the same seed and settings; a larger count only adds tasks.
 

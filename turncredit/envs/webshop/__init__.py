@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from turncredit.envs.environment import Environment
+from turncredit.envs.webshop.catalogue import check_data
 from turncredit.envs.webshop.expert import Expert, random_command, slip_command
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.tasks import make_tasks, open_task
@@ -31,6 +32,7 @@ ENVIRONMENT = Environment(
     open_task=open_task,
     env_class=WebShop,
     make_tasks=make_tasks,
+    check_installed=check_data,
     expert=Expert,
     random_command=random_command,
     slip_command=slip_command,

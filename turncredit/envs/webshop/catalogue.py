@@ -78,8 +78,14 @@ class Product:
         return random.Random(derive_seed("webshop", "price", self.asin)).uniform(*self.prices)
 
 
-def data_files(settings: Settings) -> tuple[Path, Path, Path]:
-    """The files of products, attributes and people's instructions (which may be missing). Raises UserError."""
+def check_data(settings: Settings) -> None:
+    """Raise UserError, one line, where the original's catalogue is chosen and its files are not here."""
+    if settings.source == "real":
+        data_files(settings)
+
+
+def data_files(settings: Settings) -> tuple[Path, Path, Path | None]:
+    """The files of products, attributes and, if they are asked for, people's instructions. Raises UserError."""
     given = settings.data_root or os.environ.get("WEBSHOP_DATA")
     if not given:
         raise UserError(
@@ -93,7 +99,10 @@ def data_files(settings: Settings) -> tuple[Path, Path, Path]:
     else:
         raise UserError(f"env.webshop.data_root: there is no {root}; give the folder of the original's files")
     annotations = ATTRIBUTES[::-1] if products.stem.endswith(THOUSAND) else ATTRIBUTES
-    return products, _first(root, annotations, "attributes"), root / HUMAN
+    human = root / HUMAN if settings.goals == "human" else None
+    if human is not None and not human.is_file():
+        raise UserError(f"{human}: there is no such file; goals 'human' need it, 'synthetic' do not")
+    return products, _first(root, annotations, "attributes"), human
 
 
 def _first(root: Path, names: Sequence[str], what: str) -> Path:
@@ -131,8 +140,6 @@ def read_products(products: Path, attributes: Path, human: Path | None) -> list[
 
 
 def _json(path: Path) -> Any:
-    if not path.is_file():
-        raise UserError(f"{path}: there is no such file; goals 'human' need it, 'synthetic' do not")
     try:
         return json.loads(path.read_text())
     except ValueError as error:

@@ -85,8 +85,7 @@ def open_shop(settings: Settings) -> Shop:
     """The shop of these settings; rollouts share it. Raises UserError for missing or damaged files."""
     if settings.source == "generated":
         return _generated_shop(settings.products, settings.catalogue_seed, settings.titles, settings.page_size)
-    products, attributes, human = data_files(settings)
-    return _real_shop(products, attributes, human if settings.goals == "human" else None, settings.page_size)
+    return _real_shop(*data_files(settings), settings.page_size)
 
 
 @lru_cache(maxsize=4)
