@@ -10,6 +10,8 @@
 # make lint     style, types, and imports between packages
 # make docs     the documentation as a site, in site/; make docs-serve: the same, rebuilt on each change
 # make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine
+# make test-image  the core image of containers/Containerfile, built with buildah from a base by debootstrap (as root; no
+#                 registry is needed), and the tiny experiment in it; BUILDAH_FLAGS: more for its build (.ci/test-image)
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-real  of make test only a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
@@ -31,7 +33,8 @@ SHELL := /bin/bash
 .ONESHELL:
 .SILENT:
 .PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud fuzz chaos test-vllm \
-    test-adapters test-integrations test-environment system-packages lint docs docs-serve bench report mlflow lock clean
+    test-adapters test-image test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
+    lock clean
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
     $(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
@@ -134,6 +137,10 @@ test-long: $(TEST_READY)
 test-slurm: $(LINT_READY)
 	.ci/need-packages slurm-wlm
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slurm tests/slurm
+
+test-image:
+	.ci/need-packages buildah debootstrap
+	TORCH_INDEX="$(TORCH_INDEX)" BUILDAH_FLAGS="$(BUILDAH_FLAGS)" .ci/test-image
 
 test-cloud: .venv-cloud/.ready
 	OMP_NUM_THREADS=1 .venv-cloud/bin/python -m pytest tests/pipeline/test_clouds.py

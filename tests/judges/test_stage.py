@@ -31,12 +31,14 @@ from .test_cli import results_tree
 
 STAND_IN = """
     # Speaks as much of vLLM's server as the judge needs: --model, --host, --port, /health, chat completions.
-    import sys, time
+    import os, sys, time
     from tests.judges.chat_server import ChatServer, Handler, answer
 
     given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
     if given["--model"] == "broken":
         sys.exit(7)
+    if os.environ["VLLM_USE_FLASHINFER_SAMPLER"] != "0":  # needs a compiler that not every node has
+        sys.exit(8)
     ready = time.monotonic() + 0.7
 
     class Health(Handler):
@@ -190,6 +192,16 @@ def test_the_server_is_gone_when_the_job_is_killed() -> None:
     while healthy(url) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not healthy(url)
+
+
+@pytest.mark.usefixtures("vllm")
+def test_the_server_samples_with_flashinfer_only_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
+    with serving(config()) as served:
+        assert healthy(served.base_url)
+    monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
+    with pytest.raises(UserError, match="ended with status 8"), serving(config()):
+        pass
 
 
 @pytest.mark.usefixtures("vllm")

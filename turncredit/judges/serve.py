@@ -40,8 +40,10 @@ def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
         *("-m", "vllm.entrypoints.openai.api_server", "--model", config.model),
         *("--host", "127.0.0.1", "--port", str(port), *config.serve.args),
     ]
+    # As the server starts, FlashInfer's sampler is compiled with CUDA's compiler; without one the server would end.
+    environment = {"VLLM_USE_FLASHINFER_SAMPLER": "0", **os.environ}
     sys.stdout.flush()
-    server = subprocess.Popen(command, start_new_session=True)
+    server = subprocess.Popen(command, start_new_session=True, env=environment)
     try:
         _wait_until_healthy(server, f"http://127.0.0.1:{port}/health", config.serve.health_timeout)
         yield config.model_copy(update={"base_url": f"http://127.0.0.1:{port}/v1"})
