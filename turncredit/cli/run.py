@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 from typer.core import TyperCommand
 
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 class _PassesOn(TyperCommand):
     """A command that passes on also the `--` that ends the options, which click would drop."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ends = args.index("--") if "--" in args else len(args)
         return super().parse_args(ctx, [*args[:ends], *args[ends : ends + 1], *args[ends:]])
 
