@@ -70,8 +70,8 @@ def check_installed(experiment: Experiment) -> None:
 
 def _check_settings(experiment: Experiment) -> Any:
     """The environment's settings. Raises UserError for those that it does not take."""
-    _check_owners("env", experiment.env)
     taken = envs.load(experiment.env.name).Settings
+    _check_owners("env", experiment.env)
     return validated(taken, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
 
 
