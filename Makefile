@@ -1,6 +1,6 @@
 # make demo     the default experiment on this machine's CPU, with its report; make demo ENV=webshop: config/webshop.yaml
-# make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (hours on two cores)
-#               make weights: only fetches and converts it, into weights/
+# make real     a pretrained model of 135 M parameters learns household games, without a hub or a GPU (an hour or two on
+#               two cores); make weights: only fetches and converts it, into weights/
 # make setup    only the environment: .venv/bin/turncredit, .venv/bin/snakemake
 # make test     the tests (compiles the reference engine once)
 # make fuzz     21,000 random tables, configurations and damaged files for the readers (minutes)
@@ -13,7 +13,7 @@
 # make test-image  the core image of containers/Containerfile, built with buildah from a base by debootstrap (as root; no
 #                 registry is needed), and the tiny experiment in it; BUILDAH_FLAGS: more for its build (.ci/test-image)
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
-# make test-real  of make test only a round with the weights of make real (a minute or two)
+# make test-real  a part of make test alone: a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
 # make test-adapters  adapters with the real packages: gem, TextArena, OpenEnv's client, AppWorld's server (two separate
 #                 environments, 1 GB)

@@ -66,14 +66,17 @@ def reinforce_pp(rows: Rows) -> list[float]:
     return [(value - mean(batch)) / math.sqrt(std(batch) ** 2 + 1e-8) for value in centred]
 
 
-def gae(rows: Rows, rewards: list[float], *, gamma: float, lam: float) -> list[float]:
-    """A_t = sum over k of (gamma lam)^k d_{t+k}, as the sum it is defined by."""
+def gae(
+    rows: Rows, rewards: list[float], *, gamma: float, lam: float, values: list[float] | None = None
+) -> list[float]:
+    """A_t = sum over k of (gamma lam)^k d_{t+k}, as the sum it is defined by; of the column `value`, or of `values`."""
+    values = values or [row["value"] for row in rows]
     out = []
     for row, (own, _) in zip(rows, own_and_peers(rows), strict=True):
         total = 0.0
         for turn in range(row["turn"], len(own)):
-            after = rows[own[turn + 1]]["value"] if turn + 1 < len(own) else 0.0
-            delta = rewards[own[turn]] + gamma * after - rows[own[turn]]["value"]
+            after = values[own[turn + 1]] if turn + 1 < len(own) else 0.0
+            delta = rewards[own[turn]] + gamma * after - values[own[turn]]
             total += (gamma * lam) ** (turn - row["turn"]) * delta
         out.append(total)
     return out
@@ -159,16 +162,15 @@ def carl(rows: Rows) -> list[float]:
             row = rows[place]
             after = at.get((row["rollout_id"], row["turn"] + 1))
             gain[place] = row["reward"] + (value[state(after)] if after else 0.0)
-        for place in levels[level]:
-            node = state(rows[place])
-            value[node] = mean([gain[other] for other in leaving[node]])
+        for node in {state(rows[place]) for place in levels[level]}:
+            value[node] = mean([gain[place] for place in leaving[node]])
     return [gain[place] - value[state(row)] for place, row in enumerate(rows)]
 
 
 def truth(rows: Rows) -> list[float]:
     """r + V(next state) - V(state), V the mean return of a state's continuations."""
-    valued = [{**row, "value": row["return_sum"] / row["continuations"]} for row in rows]
-    return gae(valued, [row["reward"] for row in rows], gamma=1.0, lam=0.0)
+    values = [row["return_sum"] / row["continuations"] for row in rows]
+    return gae(rows, [row["reward"] for row in rows], gamma=1.0, lam=0.0, values=values)
 
 
 def vineppo(rows: Rows) -> list[float]:

@@ -51,6 +51,13 @@ class _Asked(dict):
         return super().__getitem__(name)
 
 
+def columns_read(loops: Callable[[list[dict]], list[float]], rows: list[dict]) -> list[str]:
+    """The names of the columns that a row-by-row form reads of `rows`."""
+    _Asked.asked.clear()
+    loops([_Asked(row) for row in rows])
+    return sorted(_Asked.asked)
+
+
 def against_loops() -> list[str]:
     rows = synthetic.rows(ROLLOUTS // GROUP, GROUP, TURNS, equal_length=True)
     table, side = synthetic.tables(rows)
@@ -59,9 +66,7 @@ def against_loops() -> list[str]:
     for name, loops in reference.METHODS.items():
         method = METHODS[name]
         mine = median_ms(lambda method=method: compute(table, method, side), 9)
-        _Asked.asked.clear()
-        loops([_Asked(row) for row in rows])
-        columns = sorted(_Asked.asked)
+        columns = columns_read(loops, rows)
         plain = median_ms(lambda loops=loops, columns=columns: loops(whole.select(columns).to_pylist()), 3)
         lines.append(f"| {name} | {mine:.1f} | {plain:.0f} | {plain / mine:.0f} |")
         print(lines[-1], file=sys.stderr)
@@ -73,9 +78,10 @@ def repeated(turns: int) -> tuple[pa.Table, dict[str, pa.Table]]:
     table, side = synthetic.tables(synthetic.rows(25, GROUP, TURNS, equal_length=True))
 
     def copy(part: pa.Table, number: int) -> pa.Table:
-        for place, name in enumerate(("group_id", "rollout_id")):
-            ids = pa.array([f"{number:04d}-{text}" for text in part[name].to_pylist()])
-            part = part.set_column(place, name, ids)
+        for place, name in enumerate(part.column_names):
+            if name in ("group_id", "rollout_id", "parent_rollout_id"):  # a rollout that is no fork has the parent ""
+                ids = pa.array([text and f"{number:04d}-{text}" for text in part[name].to_pylist()])
+                part = part.set_column(place, name, ids)
         return part
 
     numbers = range(turns // table.num_rows)

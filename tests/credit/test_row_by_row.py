@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from benchmarks.credit import reference, synthetic
+from benchmarks.credit import run as benchmark
 from turncredit.credit import METHODS, compute, resolve
 
 
@@ -27,6 +29,21 @@ def test_carls_row_by_row_form_takes_rollouts_of_any_length() -> None:
     table, side = synthetic.tables(made)
     got = compute(table, METHODS["carl"], side)["advantage"].to_numpy()
     np.testing.assert_allclose(got, reference.carl(made), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(reference.METHODS))
+def test_the_benchmark_gives_a_row_by_row_form_all_columns_that_it_reads(name: str) -> None:
+    made = synthetic.rows(groups=2, size=4, turns=6, equal_length=True)
+    form = reference.METHODS[name]
+    read = pa.Table.from_pylist(made).select(benchmark.columns_read(form, made))
+    assert form(read.to_pylist()) == form(made)
+
+
+def test_the_benchmarks_larger_tables_are_tables_of_turns_for_every_method() -> None:
+    table, side = benchmark.repeated(20_000)
+    assert table.num_rows == 20_000
+    credits = compute(table, METHODS["carl"], side)
+    assert len(set(credits["rollout_id"].to_pylist())) == 400
 
 
 def test_every_named_method_has_a_row_by_row_form_or_a_test_file_of_its_name() -> None:

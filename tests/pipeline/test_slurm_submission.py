@@ -35,7 +35,9 @@ def run(snakemake, tmp_path) -> Callable[..., list[str]]:
     def submit(*arguments: str, **commands: str) -> list[str]:
         folder = tmp_path / "bin"
         folder.mkdir()
-        nothing = dict.fromkeys(("sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacctmgr"), "#!/bin/sh\n")
+        nothing = dict.fromkeys(
+            ("sbatch", "squeue", "sinfo", "scancel", "scontrol", "sacct", "sacctmgr"), "#!/bin/sh\n"
+        )
         settings = "#!/bin/sh\necho 'MinJobAge = 300 sec'\n"
         for name, text in {**nothing, "scontrol": settings, **commands}.items():
             (folder / name).write_text(text.format(folder=folder))

@@ -70,8 +70,8 @@ def check_installed(experiment: Experiment) -> None:
 
 def _check_settings(experiment: Experiment) -> Any:
     """The environment's settings. Raises UserError for those that it does not take."""
-    _check_owners("env", experiment.env)
     taken = envs.load(experiment.env.name).Settings
+    _check_owners("env", experiment.env)
     return validated(taken, experiment.env.chosen().settings, f"env.{experiment.env.owner}")
 
 
@@ -188,7 +188,8 @@ def _check_processes(experiment: Experiment) -> None:
 def _check_idle_gpus(experiment: Experiment) -> None:
     """Raise UserError where a job would leave GPUs idle.
 
-    Training takes `policy.train_gpus`, sampling with vLLM `policy.sample_gpus`, every other stage one.
+    Training takes `policy.train_gpus`, sampling with vLLM `policy.sample_gpus`, and every other stage one. What samples
+    with another engine is not checked: each of its `rollout.processes` takes one.
     """
     policy = experiment.policy
     if policy.sample_gpus > 1 and policy.engine != "vllm":
@@ -210,7 +211,7 @@ def _check_idle_gpus(experiment: Experiment) -> None:
         elif policy.engine == "vllm":
             user, key, used = "vLLM", "policy.sample_gpus", policy.sample_gpus
         else:
-            continue  # one for each of rollout.processes
+            continue
         if given > used:
             raise UserError(
                 f"config: resources.{stage}.gpu is {given}, but {user} takes {key}, {used}, and leaves the others "

@@ -307,9 +307,9 @@ def _interval(
     else:
         games = len(np.unique(task_C))
         half = float(1 - wilson(games, games, level)[0]) if variance == 0 else float("nan")
-        # All games on one side of zero: the t has no error to divide by.
-        sign = 1.0 if mean == 0 else 2.0 ** (1 - games)
-        p = sign if variance == 0 else float("nan")
+        # The t has no error to divide by; all games are on one side of zero, or on it.
+        sign_test = 1.0 if mean == 0 else 2.0 ** (1 - games)
+        p = sign_test if variance == 0 else float("nan")
     return mean, half, p if len(x_SC) > 1 else float("nan"), covers
 
 
