@@ -110,7 +110,7 @@ def test_a_plan_without_the_released_data_only_warns(preset, monkeypatch, tmp_pa
     files = [Path(f"config/paper/{preset}.yaml")]
     lines = lines_of(configured.plan_of(files, tmp_path, installed=False))
     assert [line for line in lines if line.startswith("warning: ") and "data_root" in line]
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="data_root"):
         configured.plan_of(files, tmp_path)
     as_if_simulators_were_here(monkeypatch)
     configured.plan_of(files, tmp_path)

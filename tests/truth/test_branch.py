@@ -274,7 +274,7 @@ def test_the_stage_writes_ground_truth_for_whole_rollouts(world, tmp_path):
 
 def test_a_budget_that_is_exceeded_or_binds_is_told_with_its_numbers_and_one_that_is_wide_is_not(world, tmp_path):
     _, wide = branches(world, tmp_path / "wide")
-    assert wide["budget_turns"] == 200_000
+    assert wide["budget_turns"] == tiny.experiment().audit.branch.budget_turns
     assert stage.warning(wide) is None
     table, tight = branches(world, tmp_path / "tight", target_se=0.01, budget_turns=5)
     states = table.num_rows
