@@ -11,7 +11,6 @@ from turncredit.stages.plan import Plan, load
 from turncredit.workflow import retries
 from turncredit.yaml_files import read_mapping
 
-
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None
 

@@ -105,7 +105,10 @@ def asked_by_rules(jobs):
     """What the jobs of each rule ask for; none where Slurm's plugin chooses their partitions."""
     if getattr(executor(), "_partitions", None):
         return ()
-    return tuple(dict.fromkeys(asked_by(job) for job in jobs if not job.is_local))
+    here = workflow.local_exec  # then every job counts as local
+    return tuple(
+        dict.fromkeys(asked_by(job) for job in jobs if here or not job.is_local)
+    )
 
 
 def asked_by(job):

@@ -14,10 +14,10 @@ from pathlib import Path
 from snakemake.api import SnakemakeApi
 from snakemake.iocontainers import Wildcards
 from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
-config, resources, threads, stored = json.loads(sys.argv[1])
+config, resources, threads, stored, nodes = json.loads(sys.argv[1])
 with SnakemakeApi(OutputSettings()) as api:
     workflow = api.workflow(
-        ResourceSettings(cores=1, overwrite_resources=resources, overwrite_threads=threads),
+        ResourceSettings(cores=1, nodes=nodes, overwrite_resources=resources, overwrite_threads=threads),
         ConfigSettings(config=config, configfiles=[Path("config/test/tiny.yaml")]),
         snakefile=Path("Snakefile"),
     )._workflow
@@ -28,7 +28,8 @@ with SnakemakeApi(OutputSettings()) as api:
     }
     memory = next(rule.resources["mem_mb"]._evaluator for rule in workflow.rules if rule.name == "base")
     memory = [memory(Wildcards(), attempt=attempt) for attempt in (1, 2)]
-    print(json.dumps({"local": sorted(workflow._localrules), "asked": asked, "memory": memory}))
+    limits = {name: limit.value for name, limit in workflow.global_resources.items()}
+    print(json.dumps({"local": sorted(workflow._localrules), "asked": asked, "memory": memory, "limits": limits}))
 """
 
 
@@ -41,8 +42,9 @@ def loaded(pipeline, workdir):
         resources: dict[str, Any] | None = None,
         threads: dict[str, int] | None = None,
         stored: bool = False,
+        nodes: int | None = None,
     ) -> dict[str, Any]:
-        changes = json.dumps([config, resources or {}, threads or {}, stored])
+        changes = json.dumps([config, resources or {}, threads or {}, stored, nodes])
         run = pipeline.python(workdir, "-c", LOADED, changes)
         assert run.returncode == 0, run.stdout + run.stderr
         return json.loads(run.stdout.splitlines()[-1])
@@ -76,3 +78,9 @@ def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):
     shared, apart = loaded({})["memory"], loaded({}, stored=True)["memory"]
     assert shared == [apart[0], 2 * apart[0]]
     assert apart[1] == apart[0]
+
+
+def test_on_one_machine_one_gpu_is_the_limit_of_all_jobs_and_on_a_cluster_there_is_none(loaded):
+    """Where Snakemake counts nodes, jobs run on others."""
+    assert loaded({})["limits"]["gpu"] == 1
+    assert "gpu" not in loaded({}, nodes=100)["limits"]
