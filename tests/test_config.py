@@ -72,6 +72,33 @@ ROOT = Path(__file__).parent.parent
             {"define": {"t": {"base": "rloo", "grid": {"update.lrr": [1]}}}},
             "config: unknown key 'define.t_lrr_1.update.lrr' (did you mean 'lr'?)",
         ),
+        (
+            {"sweep": {"grid": {"experiment": ["a"]}}},
+            "config: sweep.grid: 'experiment' is not a key that can be varied",
+        ),
+        (
+            {"sweep": {"grid": {"polcy.dtype": ["a"]}}},
+            "config: sweep.grid: 'polcy.dtype' is not a key that can be varied",
+        ),
+        ({"sweep": {"grid": ["rounds"]}}, "config: sweep.grid: write KEY: [VALUE, ...]"),
+        ({"sweep": {"grid": {"rounds": []}}}, "config: sweep.grid.rounds: give a list of values, or a mapping"),
+        (
+            {"sweep": {"grid": {"rounds": [3, 3.0]}}},
+            "config: sweep.grid: there are two experiments 'household_rounds_3'",
+        ),
+        (
+            {"experiment": "x", "sweep": {"grid": {"rounds": [3, 4]}}},
+            "config: sweep: this stands for 2 experiments (x_rounds_3, x_rounds_4); `turncredit run` with the",
+        ),
+        (
+            {"experiment": "x", "sweep": {"grid": {"rounds": [3]}, "only": "x"}},
+            "config: sweep.only is 'x'; the experiments are x_rounds_3",
+        ),
+        (
+            {"sweep": {"grid": {"sft.epoch": [3]}, "only": "household_epoch_3"}},
+            "config: unknown key 'sft.epoch' (did you mean 'epochs'?)",
+        ),
+        ({"sweep": {"gird": {}}}, "config: unknown key 'sweep.gird' (did you mean 'grid'?)"),
         ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
         ({"define": {"2nd": {"base": "rloo"}}}, "define.2nd: a method's name has letters, digits"),
         ({"define": {"méthode": {"base": "rloo"}}}, "define.méthode: a method's name has letters, digits"),
@@ -220,3 +247,21 @@ def test_a_grid_that_grows_keeps_its_methods_and_a_resolved_one_is_itself():
     assert large.define[small.methods[1]] == small.define[small.methods[1]]
     assert config.from_mapping(large.model_dump()) == large
     assert with_rates("1.0e-1", 2e-1).methods == small.methods
+
+
+def test_a_sweep_is_one_experiment_for_every_combination_of_its_values(tmp_path):
+    grid = {"policy.scratch.hidden": [64, 128], "define.tuned.params.norm": {"one": "none"}, "rounds": [3]}
+    given = {"experiment": "size", "define": {"tuned": {"base": "rloo"}}, "rounds": 5, "sweep": {"grid": grid}}
+    (file := tmp_path / "sweep.yaml").write_text(json.dumps(given))
+    names = ["size_hidden_64_one_rounds_3", "size_hidden_128_one_rounds_3"]
+    assert config.names_in_sweep([file]) == names
+    for name, hidden in zip(names, (64, 128), strict=True):
+        assert config.names_in_sweep([file], [f"sweep={{only: {name}}}"]) == []
+        experiment = config.load([file], [f"sweep={{only: {name}}}"])
+        assert (experiment.experiment, experiment.policy.scratch.hidden, experiment.rounds) == (name, hidden, 3)
+        assert experiment.define["tuned"].params == {"norm": "none"}
+        assert experiment.sweep is None
+    (file := tmp_path / "none.yaml").write_text("rounds: 3")
+    assert config.names_in_sweep([file]) == []
+    with pytest.raises(UserError, match=r"^.*none.yaml, --config: sweep.grid.rounds: give a list of values"):
+        config.names_in_sweep([file], ["sweep={grid: {rounds: 3}}"])

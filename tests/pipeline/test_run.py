@@ -247,3 +247,56 @@ def test_a_run_on_another_machine_is_left_to_the_user(tmp_path, monkeypatch):
     (line,) = run.mistakes_in("LockException:\nError: Directory cannot be locked. Please make sure ...\n")
     assert "process 4242 on login1" in line
     assert line.endswith("wait until it ends, or, if it has, run: snakemake --unlock")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "with_it"),
+    [
+        (["--cores", "2"], ["--config", "a=1", "--cores", "2"]),
+        (["target", "--cores", "2"], ["target", "--config", "a=1", "--cores", "2"]),
+        (["target"], ["target", "--config", "a=1"]),
+        (["-n", "--config", "b=2", "c=3", "-k"], ["-n", "--config", "a=1", "b=2", "c=3", "-k"]),
+        (["--config=b=2", "target"], ["--config", "b=2", "a=1", "target"]),
+        (["--", "runs"], ["--config", "a=1", "--", "runs"]),
+    ],
+)
+def test_a_key_is_added_where_it_takes_no_other_argument(arguments, with_it):
+    assert run.with_key(arguments, "a=1") == with_it
+    assert set(run.values_of(with_it, "--config")) - set(run.values_of(arguments, "--config")) == {"a=1"}
+
+
+@pytest.fixture
+def sweep(pipeline, workdir):
+    """turncredit, with the tiny experiment at two learning rates."""
+    (workdir / "sweep.yaml").write_text("experiment: two\nsweep: {grid: {update.lr: [1.0e-4, 2.0e-4]}}")
+
+    def turncredit(command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        options = ["--configfile", tiny.CONFIG, "--configfile", "sweep.yaml"]
+        options = options if command != "run" else ["--cores", "2", "--configfile", tiny.CONFIG, "sweep.yaml"]
+        main = "from turncredit.cli.main import main; main()"
+        return pipeline.python(workdir, "-c", main, command, *options, *more)
+
+    return turncredit
+
+
+def test_the_experiments_of_a_sweep_run_one_after_another_and_each_is_seen(sweep, workdir):
+    ran = sweep("run", "--", "config")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    headings = [line for line in ran.stdout.splitlines() if line.startswith("experiment ")]
+    assert headings == ["experiment 1 of 2: two_lr_0_0001", "experiment 2 of 2: two_lr_0_0002"]
+    rates = {}
+    for path in workdir.glob("results/*/config.json"):
+        rates[path.parent.name] = json.loads(path.read_text())["update"]["lr"]
+    assert rates == {"two_lr_0_0001": 1.0e-4, "two_lr_0_0002": 2.0e-4}
+    done = [line.partition(" stages")[0] for line in sweep("status").stdout.splitlines() if " stages done" in line]
+    assert done == ["two_lr_0_0001: 1 of 29", "two_lr_0_0002: 1 of 29"]
+
+
+def test_after_an_experiment_that_fails_the_next_runs_only_if_asked(sweep):
+    targets = "--", "results/two_lr_0_0002/config.json"
+    ran = sweep("run", *targets)
+    assert ran.returncode != 0
+    assert "experiment 2" not in ran.stdout
+    ran = sweep("run", "--keep-going", *targets)
+    assert ran.returncode != 0
+    assert "experiment 2 of 2" in ran.stdout

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from turncredit.config import load
+from turncredit.config import load, names_in_sweep
 from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.stages.checks import check
@@ -53,3 +53,12 @@ def plan_of(
     experiment = load(files_of(configfile), config or ())
     check(experiment, installed=installed)
     return Plan(experiment, results)
+
+
+def plans_of(
+    configfile: Sequence[Path] | None, results: Path, config: Sequence[str] | None = None, *, installed: bool = True
+) -> list[Plan]:
+    """The plan of the configured experiment, or of each experiment of a sweep (`plan_of`)."""
+    entries = list(config or ())
+    chosen = [[*entries, f"sweep={{only: {name}}}"] for name in names_in_sweep(files_of(configfile), entries)]
+    return [plan_of(configfile, results, entry, installed=installed) for entry in chosen or [entries]]

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.config import ResourceConfig
 from turncredit.errors import UserError
 from turncredit.stages import needs
@@ -30,7 +30,7 @@ def plan(
 
     Example: turncredit plan --configfile config/paper/has_table2.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results, config, installed=False))))
+    print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
 
 
 def lines_of(plan: Plan) -> list[str]:

@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from turncredit.cli.configured import files_of
+from turncredit.config import names_in_sweep
 from turncredit.errors import UserError
 
 #: Where Snakemake looks for its file, and options with which it needs none here.
@@ -44,9 +46,10 @@ def run(context: typer.Context) -> None:
       --profile slurm        submit the jobs to a cluster (docs/cluster.md)
       --unlock               remove the lock of a run that was killed on another machine
 
-    The same command again resumes an interrupted run: what is finished is kept.
+    The same command again resumes an interrupted run: what is finished is kept. The experiments of a sweep run one
+    after another; after one that fails the others run only with --keep-going.
     """
-    from turncredit.workflow.run import main
+    from turncredit.workflow import run as snakemake
 
     named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
     if not named and not any(Path(name).exists() for name in SNAKEFILES):
@@ -54,4 +57,18 @@ def run(context: typer.Context) -> None:
             f"no Snakefile in this folder ({Path.cwd()}); change to the one that has it and config.yaml: the "
             "repository, or a folder that `turncredit init DIR` created"
         )
-    raise typer.Exit(main(context.args or ["--cores", "all"]))
+    arguments = context.args or ["--cores", "all"]
+    names = []
+    if not named:
+        snakemake.check_configuration(arguments)
+        files, keys = (
+            snakemake.values_of(arguments, *options) for options in (snakemake.CONFIGFILE, snakemake.SINGLE_KEYS)
+        )
+        names = names_in_sweep(files_of([Path(file) for file in files]), keys)
+    statuses = []
+    for number, name in enumerate(names, start=1):
+        print(f"experiment {number} of {len(names)}: {name}", flush=True)
+        statuses.append(snakemake.main(snakemake.with_key(arguments, f"sweep={{only: {name}}}")))
+        if statuses[-1] == snakemake.INTERRUPTED or (statuses[-1] and not {"--keep-going", "-k"} & set(arguments)):
+            break
+    raise typer.Exit(max(statuses) if names else snakemake.main(arguments))

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.cli.plan import submitted_jobs
 from turncredit.errors import UserError
 from turncredit.provenance import config_hash
@@ -40,7 +40,7 @@ def status(
     Run it where Snakemake runs, or in the same folder on another node. Example: turncredit status --configfile
     config/rails.yaml
     """
-    print("\n".join(lines_of(plan_of(configfile, results, config, installed=False))))
+    print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
 
 
 class Measured(NamedTuple):

@@ -6,7 +6,7 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 """
 
 from turncredit.config.experiment import Experiment
-from turncredit.config.loading import from_mapping, load, merge, validated
+from turncredit.config.loading import from_mapping, load, merge, names_in_sweep, validated
 from turncredit.config.sections import (
     POLICY_STAGES,
     SAMPLING_STAGES,
@@ -32,6 +32,7 @@ from turncredit.config.sections import (
     Seed,
     SftConfig,
     Stage,
+    SweepConfig,
     TasksConfig,
     TrackingConfig,
     UpdateConfig,
@@ -63,11 +64,13 @@ __all__ = [
     "Seed",
     "SftConfig",
     "Stage",
+    "SweepConfig",
     "TasksConfig",
     "TrackingConfig",
     "UpdateConfig",
     "from_mapping",
     "load",
     "merge",
+    "names_in_sweep",
     "validated",
 ]

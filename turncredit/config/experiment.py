@@ -8,6 +8,7 @@ from typing import Any, Literal, cast, get_args, overload
 from pydantic import Field, field_validator, model_validator
 
 from turncredit.closed import Closed
+from turncredit.config import sweep
 from turncredit.config.grid import expanded
 from turncredit.config.sections import (
     POLICY_STAGES,
@@ -25,6 +26,7 @@ from turncredit.config.sections import (
     Seed,
     SftConfig,
     Stage,
+    SweepConfig,
     TasksConfig,
     TrackingConfig,
     UpdateConfig,
@@ -33,14 +35,18 @@ from turncredit.errors import UserError, nearest
 from turncredit.judges.config import JudgeConfig
 from turncredit.starts import SFT, agent_name, is_start, start_name
 
+#: The name of an experiment without one.
+_NAME = "household"
+
 
 class Experiment(Closed):
     """The whole configuration of an experiment."""
 
-    experiment: str = Field("household", pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
+    experiment: str = Field(_NAME, pattern=r"^[A-Za-z0-9_-]+$", description="the folder under results/")
     seeds: tuple[Seed, ...] = Field((0,), min_length=1)
     rounds: int = Field(12, ge=1, le=999)
     methods: tuple[str, ...] = Field(("flat_grpo",), min_length=1, description="the methods to train, by name")
+    sweep: SweepConfig | None = Field(None, description="keys whose values each give an experiment of their own")
     define: dict[str, MethodConfig] = Field(default_factory=dict, description="methods besides the built-in ones")
     env: EnvConfig = EnvConfig()
     tasks: TasksConfig = TasksConfig()
@@ -75,8 +81,8 @@ class Experiment(Closed):
 
     @model_validator(mode="before")
     @classmethod
-    def _methods_of_grids(cls, data: Any) -> Any:
-        return expanded(data) if isinstance(data, Mapping) else data
+    def _of_sweeps_and_grids(cls, data: Any) -> Any:
+        return expanded(sweep.chosen(data, cls.model_fields, _NAME)) if isinstance(data, Mapping) else data
 
     @field_validator("resources", mode="before")
     @classmethod

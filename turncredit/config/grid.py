@@ -1,4 +1,7 @@
-"""Grids: a method of `define` that has a `grid` stands for one method for every combination of its values."""
+"""Grids: a method of `define` that has a `grid` stands for one method for every combination of its values.
+
+A sweep of experiments (sweep.py) has a grid, too.
+"""
 
 from __future__ import annotations
 
@@ -57,20 +60,30 @@ def _audit(out: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
 
 def _methods(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The methods that the entry `name` stands for, as (name, entry)."""
-    grid = entry["grid"]
     where = f"define.{name}.grid"
+    for key in entry["grid"] if isinstance(entry["grid"], Mapping) else ():
+        _check_key(str(key), where)
+    rest = {key: value for key, value in entry.items() if key != "grid"}
+    for labels, values in combinations(entry["grid"], where):
+        method = rest
+        for key, value in values:
+            method = with_value(method, key.split("."), value)
+        yield "_".join([name, *labels]), method
+
+
+def combinations(grid: Any, where: str) -> Iterator[tuple[list[str], list[tuple[str, Any]]]]:
+    """Every combination of the values of `grid`, found at `where`: their parts of a name, and (key, value) of each.
+
+    A value's part of the name is its own name, if it has one, else the key's last word and the value: `lr_0_0001`.
+    Raises ValueError for what is not a mapping of keys to values.
+    """
     if not isinstance(grid, Mapping):
         raise ValueError(f"{where}: write KEY: [VALUE, ...], such as update.lr: [1.0e-4, 3.0e-4]")
     for key, values in grid.items():
-        _check_key(str(key), where)
         if not isinstance(values, list | tuple | Mapping) or not values:
             raise ValueError(f"{where}.{key}: give a list of values, or a mapping of names to values")
-    rest = {key: value for key, value in entry.items() if key != "grid"}
     for combination in itertools.product(*(_named(str(key), values) for key, values in grid.items())):
-        method = rest
-        for key, _, value in combination:
-            method = _with(method, key.split("."), value)
-        yield "_".join([name, *(label for _, label, _ in combination)]), method
+        yield [label for _, label, _ in combination], [(key, value) for key, _, value in combination]
 
 
 def _check_key(key: str, where: str) -> None:
@@ -79,7 +92,7 @@ def _check_key(key: str, where: str) -> None:
         return
     raise ValueError(
         f"{where}: '{key}' is not a key of a method: a grid varies {', '.join(_ALONE)}, and keys of "
-        f"{', '.join(_BLOCKS)}; to vary another key, give each value an experiment of its own (docs/running.md)"
+        f"{', '.join(_BLOCKS)}; any other key is varied by a sweep of experiments (docs/running.md)"
     )
 
 
@@ -98,8 +111,8 @@ def _spelled(value: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", str(value)).strip("_").lower()
 
 
-def _with(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+def with_value(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
     """`entry` with `value` at `path`."""
     first, *rest = path
     inside = entry.get(first)
-    return {**entry, first: _with(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}
+    return {**entry, first: with_value(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from turncredit.config import sweep
 from turncredit.config.experiment import Experiment
 from turncredit.config.sections import Section
 from turncredit.errors import UserError, nearest
@@ -75,11 +76,30 @@ def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment
 
     `entries` are single keys (KEY=VALUE), which override the files as those of Snakemake's `--config` do.
     """
+    sources = _read(paths, entries)
+    return from_mapping(merge({}, *sources.values()), ", ".join(sources), sources)
+
+
+def names_in_sweep(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> list[str]:
+    """The experiments that these files and keys stand for: those of a sweep, or no names if there is none to choose.
+
+    Raises UserError for a sweep that cannot be read.
+    """
+    sources = _read(paths, entries)
+    data = merge({}, *sources.values())
+    chosen = data.get("sweep")
+    if isinstance(chosen, Mapping) and chosen.get("only") is not None:
+        return []
+    try:
+        return list(sweep.experiments(data, Experiment.model_fields, Experiment.model_fields["experiment"].default))
+    except ValueError as error:
+        raise UserError(f"{', '.join(sources)}: {error}") from None
+
+
+def _read(paths: Iterable[str | Path], entries: Iterable[str]) -> dict[str, dict[str, Any]]:
     sources = {str(path): read_mapping(path) for path in paths}
     single = merge({}, *(read_entry(entry) for entry in entries))
-    if single:
-        sources["--config"] = single
-    return from_mapping(merge({}, *sources.values()), ", ".join(sources), sources)
+    return {**sources, "--config": single} if single else sources
 
 
 def validated(model: type[Model], data: Mapping[str, Any], key: str, where: str = "config") -> Model:

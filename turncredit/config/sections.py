@@ -416,6 +416,17 @@ class MethodConfig(Closed):
         return self
 
 
+class SweepConfig(Closed):
+    """A grid over any keys of a configuration: one experiment for every combination of their values."""
+
+    grid: dict[str, Any] = Field(
+        default_factory=dict,
+        description="keys and their values, policy.scratch.hidden: [64, 128] (turncredit/config/sweep.py); none is "
+        "left in the resolved configuration",
+    )
+    only: str | None = Field(None, description="the name of the one experiment that is meant")
+
+
 class BranchConfig(Closed):
     """Ground truth by branching: how many turns, and how many continuations of each (docs/branching.md)."""
 

@@ -47,6 +47,8 @@ SHOWN = (*ALONE, "report", "track")
 INTERRUPTED, STOP_WITHIN = 130, 5.0
 #: What Snakemake says where another one works.
 LOCKED = "Directory cannot be locked"
+#: Snakemake's options for a configuration's files and for its single keys.
+CONFIGFILE, SINGLE_KEYS = ("--configfile", "--configfiles"), ("--config", "-C")
 #: Options with which Snakemake runs no job: what it prints is the answer. `-n` may be among other letters: `-np`.
 ANSWERED = {
     "--dry-run", "--dryrun", "--unlock", "--touch", "-t", "--version", "-v", "--lint", "--list-rules", "--list", "-l",
@@ -169,10 +171,10 @@ def main(arguments: list[str]) -> int:
 
 def check_configuration(arguments: list[str]) -> None:
     """Raise UserError, with file and line, for a configuration that cannot be read: given, or the default one."""
-    files = _values(arguments, "--configfile", "--configfiles")
+    files = values_of(arguments, *CONFIGFILE)
     for path in files:
         read_mapping(path)
-    for entry in _values(arguments, "--config", "-C"):
+    for entry in values_of(arguments, *SINGLE_KEYS):
         read_entry(entry)
     cores = _number(arguments, "--cores", "-c")
     if cores is not None and cores < 1:
@@ -184,7 +186,7 @@ def check_configuration(arguments: list[str]) -> None:
         read_mapping(CONFIG)
 
 
-def _values(arguments: list[str], *options: str) -> list[str]:
+def values_of(arguments: list[str], *options: str) -> list[str]:
     """The values of options that take several: those after one of them, up to the next option."""
     values, taking = [], False
     for argument in arguments:
@@ -197,6 +199,16 @@ def _values(arguments: list[str], *options: str) -> list[str]:
         elif taking:
             values.append(argument)
     return values
+
+
+def with_key(arguments: list[str], entry: str) -> list[str]:
+    """Snakemake's `arguments` with one more entry of `--config`, which must not take one of them for its own."""
+    for position, argument in enumerate(arguments[: arguments.index("--")] if "--" in arguments else arguments):
+        option, equals, value = argument.partition("=")
+        if option in SINGLE_KEYS:
+            return [*arguments[:position], option, *([value] if equals else []), entry, *arguments[position + 1 :]]
+    before = next((at for at, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
+    return [*arguments[:before], "--config", entry, *arguments[before:]]
 
 
 def _stop(process: subprocess.Popen) -> None:
