@@ -297,6 +297,8 @@ def test_run_passes_all_of_its_arguments_on_in_their_order(arguments, monkeypatc
     """Also the `--` before targets, without which they would be taken for more configuration."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
+    for name in ("config.yaml", "mine.yaml"):
+        (tmp_path / name).write_text("rounds: 2")
     passed = []
     monkeypatch.setattr("turncredit.workflow.run.main", lambda given: passed.extend(given) or 0)
     assert CliRunner().invoke(cli.app, ["run", *arguments]).exit_code == 0
