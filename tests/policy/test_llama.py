@@ -12,11 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from turncredit.config import LoraConfig
 from turncredit.errors import UserError
-from turncredit.policy import models, tokenizer
+from turncredit.policy import models, shapes, tokenizer
+from turncredit.policy.engines import lockstep as engine_module
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.ragged import frequencies
 from turncredit.policy.engines.transformers import Generate
-from turncredit.policy.sampling import Request
+from turncredit.policy.sampling import Request, device
+from turncredit.policy.weights import read_config
 
 #: Llama 3.1's scaling, with an original context so short that all three kinds of frequencies occur.
 SCALED = {
@@ -122,3 +124,39 @@ def test_what_lockstep_does_not_compute_is_refused_in_one_line(world, tmp_path, 
     with pytest.raises(UserError, match=said) as refused:
         Lockstep(str(folder), slots=1, dtype="float32", eos_id=encoder.eos_id)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("small", [False, True], ids=["one block", "limits that bind"])
+def test_the_engines_buffers_are_those_that_plans_count(world, tmp_path, monkeypatch, small):
+    """`Shapes.lockstep` bounds the block's copy of caches and attention's scores, closely where limits do not bind."""
+    where = device().type
+    if small:
+        monkeypatch.setitem(shapes.BLOCK_BYTES, where, 1)
+        monkeypatch.setattr(shapes, "BLOCK_TURNS", 2)
+        monkeypatch.setattr(engine_module, "BLOCK_TURNS", 2)
+        monkeypatch.setitem(shapes.PASS_SCORES, where, 2**10)
+    folder, encoder = checkpoint(world, tmp_path / "model")
+    engine = Lockstep(str(folder), slots=8, dtype="float32", eos_id=encoder.eos_id)
+    made = {"scores": 0, "keys": 0}
+    scores, buffers = engine._model.scores, engine._model.buffers
+
+    def seen_scores(query, keys):
+        made["scores"] = max(made["scores"], len(query) * query.shape[1] * keys.shape[-1])
+        return scores(query, keys)
+
+    def seen_buffers(positions):
+        made["keys"] = max(made["keys"], positions * engine._model.position_bytes)
+        return buffers(positions)
+
+    monkeypatch.setattr(engine._model, "scores", seen_scores)
+    monkeypatch.setattr(engine._model, "buffers", seen_buffers)
+    ids = encoder.encode(" ".join(["put a mug in shelf."] * 3))
+    requests = [Request(slot, ids[slot:], True, np.full(4, 0.3)) for slot in range(8)]
+    engine.sample(requests, 1.0, 4)
+    model = shapes.shapes_of(read_config(str(folder)), "the folder")
+    counted = model.lockstep(8, len(ids) + 4, "float32", where)
+    assert made["keys"] <= counted["block's cache"]
+    assert 8 * made["scores"] <= counted["attention"]
+    if not small:
+        assert made["keys"] == counted["block's cache"]
+        assert 8 * made["scores"] > 0.4 * counted["attention"]

@@ -206,7 +206,7 @@ def test_what_the_configuration_asks_for_is_asked_for():
 def test_without_a_gpu_in_sight_no_job_asks_for_one():
     plan = plan_of()
     assert {needs.resource(plan, stage).gpu for stage in POLICY_STAGES} == {0}
-    assert {needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES} == {2000}
+    assert {needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES} <= {2000, 3000}
 
 
 def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_keeping_all_is_150_times_as_much():

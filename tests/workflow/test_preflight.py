@@ -439,6 +439,17 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_ends_with_one_line():
         preflight.check_gpu("update", 1)
 
 
+def test_a_job_that_sees_fewer_gpus_than_it_asked_for_ends_with_one_line(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    preflight.check_gpu("update", 2)
+    with pytest.raises(
+        UserError, match=r"^asks for 4 GPUs on .*, and torch sees 2 \(CUDA_VISIBLE_DEVICES: 0,1\); .* give"
+    ):
+        preflight.check_gpu("update", 4)
+
+
 def test_a_job_that_has_looked_for_its_gpu_can_still_fork_processes_that_use_one(monkeypatch):
     """A call of CUDA's count of devices marks all later forks as unable to use CUDA (torch/csrc/cuda/Module.cpp)."""
     marked = []

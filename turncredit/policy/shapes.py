@@ -18,6 +18,18 @@ BYTES = {"float32": 4, "bfloat16": 2}
 #: Models made of the layers that `Shapes` describes.
 KNOWN_TYPES = ("qwen2", "qwen3", "llama")
 
+#: The lockstep engine's limits, by where it runs. It plays turns in blocks with at most so many bytes of keys and
+#: values, which it copies together: on a CPU they should fit its cache, on a GPU its memory has to hold them twice.
+BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 8 * 2**30}
+#: The fewest turns of a block: with less work per pass, the cost of launching operations shows.
+BLOCK_TURNS = 32
+#: Attention's padded tokens times positions in one reading pass: long prompts are read by a few turns at a time.
+PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
+
+#: A pass over less than this fraction (1 in N) of a block's contexts copies their caches together; above that,
+#: attention over the idle ones is cheaper than the copies.
+GATHER_BELOW = 2
+
 #: Models that the lockstep engine reads. Llama is Qwen2 without biases in its projections.
 LOCKSTEP_TYPES = ("qwen2", "llama")
 
@@ -123,6 +135,20 @@ class Shapes:
     def cache(self, tokens: int, dtype: str) -> int:
         """Bytes of the keys and values of so many tokens, in all layers."""
         return 2 * self.layers * self.kv * self.dim * tokens * BYTES[dtype]
+
+    def lockstep(self, slots: int, longest: int, dtype: str, device: str) -> dict[str, int]:
+        """Bytes that the lockstep engine takes on a `device` beside weights and caches of `slots` contexts, by part.
+
+        A block's copy of its caches, and attention's scores (with their softmax, in float32 and as `dtype`) of one
+        reading pass, if contexts have `longest` tokens. A pass over half of a block's contexts computes those of all.
+        """
+        block = max(BLOCK_BYTES[device], self.cache(BLOCK_TURNS * longest, dtype))
+        scores = min(slots * longest**2, GATHER_BELOW * max(PASS_SCORES[device], longest**2))
+        number = 4 + 4 + (BYTES[dtype] if dtype != "float32" else 0)
+        return {
+            "block's cache": min(block, self.cache(slots * longest, dtype)),
+            "attention": self.heads * scores * number,
+        }
 
     def activations(self, tokens: int, dtype: str, *, recomputed: bool = False, adapted: Sequence[str] = ()) -> int:
         """Bytes that a forward pass over `tokens` padded tokens keeps for the gradient, the output layer excluded.

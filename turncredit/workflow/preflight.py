@@ -333,7 +333,8 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_gpu(stage: str, asked: int) -> None:
-    """Raise UserError if a job that asked for GPUs sees none: torch would compute on the CPU without a word.
+    """Raise UserError if a job sees fewer GPUs than it asked for: without any, torch would compute on the CPU without
+    a word.
 
     The driver's management library is asked (NVML), here and in all that the job starts: CUDA's own count of devices
     would leave this process unable to fork one that uses a GPU, as `rollout.processes` and vLLM do.
@@ -344,10 +345,15 @@ def check_gpu(stage: str, asked: int) -> None:
 
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
 
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     if torch.cuda.is_available():
+        if asked > 1 and (seen := torch.cuda.device_count()) < asked:
+            raise UserError(
+                f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
+                f"{visible}); mend the node, or give resources.{stage}.gpu as many as there are"
+            )
         return
     build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
     raise UserError(
         f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
         f"({build}; CUDA_VISIBLE_DEVICES: {visible}); mend the environment or the node, or set "

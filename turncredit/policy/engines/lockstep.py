@@ -18,14 +18,7 @@ import torch
 from turncredit.policy.engines.guesses import Guesses
 from turncredit.policy.engines.ragged import Block, Ragged
 from turncredit.policy.sampling import Request, Response, draw
-
-#: Bytes of keys and values of one block: on a CPU they should fit its cache, on a GPU its memory has to hold them
-#: twice.
-BLOCK_BYTES = {"cpu": 16 * 2**20, "cuda": 8 * 2**30}
-#: The fewest turns of a block: with less work per pass, the cost of launching operations shows.
-BLOCK_TURNS = 32
-#: Attention's padded tokens times positions in one reading pass: long prompts are read by a few turns at a time.
-PASS_SCORES = {"cpu": 2**21, "cuda": 2**25}
+from turncredit.policy.shapes import BLOCK_BYTES, BLOCK_TURNS, PASS_SCORES
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
-from turncredit.policy.shapes import lockstep_reads
+from turncredit.policy.shapes import GATHER_BELOW, lockstep_reads
 from turncredit.policy.weights import base_folder, read_adapter, read_config, read_weights
 
 #: the projections that are joined because they read the same input
@@ -31,10 +31,6 @@ JOINED = {
 }
 #: `turncredit.policy.weights.read_adapter`
 Adapter = Mapping[str, tuple[torch.Tensor, torch.Tensor, float]]
-
-#: A pass over less than this fraction (1 in N) of a block's seats copies their caches together; above that, attention
-#: over the idle seats is cheaper than the copies.
-GATHER_BELOW = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ ADVICE = {
     "activations": "lower update.tokens_per_pass or sft.batch, or set update.gradient_checkpointing",
     "logits": "lower update.tokens_per_pass",
     "cache": "lower rollout.slots, or take the engine vllm",
+    **dict.fromkeys(("block's cache", "attention"), "take the engine vllm"),
     **dict.fromkeys(("weights", "gradients", "moments", "a step"), _FINER),
 }
 

@@ -170,6 +170,11 @@ def _sampling(experiment: Experiment, model: Shapes, stage: str) -> Need:
         "cache": float(model.cache(tokens, policy.dtype)),
         "logits": 8.0 * slots * model.vocab,
     }
+    if policy.engine == "lockstep":
+        device = "cuda" if experiment.gpus(stage) else "cpu"
+        # The processes that share rollouts on the CPU divide the slots, and each has buffers of its own.
+        buffers = model.lockstep(math.ceil(slots / copies), length.longest, policy.dtype, device)
+        parts |= {name: float(copies * size) for name, size in buffers.items()}
     note = "vLLM takes 92% of its GPU in any case; with less cache it queues rollouts" if vllm else ""
     return Need(parts, weights + (HOST.vllm_process if vllm else 0), note)
 
