@@ -25,7 +25,7 @@ from benchmarks.credit import synthetic
 from tests import tiny
 from turncredit import provenance, tables
 from turncredit.analysis import invariants as watched
-from turncredit.analysis.logprobs import check_all
+from turncredit.analysis.logprobs import check_all, logprobs
 from turncredit.cli.check import rounds_in
 from turncredit.cli.main import app
 from turncredit.credit import METHODS, compute, has
@@ -320,6 +320,31 @@ def test_in_bfloat16_the_mean_over_the_first_minibatch_decides(results, tmp_path
 def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):
     shutil.copytree(world.path("base"), results.parent / PLAN.sft_policy(At()), dirs_exist_ok=True)
     assert failing(results) == {"logprobs"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "all_by", "one_by", "holds"),
+    [
+        ("float32", 0.0, 0.0, True),
+        ("float32", 0.0, 0.01, False),
+        ("bfloat16", 0.0, 0.7, True),
+        ("bfloat16", 0.0, 30.0, False),
+        ("bfloat16", 0.05, 0.0, False),
+    ],
+)
+def test_in_bfloat16_the_mean_over_tokens_decides_and_gross_errors(results, monkeypatch, dtype, all_by, one_by, holds):
+    monkeypatch.setattr("turncredit.analysis.logprobs.SAMPLE", 1000)  # all rollouts
+
+    def changed(column: list) -> list:
+        (first, *rest), *others = [[number - all_by for number in part] for part in column]
+        return [[first - one_by, *rest], *others]
+
+    plan = plan_of(results)
+    settings, files = next((s, f) for s, f in rounds_in(plan) if (f.run, f.round) == ("has_turnrd", 2))
+    edit(Path(files.turns), with_column("response_logprobs", changed))
+    finding = logprobs(settings.model_copy(update={"dtype": dtype}), files)
+    assert finding.holds is holds
+    assert (" in the mean" in finding.detail) is not holds
 
 
 def test_a_turn_term_that_acts_though_it_is_switched_off_is_found(results, monkeypatch):

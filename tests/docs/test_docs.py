@@ -369,10 +369,12 @@ def test_documented_configuration_loads(block: Block, tmp_path: Path) -> None:
     assert set(yaml.safe_load(block.text)) <= set(config.Experiment.model_fields)
     path = tmp_path / "example.yaml"
     path.write_text(block.text)
-    experiment = config.load([path])
-    for method, entry in experiment.define.items():
-        if entry.credit is None:  # a reader's own file: the test below has the one that is shown
-            configured_method(experiment, method)
+    in_sweep = [[f"sweep={{only: {name}}}"] for name in config.names_in_sweep([path])]
+    for entries in in_sweep or [[]]:
+        experiment = config.load([path], entries)
+        for method, entry in experiment.define.items():
+            if entry.credit is None:  # a reader's own file: the test below has the one that is shown
+                configured_method(experiment, method)
 
 
 @pytest.mark.parametrize("block", pages.blocks("python"), ids=str)
