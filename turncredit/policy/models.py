@@ -11,7 +11,7 @@ import torch
 
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
-from turncredit.policy.weights import ADAPTER_FILE, POLICY_FILE, base_folder
+from turncredit.policy.weights import ADAPTER_FILE, POLICY_FILE, base_folder, weights_folder
 
 
 def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, bos_id: int) -> torch.nn.Module:
@@ -47,7 +47,7 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     from transformers import AutoModelForCausalLM
 
     folder = Path(folder)
-    base = base_folder(folder)
+    base = weights_folder(folder)
     if not (base / "config.json").exists():
         raise UserError(f"{base}: not a model folder (config.json is missing)")
     if not any(base.glob("*.safetensors")):

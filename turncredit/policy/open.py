@@ -15,7 +15,7 @@ from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.spread import SpreadMasters
-from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
+from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 
 
 class OpenPolicy:
@@ -33,7 +33,7 @@ class OpenPolicy:
     def verify(self) -> None:
         """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote."""
         if not self._verified:
-            for folder in {self.folder, base_folder(self.folder)}:
+            for folder in {self.folder, weights_folder(self.folder)}:
                 provenance.verify(folder, lambda name: name != MOMENTS_FILE)
             self._verified = True
 

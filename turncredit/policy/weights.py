@@ -15,6 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from turncredit.errors import UserError
+from turncredit.policy import node_copies
 
 POLICY_FILE, ADAPTER_FILE = "policy.json", "adapter_model.safetensors"
 #: An optimiser's state, which only the next update reads.
@@ -40,12 +41,19 @@ def base_folder(folder: str | Path) -> Path:
     return (folder / json.loads(record.read_text())["base"]).resolve()
 
 
+def weights_folder(folder: str | Path) -> Path:
+    """The folder from which the whole model's weights are read: `base_folder`, or its copy on this node."""
+    folder = Path(folder)
+    base = base_folder(folder)
+    return base if base == folder else node_copies.of(base)
+
+
 def read_weights(folder: str | Path) -> dict[str, torch.Tensor]:
     """All weights by name, with a LoRA adapter's `scale * B @ A` added to the layers it adapts (Hu et al. 2021).
 
     Adapted weights are float32, whatever the base's type, which could not hold most of what is added.
     """
-    weights = _read_whole(base_folder(folder))
+    weights = _read_whole(weights_folder(folder))
     for name, (down, up, scale) in read_adapter(folder).items():
         weights[name] = weights[name].float() + scale * (up @ down)
     return weights

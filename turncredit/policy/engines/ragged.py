@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
 from turncredit.policy.shapes import GATHER_BELOW, lockstep_reads
-from turncredit.policy.weights import base_folder, read_adapter, read_config, read_weights
+from turncredit.policy.weights import read_adapter, read_config, read_weights, weights_folder
 
 #: the projections that are joined because they read the same input
 JOINED = {
@@ -99,7 +99,7 @@ class Ragged:
         self._visible = steps.as_strided((self._limit, self._limit), (1, 1))
         adapter = {} if dtype == "float32" or weights is not None else read_adapter(folder)
         if weights is None:
-            weights = read_weights(base_folder(folder) if adapter else folder)
+            weights = read_weights(weights_folder(folder) if adapter else folder)
         self._load(weights, adapter, config["num_hidden_layers"])
         self._buffers = [(self.embed.new_empty(0), self.embed.new_empty(0)) for _ in self.layers]
         #: Of one position of one row, keys and values of all layers.

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from turncredit.errors import UserError
 from turncredit.policy.sampling import Request, Response, free_memory
-from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config
+from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
 
 
 class Engine:
@@ -43,7 +43,7 @@ class Engine:
         It is started again only for a policy of another form, for more slots or longer contexts than it has had, and on
         the CPU for tied embeddings, of which vLLM packs a copy that stays as it was when it reads weights again.
         """
-        base = base_folder(folder)
+        base = weights_folder(folder)
         adapted = base != Path(folder)
         described = read_config(folder)
         positions = described["max_position_embeddings"]
