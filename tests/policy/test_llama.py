@@ -126,8 +126,10 @@ def test_what_lockstep_does_not_compute_is_refused_in_one_line(world, tmp_path, 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["one block", "limits that bind"])
-def test_the_engines_buffers_are_those_that_plans_count(world, tmp_path, monkeypatch, small):
+@pytest.mark.parametrize(
+    ("small", "least"), [(False, (1.0, 0.4)), (True, (0.3, 0.3))], ids=["one block", "limits that bind"]
+)
+def test_the_engines_buffers_are_those_that_plans_count(world, tmp_path, monkeypatch, small, least):
     """`Shapes.lockstep` bounds the block's copy of caches and attention's scores, closely where limits do not bind."""
     where = device().type
     if small:
@@ -155,8 +157,6 @@ def test_the_engines_buffers_are_those_that_plans_count(world, tmp_path, monkeyp
     engine.sample(requests, 1.0, 4)
     model = shapes.shapes_of(read_config(str(folder)), "the folder")
     counted = model.lockstep(8, len(ids) + 4, "float32", where)
-    assert made["keys"] <= counted["block's cache"]
-    assert 8 * made["scores"] <= counted["attention"]
-    if not small:
-        assert made["keys"] == counted["block's cache"]
-        assert 8 * made["scores"] > 0.4 * counted["attention"]
+    filled = made["keys"] / counted["block's cache"], 8 * made["scores"] / counted["attention"]
+    assert least[0] <= filled[0] <= 1
+    assert least[1] <= filled[1] <= 1

@@ -53,7 +53,13 @@ CONFIG = tiny.mapping(
     update={"kl": "k3", "kl_coefficient": 0.1, "kl_target": 0.01, "final_lr": 0.5, "old_logprobs": "recomputed"},
     eval={"modes": [{"name": "sampled", "temperature": 1.0}, {"name": "greedy", "temperature": 0}]},
     judge={"kind": "llm"},
-    audit={"run": "mine", "rounds": [2], "seeds": [0], "methods": list(COMPARED)},
+    audit={
+        "run": "mine",
+        "rounds": [2],
+        "seeds": [0],
+        "methods": list(COMPARED),
+        "branch": {"min_continuations": 8, "max_continuations": 16},
+    },
     tracking={"uri": "sqlite:///runs.db"},
     resources={stage: {"mem_mb": 2000, "gpu": 1} for stage in ("demos", "sft", "rollout", "update", "eval")},
     granularity="round",
@@ -77,6 +83,7 @@ READ_BY: dict[str, set[str]] = {
     "rounds": NOTHING,
     "methods": NOTHING,
     "define.mine.base": CREDIT | {"credit_model", "values"},
+    "sweep": {"pages"},  # the name in their title
     "define.mine.params": CREDIT,
     "define.mine.model": {"credit_model", "values", "leaks"},
     "define.mine.rollout.temperature": {"rollout", *INVARIANTS},
@@ -150,6 +157,7 @@ READ_BY: dict[str, set[str]] = {
 #: other values of keys whose type does not say what is valid
 OTHER: dict[str, Any] = {
     "experiment": "other",
+    "sweep": {"grid": {"rounds": [6]}, "only": "tiny_rounds_6"},  # the same experiment, by another name
     "seeds": [0, 1, 2],
     "methods": [*METHODS, "rloo"],
     "define.mine.base": "has_turnrd_film",
