@@ -2,7 +2,7 @@
 
 Every job of an experiment with adapters reads the same base model, twice: once to compare it with the hashes that were
 written with it, once into memory. `TURNCREDIT_NODE_COPIES` names a folder on the nodes' own disks, where the first job
-of each node copies it and later ones find it.
+of each node copies it, into a folder of its user, and later ones find it.
 """
 
 from __future__ import annotations
@@ -12,47 +12,102 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from turncredit import provenance
+from turncredit.files import remove_folder
 from turncredit.provenance import PROVENANCE_FILE
 
 #: The environment variable with the folder for copies.
 VARIABLE = "TURNCREDIT_NODE_COPIES"
 #: Seconds after which a copy that no job has used is removed, when another one is made.
 UNUSED = 7 * 24 * 3600.0
-_PREFIX = "turncredit-base-"
+_PREFIX = "base-"
 
 
 def of(folder: Path) -> Path:
     """The copy of `folder` on this node, made now if there is none; `folder` itself where copies are not asked for.
 
-    `folder` has to be one that a stage wrote: the copy is found by the hash of what it wrote, and whoever opens a model
-    compares the files that it reads with the hashes beside them. Where no copy can be made, a line on standard error
-    says why, and `folder` is read.
+    `folder` has to be one that a stage wrote: the copy is found by the hash of what it wrote. A copy of which files are
+    missing or cut short, as after a purge of the disk, is made again; whoever opens a model compares the files that it
+    reads with the hashes beside them. Where no copy can be made, a line on standard error says why, and `folder` is
+    read.
     """
     root = os.environ.get(VARIABLE)
     if not root or not (folder / PROVENANCE_FILE).is_file():
         return folder
-    copy = Path(root) / f"{_PREFIX}{provenance.record_of(folder)['content']}"
+    copies = Path(root) / f"turncredit-{os.getuid()}"
+    copy = copies / f"{_PREFIX}{provenance.record_of(folder)['content']}"
     try:
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        with (copy.parent / f".{copy.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the system frees it if the job is killed
-            if not copy.is_dir():
-                _remove_unused(copy.parent)
-                unfinished = copy.parent / f".{copy.name}.unfinished"
-                shutil.rmtree(unfinished, ignore_errors=True)
-                shutil.copytree(folder, unfinished)
-                unfinished.rename(copy)
+        copies.mkdir(parents=True, exist_ok=True)
+        with _locked(copy):
+            if _sizes(copy) != _sizes(folder):
+                _remove_unused(copies, copy)
+                _make(folder, copy)
             os.utime(copy)
     except OSError as error:
-        print(f"turncredit: warning: {folder} is read where it is: no copy in {root} ({error})", file=sys.stderr)
+        first = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
+        print(f"turncredit: warning: {folder} is read where it is: no copy in {copies} ({first})", file=sys.stderr)
         return folder
     return copy
 
 
-def _remove_unused(root: Path) -> None:
-    for other in root.glob(f"{_PREFIX}*"):
-        if time.time() - other.stat().st_mtime > UNUSED:
-            shutil.rmtree(other, ignore_errors=True)
+def discard(copy: Path) -> None:
+    """Remove a copy, such as one whose bytes are not what was copied; the next job makes it again."""
+    with _locked(copy):
+        remove_folder(copy)
+
+
+def _make(folder: Path, copy: Path) -> None:
+    """Copy `folder`; of what cannot be copied whole nothing stays."""
+    remove_folder(copy)
+    sizes = _sizes(folder)
+    free = shutil.disk_usage(copy.parent).free
+    if sum(sizes.values()) > free:
+        raise OSError(f"{sum(sizes.values()) / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+    unfinished = _unfinished(copy)
+    shutil.rmtree(unfinished, ignore_errors=True)  # a killed job's
+    try:
+        shutil.copytree(folder, unfinished)
+        unfinished.rename(copy)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _remove_unused(copies: Path, but: Path) -> None:
+    """Remove copies that no job has used for long, and what killed jobs have left of others."""
+    for other in copies.glob(f"{_PREFIX}*"):
+        if other != but and time.time() - other.stat().st_mtime > UNUSED:
+            with _locked(other, wait=False) as mine:
+                if mine and time.time() - other.stat().st_mtime > UNUSED:  # nobody has been given it since
+                    remove_folder(other)
+    for left in copies.glob(f".{_PREFIX}*.unfinished"):
+        other = copies / left.name.removeprefix(".").removesuffix(".unfinished")
+        if other != but:
+            with _locked(other, wait=False) as mine:
+                if mine:
+                    shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _locked(copy: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Whether this process alone works on `copy` inside the block; it does if it may wait. A killed job's lock ends."""
+    with (copy.parent / f".{copy.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _unfinished(copy: Path) -> Path:
+    return copy.parent / f".{copy.name}.unfinished"
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of each file below `folder`, by name; none if it is not there."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

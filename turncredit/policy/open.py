@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from turncredit import provenance
-from turncredit.policy import models, tokenizer
+from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.spread import SpreadMasters
-from turncredit.policy.weights import MOMENTS_FILE, read_config, weights_folder
+from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
+from turncredit.tables import TableError
 
 
 class OpenPolicy:
@@ -31,11 +32,23 @@ class OpenPolicy:
         self._verified = False
 
     def verify(self) -> None:
-        """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote."""
-        if not self._verified:
-            for folder in {self.folder, weights_folder(self.folder)}:
-                provenance.verify(folder, lambda name: name != MOMENTS_FILE)
-            self._verified = True
+        """Raise TableError, once, if a file of the model or its tokenizer is not what a stage wrote.
+
+        A damaged copy on this node is no damage to the model: it is made again.
+        """
+        if self._verified:
+            return
+        provenance.verify(self.folder, lambda name: name != MOMENTS_FILE)
+        weights = weights_folder(self.folder)
+        if weights not in (self.folder, base_folder(self.folder)):
+            try:
+                provenance.verify(weights)
+            except TableError:
+                node_copies.discard(weights)
+                weights = weights_folder(self.folder)
+        if weights != self.folder:
+            provenance.verify(weights, lambda name: name != MOMENTS_FILE)
+        self._verified = True
 
     @cached_property
     def tokenizer(self) -> tokenizer.Tokenizer:

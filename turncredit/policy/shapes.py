@@ -140,10 +140,11 @@ class Shapes:
         """Bytes that the lockstep engine takes on a `device` beside weights and caches of `slots` contexts, by part.
 
         A block's copy of its caches, and attention's scores (with their softmax, in float32 and as `dtype`) of one
-        reading pass, if contexts have `longest` tokens. A pass over half of a block's contexts computes those of all.
+        reading pass, if contexts have `longest` tokens. A pass over half of a block's contexts computes those of all;
+        a long context is read alone.
         """
         block = max(BLOCK_BYTES[device], self.cache(BLOCK_TURNS * longest, dtype))
-        scores = min(slots * longest**2, GATHER_BELOW * max(PASS_SCORES[device], longest**2))
+        scores = min(slots * longest**2, max(GATHER_BELOW * PASS_SCORES[device], longest**2))
         number = 4 + 4 + (BYTES[dtype] if dtype != "float32" else 0)
         return {
             "block's cache": min(block, self.cache(slots * longest, dtype)),

@@ -197,6 +197,7 @@ class Ragged:
         """Memory for `positions` keys and values of each layer, the same in every call."""
         numbers = positions * self._kv * self._dim
         if numbers > self._buffers[0][0].numel():
+            self._buffers = []  # its memory goes before more is taken
             self._buffers = [(self.embed.new_empty(numbers), self.embed.new_empty(numbers)) for _ in self.layers]
         return self._buffers
 
