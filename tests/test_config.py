@@ -98,6 +98,13 @@ ROOT = Path(__file__).parent.parent
             {"sweep": {"grid": {"sft.epoch": [3]}, "only": "household_epoch_3"}},
             "config: unknown key 'sft.epoch' (did you mean 'epochs'?)",
         ),
+        ({"sweep": {"only": "x"}}, "config: sweep.only is 'x', and there is no sweep.grid; give the file that has it"),
+        (
+            {"sweep": {"grid": {"sft": [{"epochs": 1}], "sft.epochs": [2]}}},
+            "config: sweep.grid: 'sft' and 'sft.epochs' are not independent, one is inside the other",
+        ),
+        ({"sweep": {"grid": {"rounds": {True: 3}}}}, "config: sweep.grid.rounds: names of values are words or numbers"),
+        ({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}}, "has 109 characters; give the values short names"),
         ({"sweep": {"gird": {}}}, "config: unknown key 'sweep.gird' (did you mean 'grid'?)"),
         ({"define": {"my-own": {"base": "rloo"}}}, "define.my-own: a method's name has letters, digits"),
         ({"define": {"2nd": {"base": "rloo"}}}, "define.2nd: a method's name has letters, digits"),
@@ -265,3 +272,9 @@ def test_a_sweep_is_one_experiment_for_every_combination_of_its_values(tmp_path)
     assert config.names_in_sweep([file]) == []
     with pytest.raises(UserError, match=r"^.*none.yaml, --config: sweep.grid.rounds: give a list of values"):
         config.names_in_sweep([file], ["sweep={grid: {rounds: 3}}"])
+
+
+def test_a_mapping_in_a_sweep_is_merged_as_one_in_a_file_is():
+    given = {"policy": {"scratch": {"layers": 3}}, "sweep": {"grid": {"policy.scratch": {"wide": {"hidden": 64}}}}}
+    experiment = config.from_mapping(config.merge(given, {"sweep": {"only": "household_wide"}}))
+    assert (experiment.policy.scratch.layers, experiment.policy.scratch.hidden) == (3, 64)

@@ -255,14 +255,20 @@ def test_a_run_on_another_machine_is_left_to_the_user(tmp_path, monkeypatch):
         (["--cores", "2"], ["--config", "a=1", "--cores", "2"]),
         (["target", "--cores", "2"], ["target", "--config", "a=1", "--cores", "2"]),
         (["target"], ["target", "--config", "a=1"]),
-        (["-n", "--config", "b=2", "c=3", "-k"], ["-n", "--config", "a=1", "b=2", "c=3", "-k"]),
-        (["--config=b=2", "target"], ["--config", "b=2", "a=1", "target"]),
+        (["-n", "--config", "b=2", "c=3", "-k"], ["--config", "b=2", "c=3", "a=1", "-n", "-k"]),
+        (["--config", "b=2", "-n", "-C", "c=3"], ["--config", "b=2", "c=3", "a=1", "-n"]),
+        (["--config=b=2", "-k", "--", "target"], ["--config", "b=2", "a=1", "-k", "--", "target"]),
         (["--", "runs"], ["--config", "a=1", "--", "runs"]),
     ],
 )
-def test_a_key_is_added_where_it_takes_no_other_argument(arguments, with_it):
-    assert run.with_key(arguments, "a=1") == with_it
-    assert set(run.values_of(with_it, "--config")) - set(run.values_of(arguments, "--config")) == {"a=1"}
+def test_all_keys_are_in_one_option_that_takes_no_other_argument(arguments, with_it):
+    assert run.with_keys(arguments, "a=1") == with_it
+    assert run.values_of(with_it, "--config") == [*run.values_of(arguments, "--config", "-C"), "a=1"]
+
+
+@pytest.mark.parametrize("arguments", [["--cores", "2", "--", "runs"], ["-n", "--config", "a=1", "--cores", "2"]])
+def test_arguments_with_one_option_for_keys_or_none_stay_as_they_are(arguments):
+    assert run.with_keys(arguments) == arguments
 
 
 @pytest.fixture
@@ -292,11 +298,19 @@ def test_the_experiments_of_a_sweep_run_one_after_another_and_each_is_seen(sweep
     assert done == ["two_lr_0_0001: 1 of 29", "two_lr_0_0002: 1 of 29"]
 
 
-def test_after_an_experiment_that_fails_the_next_runs_only_if_asked(sweep):
-    targets = "--", "results/two_lr_0_0002/config.json"
-    ran = sweep("run", *targets)
-    assert ran.returncode != 0
-    assert "experiment 2" not in ran.stdout
-    ran = sweep("run", "--keep-going", *targets)
-    assert ran.returncode != 0
-    assert "experiment 2 of 2" in ran.stdout
+@pytest.mark.parametrize("asked", [(), ("--keep-going",), ("--profile", "going")])
+def test_after_an_experiment_that_fails_the_next_runs_only_if_asked(sweep, workdir, asked):
+    (workdir / "going").mkdir()
+    (workdir / "going" / "config.yaml").write_text("keep-going: true")
+    ran = sweep("run", *asked, "--", "results/two_lr_0_0002/config.json")
+    assert ran.returncode == 1
+    assert ("experiment 2 of 2" in ran.stdout) is bool(asked)
+    assert (workdir / "results" / "two_lr_0_0002" / "config.json").exists() is bool(asked)
+
+
+def test_a_mistake_in_any_experiment_of_a_sweep_is_said_before_the_first_begins(sweep, workdir):
+    (workdir / "sweep.yaml").write_text("experiment: two\nsweep: {grid: {sft.epochs: [1, many]}}")
+    ran = sweep("run", "-n")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("turncredit: sweep: sft.epochs: input should be a valid number")

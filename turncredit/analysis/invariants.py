@@ -46,10 +46,10 @@ from turncredit.turns import Turns, check_logprobs
 #: the largest deviations that count as rounding: of a recomputed credit, and of a sum of projected credits (HAS: 2e-6)
 SAME, CONSERVED = 1e-9, 1e-5
 #: by the policy's dtype: of one recomputed log-probability, relative if it is beyond 1. In bfloat16 single tokens say
-#: little (they were off by up to .7 with the right policy, by .99 with the next one): that bound is for gross errors
+#: little (they were off by up to .73 with the right policy, by .99 with the one before): that bound is for gross errors
 LOGPROB = {"float32": 1e-4, "bfloat16": 1.0}
-#: in bfloat16: of recomputed log-probabilities in the mean over tokens. It was .002 to .012 with the right policy, .020
-#: with that of one round later, .04 and .05 with those of six (benchmarks/real)
+#: in bfloat16: of recomputed log-probabilities in the mean over tokens. It was .0015 to .0057 with the right policy (in
+#: updates up to .008), .020 with that of a round before, .04 and .05 with those of six rounds later (benchmarks/real)
 MEAN_RECOMPUTED = 0.015
 #: on an update's first minibatch in bfloat16: of the mean over its tokens of |log p - log p when sampled|
 MEAN_LOGPROB = 0.05

@@ -12,7 +12,7 @@ import typer
 import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, files_of
-from turncredit.config import load
+from turncredit.config import in_sweep, load, merge
 from turncredit.errors import UserError
 from turncredit.stages.checks import check, check_installed
 from turncredit.yaml_files import CONFIG, read_entry, read_mapping
@@ -44,6 +44,7 @@ def config(
         sources = {str(file): read_mapping(file) for file in read}
         for entry in config or ():
             sources[f"--config {entry}"] = read_entry(entry)
+        sources["sweep"] = in_sweep(merge({}, *sources.values()))
         print("\n".join(lines_of(data, sources)))
     try:
         check_installed(experiment)

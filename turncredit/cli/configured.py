@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from turncredit.errors import UserError
 from turncredit.layout import Layout
 from turncredit.stages.checks import check
 from turncredit.stages.plan import Plan
-from turncredit.yaml_files import CONFIG
+from turncredit.yaml_files import CONFIG, read_mapping
 
 ConfigfileOption = Annotated[
     list[Path] | None,
@@ -33,6 +33,15 @@ def files_of(configfile: Sequence[Path] | None) -> list[Path]:
     """
     files, default = [*(configfile or [])], Path(CONFIG)
     return files if any(file.resolve() == default.resolve() for file in files) else [default, *files]
+
+
+def profile_options(profile: str) -> dict[str, Any]:
+    """The options in a profile of Snakemake's. Raises UserError for one that is not there."""
+    folder = Path(profile)
+    file = next((path for name in ("config.v8+.yaml", "config.yaml") if (path := folder / name).is_file()), None)
+    if file is None:
+        raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
+    return read_mapping(file)
 
 
 def plan_of(

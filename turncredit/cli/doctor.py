@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of, profile_options
 from turncredit.cli.plan import Submitted, submitted_jobs
 from turncredit.config import Experiment, merge
 from turncredit.errors import UserError
@@ -28,7 +28,7 @@ from turncredit.stages.jobs import every_job
 from turncredit.stages.plan import Plan
 from turncredit.workflow import failures, preflight
 from turncredit.workflow.partitions import Asked
-from turncredit.yaml_files import read_entry, read_mapping
+from turncredit.yaml_files import read_entry
 
 #: What makes environments for jobs, by Snakemake's `--sdm`.
 DEPLOYED = ("conda", "apptainer")
@@ -72,11 +72,7 @@ def setting(profile: str | None, sdm: str | None) -> preflight.Where:
     """How jobs of a Snakemake with this profile run. Raises UserError for a profile that is not there."""
     if profile is None:
         return preflight.Where(sdm or "")
-    folder = Path(profile)
-    file = next((path for name in ("config.v8+.yaml", "config.yaml") if (path := folder / name).is_file()), None)
-    if file is None:
-        raise UserError(f"--profile {profile}: there is no {folder / 'config.yaml'}")
-    options = read_mapping(file)
+    options = profile_options(profile)
     named = str(options.get("software-deployment-method", options.get("sdm", "")))
     deployed = sdm or next(
         (method for method in DEPLOYED if method in named), "image" if "container-image" in options else ""

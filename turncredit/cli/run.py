@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from turncredit.cli.configured import files_of
+from turncredit.cli.configured import files_of, plans_of, profile_options
 from turncredit.config import names_in_sweep
 from turncredit.errors import UserError
 
@@ -57,18 +58,49 @@ def run(context: typer.Context) -> None:
             f"no Snakefile in this folder ({Path.cwd()}); change to the one that has it and config.yaml: the "
             "repository, or a folder that `turncredit init DIR` created"
         )
-    arguments = context.args or ["--cores", "all"]
-    names = []
+    arguments = snakemake.with_keys(context.args or ["--cores", "all"])
     if not named:
         snakemake.check_configuration(arguments)
-        files, keys = (
-            snakemake.values_of(arguments, *options) for options in (snakemake.CONFIGFILE, snakemake.SINGLE_KEYS)
-        )
-        names = names_in_sweep(files_of([Path(file) for file in files]), keys)
-    statuses = []
+    names = [] if named else _sweep(arguments)
+    raise typer.Exit(_each(arguments, names) if names else snakemake.main(arguments))
+
+
+def _sweep(arguments: list[str]) -> list[str]:
+    """The experiments of a sweep, if there is one. Raises UserError for a mistake in any of them."""
+    from turncredit.workflow import run as snakemake
+
+    options = (snakemake.CONFIGFILE, snakemake.SINGLE_KEYS)
+    files, keys = (snakemake.values_of(arguments, *names) for names in options)
+    configfile = [Path(file) for file in files]
+    names = names_in_sweep(files_of(configfile), keys)
+    if names:
+        plans_of(configfile, Path("results"), keys, installed=False)
+    return names
+
+
+def _each(arguments: list[str], names: list[str]) -> int:
+    """Run these experiments of a sweep one after another; returns the first exit status that is not 0, or 0."""
+    from turncredit.workflow import run as snakemake
+
+    first = 0
     for number, name in enumerate(names, start=1):
         print(f"experiment {number} of {len(names)}: {name}", flush=True)
-        statuses.append(snakemake.main(snakemake.with_key(arguments, f"sweep={{only: {name}}}")))
-        if statuses[-1] == snakemake.INTERRUPTED or (statuses[-1] and not {"--keep-going", "-k"} & set(arguments)):
+        status = snakemake.main(snakemake.with_keys(arguments, f"sweep={{only: {name}}}"))
+        first = first or status
+        if status == snakemake.INTERRUPTED or (status and not _keeps_going(arguments)):
             break
-    raise typer.Exit(max(statuses) if names else snakemake.main(arguments))
+    return first
+
+
+def _keeps_going(arguments: list[str]) -> bool:
+    """Whether Snakemake is to go on after a failure, by an option or by its profile."""
+    from turncredit.workflow import run as snakemake
+
+    if any(argument == "--keep-going" or re.fullmatch("-[pkFrqn]*k[pkFrqn]*", argument) for argument in arguments):
+        return True
+    for profile in snakemake.values_of(arguments, "--profile")[:1]:
+        try:
+            return bool(profile_options(profile).get("keep-going", False))
+        except UserError:
+            return False  # it is not in this folder
+    return False

@@ -6,7 +6,8 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 """
 
 from turncredit.config.experiment import Experiment
-from turncredit.config.loading import from_mapping, load, merge, names_in_sweep, validated
+from turncredit.config.loading import from_mapping, in_sweep, load, names_in_sweep, validated
+from turncredit.config.merging import merge
 from turncredit.config.sections import (
     POLICY_STAGES,
     SAMPLING_STAGES,
@@ -69,6 +70,7 @@ __all__ = [
     "TrackingConfig",
     "UpdateConfig",
     "from_mapping",
+    "in_sweep",
     "load",
     "merge",
     "names_in_sweep",

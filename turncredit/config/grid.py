@@ -67,7 +67,7 @@ def _methods(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
     for labels, values in combinations(entry["grid"], where):
         method = rest
         for key, value in values:
-            method = with_value(method, key.split("."), value)
+            method = _with(method, key.split("."), value)
         yield "_".join([name, *labels]), method
 
 
@@ -82,6 +82,8 @@ def combinations(grid: Any, where: str) -> Iterator[tuple[list[str], list[tuple[
     for key, values in grid.items():
         if not isinstance(values, list | tuple | Mapping) or not values:
             raise ValueError(f"{where}.{key}: give a list of values, or a mapping of names to values")
+        if isinstance(values, Mapping) and not all(type(name) in (str, int, float) for name in values):
+            raise ValueError(f"{where}.{key}: names of values are words or numbers (in YAML on and off need quotes)")
     for combination in itertools.product(*(_named(str(key), values) for key, values in grid.items())):
         yield [label for _, label, _ in combination], [(key, value) for key, _, value in combination]
 
@@ -111,8 +113,8 @@ def _spelled(value: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", str(value)).strip("_").lower()
 
 
-def with_value(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+def _with(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
     """`entry` with `value` at `path`."""
     first, *rest = path
     inside = entry.get(first)
-    return {**entry, first: with_value(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}
+    return {**entry, first: _with(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}

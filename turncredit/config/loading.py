@@ -12,22 +12,13 @@ from pydantic import BaseModel, ValidationError
 
 from turncredit.config import sweep
 from turncredit.config.experiment import Experiment
+from turncredit.config.merging import merge
 from turncredit.config.sections import Section
 from turncredit.errors import UserError, nearest
 from turncredit.starts import SFT, is_start, start_name
 from turncredit.yaml_files import read_entry, read_mapping
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
-def merge(base: Mapping[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings merged key by key; later ones win, lists are replaced whole."""
-    out = dict(base)
-    for other in others:
-        for key, value in other.items():
-            both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
-            out[key] = merge(out[key], value) if both else value
-    return out
 
 
 def from_mapping(
@@ -77,7 +68,16 @@ def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment
     `entries` are single keys (KEY=VALUE), which override the files as those of Snakemake's `--config` do.
     """
     sources = _read(paths, entries)
-    return from_mapping(merge({}, *sources.values()), ", ".join(sources), sources)
+    data = merge({}, *sources.values())
+    return from_mapping(data, ", ".join(sources), {**sources, "sweep": in_sweep(data)})
+
+
+def in_sweep(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a sweep gives the experiment that `data` chooses of it; none where it has none, or chooses none."""
+    try:
+        return sweep.changes(data, Experiment.model_fields, Experiment.model_fields["experiment"].default)
+    except ValueError:
+        return {}  # said when the configuration is read
 
 
 def names_in_sweep(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> list[str]:

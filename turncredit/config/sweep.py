@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import reduce
+from itertools import combinations as pairs
 from typing import Any
 
-from turncredit.config.grid import combinations, with_value
+from turncredit.config.grid import combinations
+from turncredit.config.merging import merge
 
 #: Keys that name an experiment or its sweep, and so cannot be varied.
 _NOT_VARIED = ("experiment", "sweep")
+#: The most characters of an experiment's name: it is a folder's, in which others have names, too.
+_LONGEST = 100
 
 
 def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, dict[str, Any]]:
-    """The experiments that `data`, a configuration, stands for, by name; none if it has no sweep.
+    """What each experiment that `data`, a configuration, stands for has of its own, by name; none without a sweep.
 
     An experiment's name is the configuration's, or `name`, with each varied key and its value: `size_hidden_64`. `keys`
-    are those of a configuration. Raises ValueError for a key that is not one, values that are none, and two experiments
-    of one name.
+    are those of a configuration. Raises ValueError for a key that is not one or is inside another, values that are
+    none, names that are too long, and two experiments of one name.
     """
     sweep = data.get("sweep")
     if not isinstance(sweep, Mapping) or not sweep.get("grid"):
         return {}
     where = "sweep.grid"
-    for key in sweep["grid"] if isinstance(sweep["grid"], Mapping) else ():
-        first = str(key).partition(".")[0]
-        if first not in keys or first in _NOT_VARIED:
-            raise ValueError(
-                f"{where}: '{key}' is not a key that can be varied; write one of a configuration, with those of blocks "
-                "after a dot: policy.scratch.hidden: [64, 128]"
-            )
-    rest = {key: value for key, value in data.items() if key != "sweep"}
+    _check_keys(list(sweep["grid"]) if isinstance(sweep["grid"], Mapping) else [], keys, where)
     out: dict[str, dict[str, Any]] = {}
     for labels, values in combinations(sweep["grid"], where):
         experiment = "_".join([str(data.get("experiment", name)), *labels])
@@ -37,26 +35,53 @@ def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> di
             raise ValueError(
                 f"{where}: there are two experiments '{experiment}'; values can have names, KEY: {{NAME: VALUE}}"
             )
-        out[experiment] = {**rest, "experiment": experiment}
-        for key, value in values:
-            out[experiment] = with_value(out[experiment], key.split("."), value)
+        if len(experiment) > _LONGEST:
+            raise ValueError(
+                f"{where}: the name '{experiment[:40]}...' has {len(experiment)} characters; give the values short "
+                "names, KEY: {NAME: VALUE}"
+            )
+        parts = [reduce(lambda inside, key: {key: inside}, reversed(key.split(".")), value) for key, value in values]
+        out[experiment] = merge({"experiment": experiment}, *parts)
     return out
 
 
-def chosen(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, Any]:
-    """`data` without its sweep: the experiment that `sweep.only` names.
+def _check_keys(grid: Collection[str], keys: Collection[str], where: str) -> None:
+    for key in map(str, grid):
+        first = key.partition(".")[0]
+        if first not in keys or first in _NOT_VARIED:
+            raise ValueError(
+                f"{where}: '{key}' is not a key that can be varied; write one of a configuration, with those of blocks "
+                "after a dot: policy.scratch.hidden: [64, 128]"
+            )
+    for one, other in pairs(map(str, grid), 2):
+        if f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}."):
+            raise ValueError(f"{where}: '{one}' and '{other}' are not independent, one is inside the other")
+
+
+def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, Any]:
+    """What the experiment that `sweep.only` names has of its own; nothing without a sweep.
 
     Raises ValueError if it names none of them, or none is named.
     """
     by_name = experiments(data, keys, name)
+    sweep = data.get("sweep")
+    only = sweep.get("only") if isinstance(sweep, Mapping) else None
+    if not by_name and only is not None:
+        raise ValueError(f"sweep.only is '{only}', and there is no sweep.grid; give the file that has it")
     if not by_name:
-        return dict(data)
-    only = data["sweep"].get("only")
+        return {}
     if only is None:
+        count = f"{len(by_name)} experiment{'s' * (len(by_name) > 1)}"
         raise ValueError(
-            f"sweep: this stands for {len(by_name)} experiments ({', '.join(by_name)}); `turncredit run` with the same "
-            "options runs one after another, --config 'sweep={only: NAME}' chooses one"
+            f"sweep: this stands for {count} ({', '.join(by_name)}); `turncredit run` with the same options runs one "
+            "after another, --config 'sweep={only: NAME}' chooses one"
         )
     if only not in by_name:
         raise ValueError(f"sweep.only is '{only}'; the experiments are {', '.join(by_name)}")
     return by_name[only]
+
+
+def chosen(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, Any]:
+    """`data` without its sweep: the experiment that `sweep.only` names (`changes`)."""
+    own = changes(data, keys, name)
+    return merge({key: value for key, value in data.items() if key != "sweep" or not own}, own)

@@ -166,7 +166,8 @@ def main(arguments: list[str]) -> int:
             console.print("Stopping: running jobs are cancelled; run the same command to resume.")
             _stop(process)
             return INTERRUPTED
-        return _finish(process.returncode, folder, state, console)
+        status = process.returncode
+        return _finish(status if status >= 0 else 128 - status, folder, state, console)
 
 
 def check_configuration(arguments: list[str]) -> None:
@@ -201,14 +202,28 @@ def values_of(arguments: list[str], *options: str) -> list[str]:
     return values
 
 
-def with_key(arguments: list[str], entry: str) -> list[str]:
-    """Snakemake's `arguments` with one more entry of `--config`, which must not take one of them for its own."""
-    for position, argument in enumerate(arguments[: arguments.index("--")] if "--" in arguments else arguments):
+def with_keys(arguments: list[str], *entries: str) -> list[str]:
+    """Snakemake's `arguments` with one option for all entries of `--config`, these included, where it takes no other
+    argument for an entry. Of several such options Snakemake reads only the last.
+    """
+    rest, own, taking, options = [], [], False, 0
+    ends = arguments.index("--") if "--" in arguments else len(arguments)
+    for argument in arguments[:ends]:
         option, equals, value = argument.partition("=")
         if option in SINGLE_KEYS:
-            return [*arguments[:position], option, *([value] if equals else []), entry, *arguments[position + 1 :]]
-    before = next((at for at, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
-    return [*arguments[:before], "--config", entry, *arguments[before:]]
+            taking = True
+            options += 1
+            own += [value] if equals else []
+        elif taking and not argument.startswith("-"):
+            own.append(argument)
+        else:
+            taking = False
+            rest.append(argument)
+    if options <= 1 and not entries:
+        return arguments
+    own += entries
+    before = next((at for at, argument in enumerate(rest) if argument.startswith("-")), len(rest))
+    return [*rest[:before], SINGLE_KEYS[0], *own, *rest[before:], *arguments[ends:]]
 
 
 def _stop(process: subprocess.Popen) -> None:
