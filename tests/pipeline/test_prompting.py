@@ -30,10 +30,14 @@ def test_lessons_and_later_trials_are_evaluated_and_trained_on(snakemake, workdi
     assert not list(workdir.rglob("turns.parquet")), "nothing is sampled to train on"
     # The query of docs/agents.md: no other experiment has the column.
     query = (
-        "SELECT avg((success AND trials <= 1)::int) AS react, avg(success::int) AS reflexion FROM evals GROUP BY mode"
+        "SELECT mode, avg((success AND trials <= 1)::int) AS react, avg(success::int) AS reflexion FROM evals "
+        "GROUP BY mode ORDER BY mode"
     )
-    (rates,) = answer(query, workdir / "results" / "tiny").to_pylist()
-    assert rates == {"react": (evals.success & (evals.trials == 1)).mean(), "reflexion": evals.success.mean()}
+    assert answer(query, workdir / "results" / "tiny").to_pylist() == [
+        {"mode": mode, "react": (played.success & (played.trials == 1)).mean(), "reflexion": played.success.mean()}
+        for mode, played in evals.groupby("mode")
+    ]
+    assert set(evals["mode"]) == {"sampled", "greedy"}
 
     run = snakemake("--cores", "1", *PROMPTING, *small, *TRAINING)
     assert run.returncode == 0, run.stdout + run.stderr
