@@ -162,7 +162,8 @@ def test_a_method_of_ones_own_which_does_not_say_what_it_reads_gets_all_texts_an
     )
     made = trainer(CreditGRPOTrainer, tmp_path / "run", credit=str(file))
     advantages = batch(made)["advantages"]
-    assert advantages[1][:7].tolist() == pytest.approx([*[advantages[1][0]] * 2, 0, 0, *[advantages[1][4]] * 3])
+    row = advantages[1][:7].tolist()
+    assert row == pytest.approx([row[0], row[0], 0, 0, row[4], row[4], row[4]])
     assert advantages[1][0] != advantages[1][4]
 
 
