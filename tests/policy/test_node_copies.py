@@ -104,6 +104,17 @@ def test_a_copy_of_which_files_are_gone_is_made_again(policy, lost):
 
 
 @pytest.mark.usefixtures("disk")
+def test_a_copy_is_compared_with_its_hashes_once(policy, monkeypatch):
+    """At 7B that reads 15 GB."""
+    verified, verify = [], provenance.verify
+    monkeypatch.setattr(provenance, "verify", lambda folder, *only: verified.append(folder) or verify(folder, *only))
+    opened = OpenPolicy(policy, dtype="float32")
+    opened.model()
+    assert opened.tokenizer
+    assert verified == [policy, weights_folder(policy)]
+
+
+@pytest.mark.usefixtures("disk")
 def test_a_copy_with_other_bytes_is_made_again_before_it_is_read(policy):
     weights = weights_folder(policy) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")

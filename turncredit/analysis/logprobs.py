@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from turncredit import provenance, tables
+from turncredit import tables
 from turncredit.analysis.checked_round import CheckSettings, RoundFiles
 from turncredit.analysis.invariants import LOGPROB, MEAN_RECOMPUTED, Finding, as_row, check
 from turncredit.errors import UserError
-from turncredit.policy import models
+from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
-from turncredit.policy.weights import MOMENTS_FILE
 from turncredit.seeding import generator
 from turncredit.training.sequences import batches, cut, keys_of, list_column, stack, token_logprobs
 
@@ -58,8 +57,7 @@ def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
         responses,
         stored,
     )
-    provenance.verify(files.policy, lambda name: name != MOMENTS_FILE)
-    model = models.load_model(files.policy, dtype=settings.dtype).to(device()).eval()
+    model = OpenPolicy(files.policy, dtype=settings.dtype).model().eval()
     allowed, worst, checked, where, apart = LOGPROB[settings.dtype], 0.0, 0, "", 0.0
     for batch in batches(sequences, settings.tokens_per_pass):
         ids, turn, was = stack(batch, device())

@@ -67,7 +67,7 @@ def _methods(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[st
     for labels, values in combinations(entry["grid"], where):
         method = rest
         for key, value in values:
-            method = _with(method, key.split("."), value)
+            method = with_value(method, key.split("."), value)
         yield "_".join([name, *labels]), method
 
 
@@ -113,8 +113,8 @@ def _spelled(value: Any) -> str:
     return re.sub("[^A-Za-z0-9]+", "_", str(value)).strip("_").lower()
 
 
-def _with(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
+def with_value(entry: Mapping[str, Any], path: list[str], value: Any) -> dict[str, Any]:
     """`entry` with `value` at `path`."""
     first, *rest = path
     inside = entry.get(first)
-    return {**entry, first: _with(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}
+    return {**entry, first: with_value(inside if isinstance(inside, Mapping) else {}, rest, value) if rest else value}

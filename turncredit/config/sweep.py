@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import reduce
 from itertools import combinations as pairs
 from typing import Any
 
-from turncredit.config.grid import combinations
+from turncredit.config.grid import combinations, with_value
 from turncredit.config.merging import merge
 
 #: Keys that name an experiment or its sweep, and so cannot be varied.
@@ -40,8 +39,8 @@ def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> di
                 f"{where}: the name '{experiment[:40]}...' has {len(experiment)} characters; give the values short "
                 "names, KEY: {NAME: VALUE}"
             )
-        parts = [reduce(lambda inside, key: {key: inside}, reversed(key.split(".")), value) for key, value in values]
-        out[experiment] = merge({"experiment": experiment}, *parts)
+        own = (with_value({}, key.split("."), value) for key, value in values)
+        out[experiment] = merge({"experiment": experiment}, *own)
     return out
 
 

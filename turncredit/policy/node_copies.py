@@ -43,9 +43,10 @@ def of(folder: Path) -> Path:
     try:
         copies.mkdir(parents=True, exist_ok=True)
         with _locked(copy):
-            if _sizes(copy) != _sizes(folder):
+            sizes = _sizes(folder)
+            if _sizes(copy) != sizes:
                 _remove_unused(copies, copy)
-                _make(folder, copy)
+                _make(folder, copy, sum(sizes.values()))
             os.utime(copy)
     except OSError as error:
         first = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
@@ -60,13 +61,12 @@ def discard(copy: Path) -> None:
         remove_folder(copy)
 
 
-def _make(folder: Path, copy: Path) -> None:
-    """Copy `folder`; of what cannot be copied whole nothing stays."""
+def _make(folder: Path, copy: Path, size: int) -> None:
+    """Copy `folder`, of `size` bytes; of what cannot be copied whole nothing stays."""
     remove_folder(copy)
-    sizes = _sizes(folder)
     free = shutil.disk_usage(copy.parent).free
-    if sum(sizes.values()) > free:
-        raise OSError(f"{sum(sizes.values()) / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+    if size > free:
+        raise OSError(f"{size / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
     unfinished = _unfinished(copy)
     shutil.rmtree(unfinished, ignore_errors=True)  # a killed job's
     try:

@@ -40,14 +40,14 @@ class OpenPolicy:
             return
         provenance.verify(self.folder, lambda name: name != MOMENTS_FILE)
         weights = weights_folder(self.folder)
-        if weights not in (self.folder, base_folder(self.folder)):
+        if weights != self.folder:
             try:
                 provenance.verify(weights)
             except TableError:
+                if weights == base_folder(self.folder):
+                    raise
                 node_copies.discard(weights)
-                weights = weights_folder(self.folder)
-        if weights != self.folder:
-            provenance.verify(weights, lambda name: name != MOMENTS_FILE)
+                provenance.verify(weights_folder(self.folder))
         self._verified = True
 
     @cached_property

@@ -189,41 +189,36 @@ def check_configuration(arguments: list[str]) -> None:
 
 def values_of(arguments: list[str], *options: str) -> list[str]:
     """The values of options that take several: those after one of them, up to the next option."""
-    values, taking = [], False
-    for argument in arguments:
-        name, equals, value = argument.partition("=")
-        if name in options:
-            taking = True
-            values += [value] if equals else []
-        elif argument.startswith("-"):
-            taking = False
-        elif taking:
-            values.append(argument)
-    return values
+    return _taken_apart(arguments, options)[0]
 
 
 def with_keys(arguments: list[str], *entries: str) -> list[str]:
     """Snakemake's `arguments` with one option for all entries of `--config`, these included, where it takes no other
     argument for an entry. Of several such options Snakemake reads only the last.
     """
-    rest, own, taking, options = [], [], False, 0
     ends = arguments.index("--") if "--" in arguments else len(arguments)
-    for argument in arguments[:ends]:
-        option, equals, value = argument.partition("=")
-        if option in SINGLE_KEYS:
+    options = sum(argument.partition("=")[0] in SINGLE_KEYS for argument in arguments[:ends])
+    if options <= 1 and not entries:
+        return arguments
+    own, rest = _taken_apart(arguments[:ends], SINGLE_KEYS)
+    before = next((at for at, argument in enumerate(rest) if argument.startswith("-")), len(rest))
+    return [*rest[:before], SINGLE_KEYS[0], *own, *entries, *rest[before:], *arguments[ends:]]
+
+
+def _taken_apart(arguments: list[str], options: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """The values of these options, which take all arguments up to the next option, and the other arguments."""
+    values, rest, taking = [], [], False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name in options:
             taking = True
-            options += 1
-            own += [value] if equals else []
+            values += [value] if equals else []
         elif taking and not argument.startswith("-"):
-            own.append(argument)
+            values.append(argument)
         else:
             taking = False
             rest.append(argument)
-    if options <= 1 and not entries:
-        return arguments
-    own += entries
-    before = next((at for at, argument in enumerate(rest) if argument.startswith("-")), len(rest))
-    return [*rest[:before], SINGLE_KEYS[0], *own, *rest[before:], *arguments[ends:]]
+    return values, rest
 
 
 def _stop(process: subprocess.Popen) -> None:
