@@ -9,8 +9,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from turncredit.cli.configured import files_of, plans_of, profile_options
-from turncredit.config import names_in_sweep
 from turncredit.errors import UserError
 
 #: Where Snakemake looks for its file, and options with which it needs none here.
@@ -59,14 +57,15 @@ def run(context: typer.Context) -> None:
             "repository, or a folder that `turncredit init DIR` created"
         )
     arguments = snakemake.with_keys(context.args or ["--cores", "all"])
-    if not named:
-        snakemake.check_configuration(arguments)
-    names = [] if named else _sweep(arguments)
+    read = [] if named else snakemake.check_configuration(arguments)
+    names = _sweep(arguments) if any("sweep" in keys for keys in read) else []
     raise typer.Exit(_each(arguments, names) if names else snakemake.main(arguments))
 
 
 def _sweep(arguments: list[str]) -> list[str]:
-    """The experiments of a sweep, if there is one. Raises UserError for a mistake in any of them."""
+    """The experiments of a sweep, if one is not chosen. Raises UserError for a mistake in any of them."""
+    from turncredit.cli.configured import files_of, plans_of
+    from turncredit.config import names_in_sweep
     from turncredit.workflow import run as snakemake
 
     options = (snakemake.CONFIGFILE, snakemake.SINGLE_KEYS)
@@ -94,6 +93,7 @@ def _each(arguments: list[str], names: list[str]) -> int:
 
 def _keeps_going(arguments: list[str]) -> bool:
     """Whether Snakemake is to go on after a failure, by an option or by its profile."""
+    from turncredit.cli.configured import profile_options
     from turncredit.workflow import run as snakemake
 
     if any(argument == "--keep-going" or re.fullmatch("-[pkFrqn]*k[pkFrqn]*", argument) for argument in arguments):

@@ -170,13 +170,14 @@ def main(arguments: list[str]) -> int:
         return _finish(status if status >= 0 else 128 - status, folder, state, console)
 
 
-def check_configuration(arguments: list[str]) -> None:
-    """Raise UserError, with file and line, for a configuration that cannot be read: given, or the default one."""
+def check_configuration(arguments: list[str]) -> list[dict[str, Any]]:
+    """The keys and values of the configuration: of the default file, of those given, and of single entries.
+
+    Raises UserError, with file and line, for what cannot be read.
+    """
     files = values_of(arguments, *CONFIGFILE)
-    for path in files:
-        read_mapping(path)
-    for entry in values_of(arguments, *SINGLE_KEYS):
-        read_entry(entry)
+    read = [read_mapping(path) for path in files]
+    read += [read_entry(entry) for entry in values_of(arguments, *SINGLE_KEYS)]
     cores = _number(arguments, "--cores", "-c")
     if cores is not None and cores < 1:
         raise UserError(f"--cores {cores}: give a number of cores from 1, or all")
@@ -184,7 +185,8 @@ def check_configuration(arguments: list[str]) -> None:
         if name.endswith((".yaml", ".yml")) and Path(name).is_file():
             raise UserError(f"{name}: a configuration is given as an option: --configfile {name}")
     if Path(CONFIG).exists() and not {"-s", "--snakefile", "-d", "--directory"} & set(arguments):
-        read_mapping(CONFIG)
+        read.append(read_mapping(CONFIG))
+    return read
 
 
 def values_of(arguments: list[str], *options: str) -> list[str]:
