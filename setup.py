@@ -1,7 +1,7 @@
-"""Build: the workflow's files (pyproject.toml, `tool.turncredit.workflow`) go into the package.
+"""Build: the workflow's files (pyproject.toml, `tool.turncredit.pipeline`) go into the package.
 
 They are at the top level of the repository, where Snakemake looks for them. A wheel has them in
-`turncredit/workflow/files/`, from where `turncredit init` copies them; an sdist has them where they are. Everything
+`turncredit/pipeline/files/`, from where `turncredit init` copies them; an sdist has them where they are. Everything
 else is in pyproject.toml.
 """
 
@@ -12,7 +12,7 @@ from setuptools import Command, setup
 from setuptools.command.build import build
 
 ROOT = Path(__file__).parent
-TARGET = "turncredit/workflow/files"
+TARGET = "turncredit/pipeline/files"
 
 
 class workflow_files(Command):

@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from turncredit import provenance, tables
+from turncredit.config.layout import Layout, Located, artifact
+from turncredit.data import provenance, tables
+from turncredit.data.output_paths import output_folder
 from turncredit.errors import UserError
-from turncredit.layout import Layout, Located, artifact
-from turncredit.outputs import output_folder
-from turncredit.results.experiments import read_config
+from turncredit.views.experiments import read_config
 
 KEPT = ("evals", "fidelity", "gradients")
 #: What a key of an artifact is called as a column, so that it is none of its table's own.

@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 
 from turncredit.config import Experiment, from_mapping
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.starts import SFT
+from turncredit.config.warm_starts import SFT
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The default experiment's policy, and one of 0.9 M parameters.

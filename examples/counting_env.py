@@ -6,9 +6,9 @@ import random
 
 from pydantic import BaseModel
 
+from turncredit.data.env_wording import Words
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Step
-from turncredit.words import Words
 
 NUMBERS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import gem
 
+from turncredit.data.env_wording import Words
 from turncredit.envs.gym_text import Game, gym_text
-from turncredit.words import Words
 
 ENVIRONMENT = gym_text(
     "gem",

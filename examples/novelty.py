@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from turncredit.credit.flat_grpo import flat_grpo
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def novelty(turns: Turns, *, weight: float = 0.2) -> dict[str, np.ndarray]:

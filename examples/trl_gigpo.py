@@ -5,8 +5,8 @@ from datasets import Dataset
 from transformers import ByT5Tokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import GRPOConfig
 
+from turncredit.bridges.trl import CreditGRPOTrainer
 from turncredit.envs.household import Settings, make_tasks, open_task
-from turncredit.integrations.trl import CreditGRPOTrainer
 
 GAMES = {game["task_id"]: game for game in make_tasks("train", 2, 0, Settings())}
 TOKENS = ByT5Tokenizer(extra_ids=0)

@@ -9,7 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 
-from turncredit import credit, importers
+from turncredit import credit
+from turncredit.bridges import importers
 
 if len(sys.argv) != 3:
     sys.exit(__doc__)

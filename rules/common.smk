@@ -2,14 +2,14 @@
 
 import sys
 
-from turncredit import layout, starts
+from turncredit.config import layout, warm_starts as starts
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.stages import checks, needs
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow import retries
-from turncredit.yaml_files import read_mapping
+from turncredit.pipeline import checks, resources as needs
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline import retries
+from turncredit.data.yaml_files import read_mapping
 
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None

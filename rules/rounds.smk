@@ -1,5 +1,5 @@
 # With granularity round or run one job runs all stages of some rounds of a run in one process, with the same artifacts
-# as with a job per stage (turncredit/workflow/rounds.py). What methods share (games, the SFT policy and its rollouts)
+# as with a job per stage (turncredit/pipeline/rounds.py). What methods share (games, the SFT policy and its rollouts)
 # and audits remain separate jobs. A method's artifacts depend on its inputs, so methods with the same kinds of inputs
 # share rules: one for each block of rounds.
 #
@@ -9,7 +9,7 @@
 # keep-incomplete, which profiles/default sets.
 
 
-from turncredit.workflow import rounds as fused
+from turncredit.pipeline import rounds as fused
 
 
 def outputs_of_block(method, block):

@@ -7,16 +7,16 @@ from pathlib import Path
 from snakemake.jobs import Job
 
 from turncredit.errors import UserError
-from turncredit.workflow import (
+from turncredit.pipeline import (
     failures,
     launch,
     locks,
     preflight,
     retries,
     slurm,
-    watch,
+    live_progress as watch,
 )
-from turncredit.workflow.partitions import Asked
+from turncredit.pipeline.partitions import Asked
 
 if workflow.is_main_process:
     # A killed run leaves Snakemake's lock behind; the next run takes it over if no other process is running.
@@ -83,7 +83,7 @@ def stages_of(jobs):
 
 def fused_stages():
     """The stages that jobs of several rounds run for some method."""
-    from turncredit.workflow.rounds import steps_of_round
+    from turncredit.pipeline.rounds import steps_of_round
 
     all_rounds = range(1, EXPERIMENT.rounds + 1)
     runs = {method: seed for method, seed in EXPERIMENT.runs()}

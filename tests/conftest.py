@@ -14,8 +14,8 @@ import pytest
 
 from tests import tiny
 from turncredit.config import Experiment
-from turncredit.stages.job import At, Job
-from turncredit.stages.plan import Plan, load
+from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.plan import Plan, load
 
 # How long an example takes depends on what else the machine does.
 hypothesis.settings.register_profile("turncredit", deadline=None)

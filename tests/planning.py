@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.rows import turn_row
-from turncredit import tables
+from turncredit.data import tables
 
 #: the columns that such an agent adds to the turns
 COLUMNS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from turncredit import tables
+from turncredit.data import tables
 
 MADE_BY = {"stage": "synthetic", "code": "synthetic", "config": {}, "config_hash": "", "inputs": {}, "seed": 0}
 

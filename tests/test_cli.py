@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit import __version__, provenance
+from turncredit import __version__
 from turncredit.cli import main as cli
+from turncredit.data import provenance
 
 HEAVY = ("torch", "transformers", "mlflow", "textworld", "pandas", "matplotlib", "duckdb", "pyarrow", "scipy")
 
@@ -54,7 +55,7 @@ def test_the_commands_that_are_typed_all_day_import_neither_torch_nor_pandas(tmp
     commands = ("methods", "sql --file numbers.parquet FROM/**/numbers", "where credit gigpo", "plan", "status")
     code = f"""
 import sys
-import turncredit.workflow.run
+import turncredit.pipeline.run
 print("HEAVY run 0", [name for name in ("pydantic", "pyarrow", *{HEAVY!r}) if name in sys.modules])
 from turncredit.cli.main import main
 for command in {commands!r}:
@@ -300,6 +301,6 @@ def test_run_passes_all_of_its_arguments_on_in_their_order(arguments, monkeypatc
     for name in ("config.yaml", "mine.yaml"):
         (tmp_path / name).write_text("rounds: 2")
     passed = []
-    monkeypatch.setattr("turncredit.workflow.run.main", lambda given: passed.extend(given) or 0)
+    monkeypatch.setattr("turncredit.pipeline.run.main", lambda given: passed.extend(given) or 0)
     assert CliRunner().invoke(cli.app, ["run", *arguments]).exit_code == 0
     assert passed == arguments

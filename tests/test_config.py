@@ -12,9 +12,9 @@ import yaml
 
 from tests.helpers import as_if_simulators_were_here
 from turncredit import config
+from turncredit.data.seeding import derive_seed, generator
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed, generator
-from turncredit.stages import checks
+from turncredit.pipeline import checks
 
 ROOT = Path(__file__).parent.parent
 

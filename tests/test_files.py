@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from turncredit import files
-from turncredit.files import new_file, new_folder
-from turncredit.workflow import job
+from turncredit.data import files
+from turncredit.data.files import new_file, new_folder
+from turncredit.pipeline import job_script
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
@@ -87,7 +87,7 @@ def test_what_a_killed_process_leaves_is_not_the_artifact_and_is_cleared_by_the_
     path = tmp_path / "policy"
     code = f"""
 import os, signal
-from turncredit.files import new_{kind}
+from turncredit.data.files import new_{kind}
 with new_{kind}({str(path)!r}) as part:
     (part / "weights" if part.is_dir() else part).write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -96,7 +96,7 @@ with new_{kind}({str(path)!r}) as part:
     (left,) = os.listdir(tmp_path)
     assert left.startswith(".policy.")
     assert left.endswith(".part")
-    job.clear_leftovers([str(tmp_path / output)])
+    job_script.clear_leftovers([str(tmp_path / output)])
     assert os.listdir(tmp_path) == []
 
 
@@ -115,6 +115,6 @@ def test_a_folder_that_is_being_removed_has_lost_its_name_first(tmp_path, monkey
     (left,) = os.listdir(tmp_path)
     assert left.startswith(".policy.")
     assert left.endswith(".old")
-    job.clear_leftovers([str(tmp_path / "policy")])
+    job_script.clear_leftovers([str(tmp_path / "policy")])
     assert os.listdir(tmp_path) == []
     files.remove_folder(tmp_path / "policy")  # nothing is there, and nothing happens

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 
 from benchmarks.credit import synthetic
 from tests import tiny
-from turncredit import config, provenance, tables
+from turncredit import config
 from turncredit.credit import METHODS, compute, resolve
+from turncredit.data import provenance, tables
+from turncredit.data.turns import Turns
+from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
-from turncredit.stages import checks
-from turncredit.turns import Turns
-from turncredit.yaml_files import read_mapping
+from turncredit.pipeline import checks
 
 slowly = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 #: values that people, spreadsheets and other programs write into a cell

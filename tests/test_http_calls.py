@@ -12,10 +12,10 @@ from urllib.request import Request
 
 import pytest
 
+from turncredit.data.http_calls import body_of, is_here
 from turncredit.envs.appworld.client import Server, Unsuitable
 from turncredit.envs.searchqa.retrieve import Remote
 from turncredit.errors import UserError
-from turncredit.http_calls import body_of, is_here
 
 
 @contextmanager

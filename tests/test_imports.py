@@ -19,12 +19,8 @@ LIGHT = (
     "credit",
     "envs",
     "judges",
-    "layout",
-    "plugins",
-    "stages",
-    "tables",
-    "turns",
-    "words",
+    "data",
+    "pipeline.stages",
 )
 
 

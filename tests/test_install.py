@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.credit import synthetic
-from turncredit import __version__, tables
+from turncredit import __version__
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.workflow import init
+from turncredit.pipeline import init_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What of a checkout is not needed to build it, beside what git and tools keep under names that begin with a dot.
@@ -115,7 +116,7 @@ def test_the_folder_of_a_wheel_has_what_that_of_a_checkout_has(workdir):
     there = {path.relative_to(workdir).as_posix(): path.read_bytes() for path in workdir.rglob("*") if path.is_file()}
     own = {"README.md", ".gitignore", "envs_conda/core.post-deploy.sh", "envs_conda/gpu-rollout.post-deploy.sh"}
     assert {name: content for name, content in there.items() if name not in own} == {
-        name: content for name, content in init.workflow_files().items() if name not in own
+        name: content for name, content in init_folder.workflow_files().items() if name not in own
     }
     assert own <= set(there)
 
@@ -148,8 +149,8 @@ def test_the_tiny_experiment_runs_to_its_report_in_such_a_folder(installed, work
 
 
 def test_a_folder_from_a_checkout_has_the_workflow_and_installs_the_checkout(tmp_path):
-    written = init.init(tmp_path / "mine")
-    assert {*init.workflow_files(), "README.md", ".gitignore"} == set(written)
+    written = init_folder.init(tmp_path / "mine")
+    assert {*init_folder.workflow_files(), "README.md", ".gitignore"} == set(written)
     for name in ("Snakefile", "config.yaml", "rules/common.smk", "config/test/tiny.yaml", "workflow_scripts/credit.py"):
         assert (tmp_path / "mine" / name).read_bytes() == (ROOT / name).read_bytes()
     script = (tmp_path / "mine/envs_conda/core.post-deploy.sh").read_text()
@@ -160,7 +161,7 @@ def test_a_folder_from_a_checkout_has_the_workflow_and_installs_the_checkout(tmp
 def test_nothing_of_the_workflow_stays_behind(folder):
     there = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
     assert {name for name in there if not name.endswith(".pyc")} == {
-        name for name in init.workflow_files() if name.startswith(f"{folder}/")
+        name for name in init_folder.workflow_files() if name.startswith(f"{folder}/")
     }
 
 
@@ -169,9 +170,9 @@ def test_a_checkout_with_a_part_of_the_workflow_writes_nothing(tmp_path, monkeyp
     (tmp_path / "source").mkdir()
     for name in ("pyproject.toml", "Snakefile"):
         shutil.copy(ROOT / name, tmp_path / "source")
-    monkeypatch.setattr(init, "CHECKOUT", tmp_path / "source")
+    monkeypatch.setattr(init_folder, "CHECKOUT", tmp_path / "source")
     with pytest.raises(UserError, match=r"source: no rules/\S+, one of the workflow's files; install turncredit again"):
-        init.init(tmp_path / "mine")
+        init_folder.init(tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
@@ -181,14 +182,14 @@ def test_nothing_that_exists_is_overwritten(tmp_path, taken):
     (tmp_path / taken).write_text("mine")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UserError) as error:
-        init.init(tmp_path)
+        init_folder.init(tmp_path)
     assert str(error.value).startswith(f"{tmp_path / taken}: exists already")
     assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_folder_may_hold_other_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    assert "Snakefile" in init.init(tmp_path)
+    assert "Snakefile" in init_folder.init(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +208,6 @@ def test_conda_environments_install_from_where_the_package_came(tmp_path, monkey
         def read_text(self, name: str) -> str | None:
             return recorded if name == "direct_url.json" else None
 
-    monkeypatch.setattr(init, "PACKED", tmp_path)
-    monkeypatch.setattr(init.metadata, "distribution", lambda _: Distribution())
-    assert init.requirement() == expected
+    monkeypatch.setattr(init_folder, "PACKED", tmp_path)
+    monkeypatch.setattr(init_folder.metadata, "distribution", lambda _: Distribution())
+    assert init_folder.requirement() == expected

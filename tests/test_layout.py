@@ -6,10 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from turncredit import tables
 from turncredit.config import from_mapping
-from turncredit.errors import UserError
-from turncredit.layout import (
+from turncredit.config.layout import (
     ARTIFACTS,
     LOGS,
     METRICS,
@@ -22,6 +20,8 @@ from turncredit.layout import (
     sampler_id,
     shell_pattern,
 )
+from turncredit.data import tables
+from turncredit.errors import UserError
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}", fullmatch=True)
 starts = st.just("sft") | st.builds("sft_{}".format, st.from_regex(r"[A-Za-z0-9_]{1,20}", fullmatch=True))

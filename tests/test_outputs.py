@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from turncredit import outputs
 from turncredit.cli.main import main
+from turncredit.data import output_paths
 from turncredit.errors import UserError
 
 TURNS, CREDITS, BRANCHES, LABELS = "turns.parquet", "credits.parquet", "branches.parquet", "labels.parquet"
@@ -102,13 +102,13 @@ def test_credit_does_not_write_a_csv_that_is_parquet(monkeypatch, capsys):
 @pytest.mark.usefixtures("folder")
 def test_a_path_below_a_file_is_refused():
     with pytest.raises(UserError, match="is a file and not a folder"):
-        outputs.output_file(f"{TURNS}/deeper/out.parquet", (".parquet",))
+        output_paths.output_file(f"{TURNS}/deeper/out.parquet", (".parquet",))
 
 
 @pytest.mark.usefixtures("folder")
 def test_a_new_file_and_one_that_is_not_read_may_be_written():
     for name in ("new/out.parquet", "OUT.PARQUET", CREDITS):
-        assert outputs.output_file(name, (".parquet",), reads=[TURNS, None, "not there"]) == Path(name)
+        assert output_paths.output_file(name, (".parquet",), reads=[TURNS, None, "not there"]) == Path(name)
 
 
 def test_an_answer_does_not_replace_a_table_of_the_results(finished, monkeypatch, capsys):

@@ -21,9 +21,9 @@ from pydantic.fields import FieldInfo
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit import agents, config, envs
+from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
-from turncredit.stages import checks
-from turncredit.yaml_files import read_mapping
+from turncredit.pipeline import checks
 
 TINY = tiny.mapping()
 #: Blocks whose own keys are chosen by the user, and a name to mutate them under.

@@ -15,7 +15,7 @@ from tests.helpers import nonempty
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
 from turncredit.policy import models
-from turncredit.results.redact import redacted
+from turncredit.views.redact import redacted
 
 ROOT = Path(__file__).resolve().parents[1]
 #: modules that run code found in a file, and calls that do unless told otherwise

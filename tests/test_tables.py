@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from turncredit import __version__, provenance, tables
+from turncredit import __version__
+from turncredit.data import provenance, tables
 
 
 def credits(**changes):

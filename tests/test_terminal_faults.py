@@ -13,8 +13,8 @@ import pytest
 
 from turncredit import __version__
 from turncredit.errors import UserError
-from turncredit.results import sql
-from turncredit.workflow import run
+from turncredit.pipeline import run
+from turncredit.views import sql
 
 COMMAND = [sys.executable, "-c", "from turncredit.cli.main import main; main()"]
 
@@ -110,7 +110,7 @@ def test_a_configuration_that_snakemake_would_trip_over_is_refused_in_one_line(a
 SLOW = """
 import signal, subprocess, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from turncredit.workflow import run
+from turncredit.pipeline import run
 run.STOP_WITHIN = 0.5
 program = "import time; print('a dump', flush=True); time.sleep(60)"
 start = subprocess.Popen

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
-from turncredit.columns import only_value
+from turncredit.data.columns import only_value
+from turncredit.data.turns import Turns, cell_stats
 from turncredit.errors import UserError
-from turncredit.turns import Turns, cell_stats
 
 SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
 

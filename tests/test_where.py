@@ -10,13 +10,13 @@ import yaml
 from typer.testing import CliRunner
 
 from tests import tiny
-from turncredit import provenance
 from turncredit.cli import where
 from turncredit.cli.main import app
+from turncredit.config.layout import ARTIFACTS, LOGS, METRICS, fill
+from turncredit.data import provenance
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS, LOGS, METRICS, fill
-from turncredit.stages.job import At
-from turncredit.stages.plan import STAGES, Plan
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import STAGES, Plan
 
 SHARED = "sft-t4k4T1.0"
 KEYS = {

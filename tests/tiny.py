@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from turncredit.config import Experiment, from_mapping, merge
-from turncredit.layout import Layout, fill
-from turncredit.starts import SFT
+from turncredit.config.layout import Layout, fill
+from turncredit.config.warm_starts import SFT
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = "config/test/tiny.yaml"

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from turncredit.data import old_names
+
 if TYPE_CHECKING:
     from turncredit.credit.library import credit as credit
 
+old_names.install()
 __version__ = "0.3.0"
 
 

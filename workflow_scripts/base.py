@@ -1,6 +1,6 @@
 """Tokenizer and untrained policy: demos -> model folder."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("base", globals().get("snakemake"))
+    job_script.run("base", globals().get("snakemake"))

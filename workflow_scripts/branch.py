@@ -1,6 +1,6 @@
 """Ground truth by branching: policy, tasks, turns -> branches table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("branch", globals().get("snakemake"))
+    job_script.run("branch", globals().get("snakemake"))

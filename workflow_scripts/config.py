@@ -1,6 +1,6 @@
 """The resolved configuration: every key, also those that nobody set."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("config", globals().get("snakemake"))
+    job_script.run("config", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Continuations: policy, tasks, turns -> continuations table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("continuations", globals().get("snakemake"))
+    job_script.run("continuations", globals().get("snakemake"))

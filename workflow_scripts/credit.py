@@ -1,6 +1,6 @@
 """Credit: turns, side tables -> credits table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("credit", globals().get("snakemake"))
+    job_script.run("credit", globals().get("snakemake"))

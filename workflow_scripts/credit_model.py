@@ -1,6 +1,6 @@
 """Learned credit model: turns, hiddens, (credits,) the model before -> model folder."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("credit_model", globals().get("snakemake"))
+    job_script.run("credit_model", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Demonstrations: tasks -> demos table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("demos", globals().get("snakemake"))
+    job_script.run("demos", globals().get("snakemake"))

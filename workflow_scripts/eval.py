@@ -1,6 +1,6 @@
 """Evaluation: policy, tasks -> evals table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("eval", globals().get("snakemake"))
+    job_script.run("eval", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Fidelity: turns, branches, credits, labels -> fidelity table and the same as JSON."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("fidelity", globals().get("snakemake"))
+    job_script.run("fidelity", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Forks: policy, tasks, turns -> forks table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("forks", globals().get("snakemake"))
+    job_script.run("forks", globals().get("snakemake"))

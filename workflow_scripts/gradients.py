@@ -1,6 +1,6 @@
 """Gradients: policy, turns, credits -> gradients table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("gradients", globals().get("snakemake"))
+    job_script.run("gradients", globals().get("snakemake"))

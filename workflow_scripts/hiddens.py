@@ -1,6 +1,6 @@
 """Hidden states: policy, turns -> hiddens table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("hiddens", globals().get("snakemake"))
+    job_script.run("hiddens", globals().get("snakemake"))

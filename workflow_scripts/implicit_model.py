@@ -1,6 +1,6 @@
 """Implicit reward model: turns, the model before -> model folder."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("implicit_model", globals().get("snakemake"))
+    job_script.run("implicit_model", globals().get("snakemake"))

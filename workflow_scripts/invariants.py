@@ -1,6 +1,6 @@
 """Invariants: every artifact of a run's rounds -> invariants table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("invariants", globals().get("snakemake"))
+    job_script.run("invariants", globals().get("snakemake"))

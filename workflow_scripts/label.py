@@ -1,6 +1,6 @@
 """Labels: turns -> labels table, by the experiment's judge."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("label", globals().get("snakemake"))
+    job_script.run("label", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Leaks: turns, credit models and what they read, branches -> leaks table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("leaks", globals().get("snakemake"))
+    job_script.run("leaks", globals().get("snakemake"))

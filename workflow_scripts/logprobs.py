@@ -1,6 +1,6 @@
 """Second pass: policy, turns -> logprobs table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("logprobs", globals().get("snakemake"))
+    job_script.run("logprobs", globals().get("snakemake"))

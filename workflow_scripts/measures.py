@@ -1,6 +1,6 @@
 """Measures: turns, games -> measures table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("measures", globals().get("snakemake"))
+    job_script.run("measures", globals().get("snakemake"))

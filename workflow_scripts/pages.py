@@ -1,6 +1,6 @@
 """Pages: turns, branches, credits, values, labels -> a folder of HTML."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("pages", globals().get("snakemake"))
+    job_script.run("pages", globals().get("snakemake"))

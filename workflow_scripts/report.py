@@ -1,6 +1,6 @@
 """Report: everything in the experiment's folder -> page, summary table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("report", globals().get("snakemake"))
+    job_script.run("report", globals().get("snakemake"))

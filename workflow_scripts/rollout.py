@@ -1,6 +1,6 @@
 """Rollouts: policy, tasks -> turns table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("rollout", globals().get("snakemake"))
+    job_script.run("rollout", globals().get("snakemake"))

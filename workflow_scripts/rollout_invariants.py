@@ -1,6 +1,6 @@
 """Invariants: every artifact that an audit made of some turns -> invariants table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("rollout_invariants", globals().get("snakemake"))
+    job_script.run("rollout_invariants", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Supervised warm start: base, demos -> policy folder, log table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("sft", globals().get("snakemake"))
+    job_script.run("sft", globals().get("snakemake"))

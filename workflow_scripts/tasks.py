@@ -1,6 +1,6 @@
 """Games of one split: configuration -> tasks table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("tasks", globals().get("snakemake"))
+    job_script.run("tasks", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """MLflow: copy what the stages measured."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("track", globals().get("snakemake"))
+    job_script.run("track", globals().get("snakemake"))

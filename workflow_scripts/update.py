@@ -1,6 +1,6 @@
 """Policy update: policy, reference, turns, credits -> policy folder, updates table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("update", globals().get("snakemake"))
+    job_script.run("update", globals().get("snakemake"))

@@ -1,6 +1,6 @@
 """Values: credit model, turns, hiddens -> values table."""
 
-from turncredit.workflow import job
+from turncredit.pipeline import job_script
 
 if __name__ == "__main__":
-    job.run("values", globals().get("snakemake"))
+    job_script.run("values", globals().get("snakemake"))

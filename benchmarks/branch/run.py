@@ -27,18 +27,18 @@ import numpy as np
 import torch
 import typer
 
-from turncredit import tables
+from turncredit.audit.branch import choose, true_values
+from turncredit.audit.estimates import Values
 from turncredit.config import Experiment, load
-from turncredit.layout import Layout
+from turncredit.config.layout import Layout
+from turncredit.config.warm_starts import SFT
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed, generator
+from turncredit.data.turns import Turns
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Checkpoint, Player, Start
 from turncredit.rollouts.restore import RestoredRollout, restored
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed, generator
-from turncredit.starts import SFT
-from turncredit.truth.branch import choose, true_values
-from turncredit.truth.estimates import Values
-from turncredit.turns import Turns
 
 
 def recorded(experiment: Experiment, results: Path, turns: int) -> tuple[list[RestoredRollout], Player]:

@@ -124,7 +124,7 @@ def dies_in_write(number: int) -> Callable[[], None]:
     """A fault: of the `number`th table (from 0) half the bytes are written, then the process is killed."""
 
     def install() -> None:
-        from turncredit import tables
+        from turncredit.data import tables
 
         write, count = tables.pq.write_table, iter(range(10**9))
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from benchmarks.chaos import children, world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of, problems
-from turncredit import tables
+from turncredit.config.layout import ARTIFACTS
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS
-from turncredit.results import sql
-from turncredit.stages.jobs import Step, jobs_and_inputs
-from turncredit.stages.plan import Plan
-from turncredit.stages.wanted import current
+from turncredit.pipeline.all_jobs import Step, jobs_and_inputs
+from turncredit.pipeline.expected_artifacts import current
+from turncredit.pipeline.plan import Plan
+from turncredit.views import sql
 
 #: Jobs that read a damaged file, and are run: the others read it by the same code.
 READERS = 1

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 from benchmarks.chaos import children, world
 from turncredit.errors import UserError
-from turncredit.results.experiments import experiment_folders
-from turncredit.stages.jobs import Step
-from turncredit.stages.plan import Plan
-from turncredit.stages.wanted import plan_of
-from turncredit.workflow import integrity
+from turncredit.pipeline import integrity
+from turncredit.pipeline.all_jobs import Step
+from turncredit.pipeline.expected_artifacts import plan_of
+from turncredit.pipeline.plan import Plan
+from turncredit.views.experiments import experiment_folders
 
 OUTCOMES = ("same", "named", "unreached", "SILENT", "STUCK")
 

@@ -13,21 +13,21 @@ import numpy as np
 
 from benchmarks.chaos import children, world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_after_kill, outputs_of
-from turncredit.layout import ARTIFACTS
-from turncredit.stages.job import At
-from turncredit.stages.jobs import Step, every_job
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow import rounds
+from turncredit.config.layout import ARTIFACTS
+from turncredit.pipeline import rounds
+from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 #: Stages that are looked at elsewhere: Snakemake makes the configuration and the report, `of_tracking` is MLflow.
 ELSEWHERE = ("config", "report", "track")
 #: Points in the middle of a computation: stage, the function that is killed as it is called, and at which call.
 INSIDE = (
-    ("branch", "turncredit.truth.branch", "branch", 0),
+    ("branch", "turncredit.audit.branch", "branch", 0),
     ("branch", "turncredit.rollouts.play", "Player.play", 1),
     ("rollout", "turncredit.rollouts.play", "Player.play", 0),
     ("update", "turncredit.training.update", "_summary", 0),
-    ("fidelity", "turncredit.tables", "read", 2),
+    ("fidelity", "turncredit.data.tables", "read", 2),
 )
 
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.chaos import children, damage, kills, machine, record, runs, world
 from benchmarks.chaos.faults import Baseline, Fault, inflict, opened, outputs_of
-from turncredit.files import write_json
+from turncredit.data.files import write_json
 
 #: Set in the process that runs from the copy of the source.
 INSIDE = "TURNCREDIT_CHAOS_SOURCE"

@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.chaos import world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of
-from turncredit.workflow import rounds
+from turncredit.pipeline import rounds
 
 METHOD = "flat_grpo"
 GRANULARITIES = ("stage", "round")

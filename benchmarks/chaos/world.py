@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 import yaml
 
 from turncredit.config import from_mapping, merge
-from turncredit.files import write_text
-from turncredit.stages.job import Store
-from turncredit.stages.jobs import Step, every_job
-from turncredit.stages.plan import Plan
-from turncredit.workflow import rounds
+from turncredit.data.files import write_text
+from turncredit.pipeline import rounds
+from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline.job import Store
+from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = "config/test/tiny.yaml"

@@ -20,7 +20,7 @@ from statistics import NormalDist
 from scipy.optimize import brentq
 
 from benchmarks.credit.rows import Rows, groups, mean, own_and_peers, relative, returns, rollouts, std, step_returns
-from turncredit.seeding import derive_seed
+from turncredit.data.seeding import derive_seed
 
 
 def flat_grpo(

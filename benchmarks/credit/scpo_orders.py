@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from turncredit.credit.orders import Order
+from turncredit.credit.parts.orders import Order
 from turncredit.credit.scpo import scpo
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 ORDERS: tuple[Order, ...] = ("balanced", "chronological", "longest_first")
 COLUMNS = (

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turncredit.integrations.spans import method_of
+from turncredit.bridges.spans import method_of
 
 ROLLOUTS, TURNS, OWN, ENVIRONMENT = 128, 50, 20, 20
 LENGTH = TURNS * (OWN + ENVIRONMENT)
@@ -40,7 +40,7 @@ def verl() -> None:
     from verl.trainer.ppo.core_algos import AdvantageEstimator
     from verl.trainer.ppo.ray_trainer import compute_advantage
 
-    import turncredit.integrations.verl  # noqa: F401  registers the estimator
+    import turncredit.bridges.verl  # noqa: F401  registers the estimator
 
     rewards = torch.zeros(ROLLOUTS, LENGTH)
     rewards[:, -1] = torch.randint(0, 2, (ROLLOUTS,)).float()
@@ -61,7 +61,7 @@ def trl() -> None:
     from transformers import PreTrainedTokenizerFast
     from trl import GRPOTrainer
 
-    from turncredit.integrations.trl import CreditGRPOTrainer
+    from turncredit.bridges.trl import CreditGRPOTrainer
 
     letters = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokens = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE(letters, [])), pad_token="!")

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from turncredit.config.judge import JudgeConfig, ServeConfig
 from turncredit.judges.agreement import calibration
-from turncredit.judges.config import JudgeConfig, ServeConfig
 from turncredit.judges.label import costs, label_turns
 from turncredit.judges.serve import serving
 

@@ -28,8 +28,8 @@ from typing import NamedTuple
 import pyarrow as pa
 from play import rollouts
 
+from turncredit.config.judge import JudgeConfig
 from turncredit.envs.household import Settings
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 
 CONCURRENCY, TURNS = 64, 10_000

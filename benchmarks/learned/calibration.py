@@ -16,10 +16,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from turncredit import tables
+from turncredit.config.layout import Layout
 from turncredit.credit.turn_value_calibrated import turn_value_calibrated
-from turncredit.layout import Layout
-from turncredit.turns import Turns
+from turncredit.data import tables
+from turncredit.data.turns import Turns
 
 METHOD = "turn_value"
 

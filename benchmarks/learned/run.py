@@ -20,9 +20,9 @@ import numpy as np
 import torch
 import typer
 
-from turncredit.credit_models import train
-from turncredit.credit_models.replay import Rollouts
-from turncredit.credit_models.settings import kinds
+from turncredit.credit.models import train
+from turncredit.credit.models.replay import Rollouts
+from turncredit.credit.models.settings import kinds
 from turncredit.policy.sampling import device
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from turncredit import tables
-from turncredit.layout import Keys, Layout, fill
-from turncredit.starts import SFT
-from turncredit.workflow import launch
+from turncredit.config.layout import Keys, Layout, fill
+from turncredit.config.warm_starts import SFT
+from turncredit.data import tables
+from turncredit.pipeline import launch
 
 ROUNDS = (2, 3, 5, 8, 10)
 

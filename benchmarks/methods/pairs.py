@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from turncredit.report.selection import final_evals, paired_differences
-from turncredit.results.collect import Results, collect
 from turncredit.stats import intervals
+from turncredit.views.collect import Results, collect
+from turncredit.views.report.selection import final_evals, paired_differences
 
 
 def success(results: Results, method: str, rounds: Sequence[int] | None) -> str:

@@ -3,9 +3,9 @@
 python -m benchmarks.recorded unpack benchmarks/methods/recorded results/methods_recorded
 python -m benchmarks.methods.predictors results/methods_recorded
 
-The report's own table (`turncredit.report.predictors`) has the families that its experiment trained. Here a method that
-this experiment did not train has the gain of RESULTS.md's first table: over flat GRPO from another SFT policy, on the
-same games. The measures are of one policy's rollouts for all methods.
+The report's own table (`turncredit.views.report.predictors`) has the families that its experiment trained. Here a
+method that this experiment did not train has the gain of RESULTS.md's first table: over flat GRPO from another SFT
+policy, on the same games. The measures are of one policy's rollouts for all methods.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 from pathlib import Path
 
 from benchmarks.methods.table import markdown
-from turncredit.bounds import BASELINE
+from turncredit.credit.parts.baselines import BASELINE
 from turncredit.errors import UserError
-from turncredit.report.predictors import prediction_grid
-from turncredit.report.selection import paired
-from turncredit.results.collect import Results, collect
 from turncredit.stats.intervals import Estimate
+from turncredit.views.collect import Results, collect
+from turncredit.views.report.predictors import prediction_grid
+from turncredit.views.report.selection import paired
 
 TABLES = Path(__file__).with_name("RESULTS.md")
 #: a row of the first table: method, final success with its interval, gain in points with its interval

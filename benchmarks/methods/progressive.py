@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from turncredit import tables
+from turncredit.config.layout import Layout
 from turncredit.credit.flat_grpo import flat_grpo
 from turncredit.credit.has import progressive, shape
-from turncredit.layout import Layout
-from turncredit.seeding import generator
-from turncredit.turns import Turns
+from turncredit.data import tables
+from turncredit.data.seeding import generator
+from turncredit.data.turns import Turns
 
 
 def progressive_shuffled(turns: Turns, *, alpha: float = 0.5, seed: int = 0) -> dict[str, np.ndarray]:

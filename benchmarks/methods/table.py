@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 
-from turncredit.report.grid import Cell, Grid, Number
-from turncredit.report.summary import summarise
-from turncredit.results.collect import collect
+from turncredit.views.collect import collect
+from turncredit.views.report.grid import Cell, Grid, Number
+from turncredit.views.report.summary import summarise
 
 
 def cell(value: Cell) -> str:

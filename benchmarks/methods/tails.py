@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.seeding import generator
+from turncredit.data.seeding import generator
 from turncredit.stats import intervals
 
 ROUNDS, GAMES, TIMES = 3, 256, 8000

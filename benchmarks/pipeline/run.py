@@ -17,25 +17,26 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from turncredit.stages.plan import STAGES
-from turncredit.workflow import launch
+from turncredit.pipeline import launch
+from turncredit.pipeline.plan import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The imports of these stages' scripts, and nothing else.
 IMPORTS = {
-    "rollout": "import turncredit.workflow.job, turncredit.rollouts.rollout, turncredit.policy.engines.lockstep",
-    "update": "import turncredit.workflow.job, turncredit.training.update, transformers.models.qwen2.modeling_qwen2",
-    "credit": "import turncredit.workflow.job, turncredit.stages.credit",
+    "rollout": "import turncredit.pipeline.job_script, turncredit.rollouts.rollout, turncredit.policy.engines.lockstep",
+    "update": "import turncredit.pipeline.job_script, turncredit.training.update, "
+    "transformers.models.qwen2.modeling_qwen2",
+    "credit": "import turncredit.pipeline.job_script, turncredit.pipeline.stages.credit",
 }
 
 #: The imports of a command's process.
 COMMANDS = {
     "`turncredit --help`": "import turncredit.cli.main",
     "`turncredit credit`": "import turncredit.cli.main, turncredit.cli.credit",
-    "`turncredit sql`": "import turncredit.cli.main, turncredit.results.sql",
-    "`turncredit run`": "import turncredit.cli.main, turncredit.workflow.run",
+    "`turncredit sql`": "import turncredit.cli.main, turncredit.views.sql",
+    "`turncredit run`": "import turncredit.cli.main, turncredit.pipeline.run",
     "Snakemake itself": "import snakemake.cli",
-    "the Snakefile": "import turncredit.stages.plan, turncredit.workflow.watch, turncredit.workflow.locks",
+    "the Snakefile": "import turncredit.pipeline.plan, turncredit.pipeline.live_progress, turncredit.pipeline.locks",
 }
 
 
@@ -43,7 +44,7 @@ def imports_of(stage: str) -> str:
     """A job's imports before its work begins: those of the script, of the stage's module, and inside its functions."""
     source = (ROOT / "turncredit" / "stages" / f"{stage}.py").read_text()
     lines = re.findall(r"^ +(from turncredit\S* import .*)$", source, re.MULTILINE)
-    return "\n".join(["import turncredit.workflow.job", f"import turncredit.stages.{stage}", *lines])
+    return "\n".join(["import turncredit.pipeline.job_script", f"import turncredit.pipeline.stages.{stage}", *lines])
 
 
 def imported(code: str) -> tuple[float, int, str]:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests import tiny
 from tests.slurm.cluster import Cluster, cluster, missing
-from turncredit.workflow import init, launch
+from turncredit.pipeline import init_folder, launch
 
 #: Consecutive parts of a job's time, by the moment at which each ends.
 PARTS = {
@@ -40,7 +40,7 @@ PARTS = {
 
 def timed(folder: Path, slurm: Cluster, jobs: int, *more: str) -> float:
     """Wall seconds of the tiny experiment through Slurm in a new `folder`, where said.log has what Snakemake says."""
-    init.init(folder)
+    init_folder.init(folder)
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm", *tiny.ARGUMENTS, "--jobs", str(jobs)]
     command += ["--latency-wait", "5", "--slurm-keep-successful-logs", "--config", "tracking={enabled: false}", *more]
     environment = {**os.environ, **slurm.environment, **launch.ONE_THREAD, "PYTHONPATH": str(tiny.ROOT)}

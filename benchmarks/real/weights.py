@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from turncredit.data.files import new_folder
 from turncredit.errors import UserError
-from turncredit.files import new_folder
 
 
 def load_gguf(file: Path) -> tuple[Any, Any]:

@@ -32,8 +32,10 @@ import typer
 
 from benchmarks import small_world
 from benchmarks.rollout import folding
-from turncredit import tables
 from turncredit.config import AgentSlice
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines import lockstep
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.open import OpenPolicy
@@ -41,8 +43,6 @@ from turncredit.policy.sampling import Request, Response, draw
 from turncredit.rollouts.play import ActiveRollout, Played, Player, Start
 from turncredit.rollouts.rollout import round_tasks
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
-from turncredit.stages.plan import Plan
 
 GROUP = 8
 FOLDING = str(Path(folding.__file__).resolve())

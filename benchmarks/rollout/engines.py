@@ -19,7 +19,10 @@ import torch
 
 from benchmarks import small_world
 from benchmarks.rollout import parts
-from turncredit import tables
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.models import load_model
@@ -28,9 +31,6 @@ from turncredit.policy.sampling import Request, Response
 from turncredit.rollouts.play import Played, Player, Start
 from turncredit.rollouts.rollout import round_tasks, turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
 
 #: Rollouts of a game.
 GROUP = 8

@@ -15,7 +15,7 @@ from typing import Any
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt
 from turncredit.agents.transcript import Transcript
 from turncredit.agents.transcript import make as make_transcript
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 SUBGOAL_TURNS = 4
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)

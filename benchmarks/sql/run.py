@@ -24,7 +24,7 @@ from typing import Annotated
 import pyarrow.parquet as pq
 import typer
 
-from turncredit.layout import Layout, of_sft
+from turncredit.config.layout import Layout, of_sft
 
 QUERIES = {
     "turns of each policy": "SELECT policy, seed, count(*) FROM turns GROUP BY ALL",
@@ -47,7 +47,7 @@ _ONE = """
 import json, resource, sys, time
 wall, cpu = time.perf_counter(), time.process_time()
 from pathlib import Path
-from turncredit.results.sql import answer
+from turncredit.views.sql import answer
 loaded = time.perf_counter() - wall, time.process_time() - cpu
 rows = answer(sys.argv[1], Path(sys.argv[2])).num_rows
 print(json.dumps({"rows": rows, "wall": time.perf_counter() - wall - loaded[0],

@@ -1,4 +1,4 @@
-"""Time reading, joining and writing a million turns through `turncredit.tables`. Prints a Markdown table.
+"""Time reading, joining and writing a million turns through `turncredit.data.tables`. Prints a Markdown table.
 
     python benchmarks/tables/run.py > benchmarks/tables/RESULTS.md
     python benchmarks/tables/run.py --turns 100000
@@ -29,10 +29,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from turncredit import provenance, tables
 from turncredit.config import from_mapping
-from turncredit.stages.plan import Plan, load
-from turncredit.turns import Turns
+from turncredit.data import provenance, tables
+from turncredit.data.turns import Turns
+from turncredit.pipeline.plan import Plan, load
 
 LENGTH, SIZE = 20, 8
 #: The measurements, each with the most seconds it may take and the most MB it may add, for a million turns.

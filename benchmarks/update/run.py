@@ -28,10 +28,10 @@ import torch
 import typer
 
 from benchmarks import small_world
-from turncredit import tables
 from turncredit.config import UpdateConfig
+from turncredit.data import tables
+from turncredit.pipeline.job import At
 from turncredit.policy import models
-from turncredit.stages.job import At
 from turncredit.training import sequences as token_sequences
 from turncredit.training.sequences import TokenSequence, batches, rollout_numbers
 from turncredit.training.shards import Team

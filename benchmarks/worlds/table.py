@@ -16,11 +16,11 @@ from itertools import combinations
 import numpy as np
 
 from benchmarks.methods.table import cell
-from turncredit.report.grid import Cell, Number
-from turncredit.report.ordering import group_of
-from turncredit.report.summary import Summary, summarise
-from turncredit.results.collect import Results, collect
-from turncredit.stats.ranks import FEWEST_POINTS, spearman
+from turncredit.stats.rank_correlation import FEWEST_POINTS, spearman
+from turncredit.views.collect import Results, collect
+from turncredit.views.report.grid import Cell, Number
+from turncredit.views.report.ordering import group_of
+from turncredit.views.report.summary import Summary, summarise
 
 Column = Mapping[str, Cell]
 """The cells of the methods."""

@@ -6,10 +6,10 @@ import pytest
 
 from turncredit import agents
 from turncredit.agents import Parsed
+from turncredit.data.env_wording import Words
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import tokenizer
-from turncredit.words import Words
 
 ADMISSIBLE = ["go to shelf 1", "look"]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.agents.test_agents import Chat
 from turncredit import agents
 from turncredit.agents import Parsed
+from turncredit.data.env_wording import Words
 from turncredit.envs.appworld import WORDS
-from turncredit.words import Words
 
 
 def agent(words=WORDS):

@@ -11,9 +11,12 @@ import torch
 
 from tests import tiny
 from tests.agents.folding import Folding
-from turncredit import agents, tables
+from turncredit import agents
 from turncredit.config import AgentSlice
-from turncredit.credit_models.hiddens import contexts, hiddens
+from turncredit.credit.models.hiddens import contexts, hiddens
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.policy import models, tokenizer
@@ -22,9 +25,7 @@ from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
 from turncredit.training.sequences import cut, list_column, stack, token_logprobs
-from turncredit.turns import Turns
 
 FOLDING = str(Path(__file__).with_name("folding.py"))
 EVERY = 3

@@ -8,10 +8,11 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.conftest import Pipeline
-from turncredit import config, tables
-from turncredit.stages.checks import check
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
+from turncredit import config
+from turncredit.data import tables
+from turncredit.pipeline.checks import check
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 
 EXAMPLE = tiny.ROOT / "examples" / "own_agent.py"
 

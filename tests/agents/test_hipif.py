@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from tests.agents.test_agents import Chat, maker
-from turncredit import agents, tables
+from turncredit import agents
 from turncredit.config import AgentSlice, EnvSlice
 from turncredit.credit import METHODS
+from turncredit.data import tables
+from turncredit.data.env_wording import Words
 from turncredit.errors import UserError
+from turncredit.pipeline.checks import check
+from turncredit.pipeline.job import At
 from turncredit.policy import tokenizer
 from turncredit.policy.sampling import Response
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.rollout import turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.stages.checks import check
-from turncredit.stages.job import At
-from turncredit.words import Words
 
 HIPIF = {"agent": {"name": "hipif", "max_response_tokens": 40}}
 GOAL, ROOM = "put a mug in shelf.", "You see a drawer 1, and a shelf 1."

@@ -6,17 +6,18 @@ import numpy as np
 import pytest
 
 from tests import tiny
-from turncredit import agents, tables
+from turncredit import agents
+from turncredit.data import tables
+from turncredit.data.turns import Turns
 from turncredit.envs.household import WORDS
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player
 from turncredit.rollouts.restore import restored
 from turncredit.rollouts.tasks import Games
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
 from turncredit.training.second_pass import hindsight_prompts
-from turncredit.turns import Turns
-from turncredit.workflow.rounds import steps_of_round
 
 pytestmark = pytest.mark.slow
 CHANGES = {

@@ -11,9 +11,9 @@ from tests.agents.test_agents import ADMISSIBLE, Chat, agent
 from turncredit.agents.react import read
 from turncredit.config import AgentSlice
 from turncredit.envs.household import WORDS
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 from turncredit.policy import base, tokenizer
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
 from turncredit.training import sft
 
 

@@ -14,12 +14,18 @@ from tests.agents.test_agents import ADMISSIBLE, Chat, agent
 from tests.agents.test_contexts import FOLDING, sequences_of
 from tests.helpers import nonempty
 from tests.rollouts.test_play import same_turns
-from turncredit import agents, config, tables
+from turncredit import agents, config
 from turncredit.agents.react import AGENT as REACT
 from turncredit.agents.reflexion import LONGEST, WINDOW, read_lesson, reflexion
 from turncredit.config import AgentSlice, EvalMode
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.data.transcript_markers import FAILED
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.markers import FAILED
+from turncredit.pipeline import checks
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 from turncredit.policy import models, tokenizer
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.evaluate import evaluate
@@ -27,13 +33,8 @@ from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
-from turncredit.stages import checks
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
 from turncredit.training import second_pass
 from turncredit.training.sequences import stack, token_logprobs
-from turncredit.turns import Turns
 
 NAMES = ("reflexion", "reflexion_window", "reflexion_transcript")
 

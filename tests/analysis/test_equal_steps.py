@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import tiny
-from turncredit.analysis.equal_steps import Asked, RunUpdate, Spent, planned, unequal
+from turncredit.audit.equal_steps import Asked, RunUpdate, Spent, planned, unequal
 from turncredit.config import Experiment
 
 

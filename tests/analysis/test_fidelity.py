@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
 from tests.analysis import known_truth
-from turncredit import tables
-from turncredit.analysis import fidelity, fidelity_measures
-from turncredit.analysis import scored_turns as reading
+from turncredit.audit import fidelity, fidelity_measures
+from turncredit.audit import scored_turns as reading
+from turncredit.data import tables
 from turncredit.stats.bootstrap import BLOCKS, Resamples, Statistic, ratio
 
 

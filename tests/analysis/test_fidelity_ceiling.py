@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.analysis import known_truth
-from turncredit.analysis import fidelity_measures, noise_ceiling
-from turncredit.analysis.scored_turns import Scored
+from turncredit.audit import fidelity_measures, noise_ceiling
+from turncredit.audit.scored_turns import Scored
 from turncredit.stats.bootstrap import Resamples
 
 

@@ -16,13 +16,13 @@ from tests import tiny
 from tests.analysis import known_truth
 from tests.helpers import nonempty
 from tests.test_cli import run
-from turncredit import tables
-from turncredit.analysis import scored_turns as reading
+from turncredit.audit import scored_turns as reading
 from turncredit.cli import main as cli
 from turncredit.cli.fidelity import SHOWN
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.report import diagnostics
-from turncredit.stages.plan import Plan, load
+from turncredit.pipeline.plan import Plan, load
+from turncredit.views.report import diagnostics
 
 
 @pytest.fixture

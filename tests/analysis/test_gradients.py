@@ -14,13 +14,13 @@ import torch
 
 from tests import tiny
 from tests.rows import branch_row
-from turncredit import provenance, tables
-from turncredit.analysis import gradients as module
-from turncredit.analysis.gradients import GroupSums, coefficients, measures, rollout_gradients
+from turncredit.audit import gradients as module
+from turncredit.audit.gradients import GroupSums, coefficients, measures, rollout_gradients
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
+from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
-from turncredit.stages.plan import Plan
 from turncredit.training.losses import clipped, token_weights
 from turncredit.training.sequences import rollout_numbers, stack, token_logprobs
 from turncredit.training.update import sequences_of, training_set

@@ -23,17 +23,17 @@ from typer.testing import CliRunner
 
 from benchmarks.credit import synthetic
 from tests import tiny
-from turncredit import provenance, tables
-from turncredit.analysis import invariants as watched
-from turncredit.analysis.logprobs import check_all, logprobs
+from turncredit.audit import invariants as watched
+from turncredit.audit.logprobs import check_all, logprobs
 from turncredit.cli.check import rounds_in
 from turncredit.cli.main import app
 from turncredit.credit import METHODS, compute, has
-from turncredit.credit.compose import Part
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.stages.wanted import plan_of
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Part
+from turncredit.data import provenance, tables
+from turncredit.data.turns import Turns
+from turncredit.pipeline.expected_artifacts import plan_of
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 EXPERIMENT = tiny.experiment(
     methods=["has_turnrd", "has_judge"],
@@ -333,7 +333,7 @@ def test_a_policy_that_did_not_sample_the_turns_is_found(results, world):
     ],
 )
 def test_in_bfloat16_the_mean_over_tokens_decides_and_gross_errors(results, monkeypatch, dtype, all_by, one_by, holds):
-    monkeypatch.setattr("turncredit.analysis.logprobs.SAMPLE", 1000)  # all rollouts
+    monkeypatch.setattr("turncredit.audit.logprobs.SAMPLE", 1000)  # all rollouts
 
     def changed(column: list) -> list:
         (first, *rest), *others = [[number - all_by for number in part] for part in column]

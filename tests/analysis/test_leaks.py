@@ -20,18 +20,18 @@ from torch import nn
 
 from tests import tiny
 from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
-from turncredit import tables
-from turncredit.analysis import leak_measures as measures
-from turncredit.analysis import leak_tests
-from turncredit.analysis.leak_measures import Measured, measured, outcome_auc
+from turncredit.audit import leak_measures as measures
+from turncredit.audit import leak_tests
+from turncredit.audit.leak_measures import Measured, measured, outcome_auc
 from turncredit.credit import resolve
-from turncredit.credit_models import replay, train
-from turncredit.credit_models.critic import CriticSettings
-from turncredit.credit_models.protocol import load_kind
-from turncredit.credit_models.turnrd import TurnRDSettings
+from turncredit.credit.models import replay, train
+from turncredit.credit.models.critic import CriticSettings
+from turncredit.credit.models.protocol import load_kind
+from turncredit.credit.models.turnrd import TurnRDSettings
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.stages.job import Job
-from turncredit.stages.plan import Plan, load
+from turncredit.pipeline.job import Job
+from turncredit.pipeline.plan import Plan, load
 from turncredit.stats.bootstrap import BLOCKS, Resamples
 
 LONG, SHORT, ROLLOUTS = 10, 6, 200

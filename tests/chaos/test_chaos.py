@@ -14,12 +14,12 @@ from benchmarks.chaos import children, damage, faults, kills, machine, record, w
 from benchmarks.chaos.faults import Baseline, Verdict
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import provenance
+from turncredit.data import provenance
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy.open import OpenPolicy
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
-from turncredit.workflow.rounds import steps_of_round
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def test_a_wrong_result_that_nobody_names_is_silent(made, tmp_path):
     credit = step(made.plan, "credit")
 
     def makes_other_credit() -> None:
-        from turncredit.stages.job import Job
+        from turncredit.pipeline.job import Job
 
         write = Job.write
         Job.write = lambda self, name, table: write(self, name, table.slice(1))
@@ -151,7 +151,7 @@ def test_the_record_goes_on_behind_a_line_that_was_cut_short(tmp_path):
 
 
 def test_metrics_of_another_version_have_no_hashes_and_are_read(made):
-    from turncredit.results.views import read_metrics
+    from turncredit.views.sql_views import read_metrics
 
     path = Path(made.plan.metrics(*step(made.plan, "credit")))
     data = json.loads(path.read_text())

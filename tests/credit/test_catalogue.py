@@ -10,12 +10,13 @@ import pytest
 
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
-from turncredit import credit, plugins
-from turncredit.bounds import BASELINE_AND_BOUNDS, ORACLE, RANDOM
+from turncredit import credit
 from turncredit.cli.main import main
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, catalogue, compute, resolve
 from turncredit.credit.configured import ask_of, configured_method
+from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS, ORACLE, RANDOM
+from turncredit.data import plugins
 from turncredit.errors import UserError
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))

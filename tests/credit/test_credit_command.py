@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.credit import synthetic
-from turncredit import provenance, tables
 from turncredit.cli.main import main
 from turncredit.credit import METHODS
+from turncredit.data import provenance, tables
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from tests.credit.tables import numbers, table
 from turncredit.credit import compute, resolve
-from turncredit.credit.failed import failed_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.failed import failed_N
+from turncredit.data.turns import Turns
 
 REPLIES = ["Nothing happens.", "You are not carrying anything.", "You open the drawer 1.", " "]
 MADE = table({"g": [[0, 0, 0, 1]]}, action=list("abcd"), next_observation=REPLIES)

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.credit.tables import numbers, side, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.conventions import add, blend
+from turncredit.credit.parts.conventions import add, blend
 from turncredit.credit.turnrd import v_projection
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.turns import Turns
 
 TWO = table(
     {"g": [[0, 1], [0, 0, 0]]},

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.credit import synthetic
-from turncredit import credit, tables
+from turncredit import credit
 from turncredit.cli.main import main
 from turncredit.credit import METHODS, library
+from turncredit.data import tables
 from turncredit.errors import UserError
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.credit import synthetic
 from turncredit.credit import METHODS, compute
-from turncredit.credit.conventions import CONVENTIONS
+from turncredit.credit.parts.conventions import CONVENTIONS
 
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 

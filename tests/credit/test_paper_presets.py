@@ -19,12 +19,12 @@ from turncredit import agents
 from turncredit.agents.window import Settings as Window
 from turncredit.config import AgentConfig, from_mapping, load, merge
 from turncredit.credit.configured import configured_method
-from turncredit.credit_models.protocol import load_kind
+from turncredit.credit.models.protocol import load_kind
+from turncredit.data.yaml_files import read_mapping
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.tasks import real_split
-from turncredit.stages import checks
-from turncredit.stages.plan import Plan
-from turncredit.yaml_files import read_mapping
+from turncredit.pipeline import checks
+from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted((ROOT / "config" / "paper").glob("*.yaml"))

@@ -13,12 +13,12 @@ from benchmarks.credit import synthetic
 from tests import tiny
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.compose import Method, Part
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.whiten import rms
 from turncredit.credit.resolving import SLOTS, resolve_for_table
-from turncredit.credit.whiten import rms
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.stages import checks
-from turncredit.turns import Turns
+from turncredit.pipeline import checks
 
 TABLE, SIDE = synthetic.tables(synthetic.rows(2, 3, 6, seed=0))
 
@@ -160,7 +160,7 @@ def test_side_tables_beside_turns_that_have_their_own_are_refused() -> None:
 
 def own(path: Path, body: str) -> str:
     file = path / "mine.py"
-    file.write_text("import numpy as np\nfrom turncredit.turns import Turns\n" + body)
+    file.write_text("import numpy as np\nfrom turncredit.data.turns import Turns\n" + body)
     return str(file)
 
 

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.credit.scpo_orders import measure
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.matcher import Case, match, next_table
-from turncredit.credit.orders import turn_lengths_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.matcher import Case, match, next_table
+from turncredit.credit.parts.orders import turn_lengths_N
+from turncredit.data.turns import Turns
 
 IDENTITY = np.eye(3)
 

@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
-from turncredit.credit import compute, resolve, similarity
+from turncredit.credit import compute, resolve
+from turncredit.credit.parts import similarity
 
 BGE = "BAAI/bge-reranker-v2-m3"
 pytestmark = pytest.mark.slow

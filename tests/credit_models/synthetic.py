@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit.credit_models.replay import Rollouts
+from turncredit.credit.models.replay import Rollouts
 
 HIDDEN_SIZE = 8
 

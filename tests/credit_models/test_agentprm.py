@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
-from turncredit.credit_models import agentprm, agentprm_td, replay, train
-from turncredit.credit_models.agentprm import AgentPRMSettings
-from turncredit.credit_models.agentprm_td import AgentPRMTDSettings
-from turncredit.credit_models.turn_value import TurnValueSettings, still_to_come
+from turncredit.credit.models import agentprm, agentprm_td, replay, train
+from turncredit.credit.models.agentprm import AgentPRMSettings
+from turncredit.credit.models.agentprm_td import AgentPRMTDSettings
+from turncredit.credit.models.turn_value import TurnValueSettings, still_to_come
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.turns import Turns
 
 LENGTHS = [3, 6, 1, 5, 4, 2, 6, 3]
 

@@ -24,17 +24,17 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
-from turncredit import tables
 from turncredit.config import from_mapping
+from turncredit.credit.models import critic, networks, replay, train, turnrd
+from turncredit.credit.models.critic import CriticSettings
+from turncredit.credit.models.settings import kinds, model_settings, replay_rounds
+from turncredit.credit.models.turn_value import TurnValueSettings
+from turncredit.credit.models.turnrd import TurnRDSettings
+from turncredit.credit.models.value_head import returns_to_go
 from turncredit.credit.turnrd import v_projection
-from turncredit.credit_models import critic, networks, replay, train, turnrd
-from turncredit.credit_models.critic import CriticSettings
-from turncredit.credit_models.settings import kinds, model_settings, replay_rounds
-from turncredit.credit_models.turn_value import TurnValueSettings
-from turncredit.credit_models.turnrd import TurnRDSettings
-from turncredit.credit_models.value_head import returns_to_go
+from turncredit.data import tables
+from turncredit.data.seeding import generator
 from turncredit.errors import UserError
-from turncredit.seeding import generator
 
 CPU = torch.device("cpu")
 EVERY = {

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests import tiny
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.errors import UserError
+from turncredit.pipeline.plan import Plan
 from turncredit.policy import models, tokenizer
-from turncredit.stages.plan import Plan
 
 
 @pytest.fixture(scope="module")

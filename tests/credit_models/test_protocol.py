@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from tests.credit_models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
-from turncredit import credit_models
 from turncredit.config import from_mapping
-from turncredit.credit import METHODS, catalogue
-from turncredit.credit_models import replay, train
-from turncredit.credit_models.protocol import load_kind
-from turncredit.credit_models.settings import (
+from turncredit.credit import METHODS, catalogue, models
+from turncredit.credit.models import replay, train
+from turncredit.credit.models.protocol import load_kind
+from turncredit.credit.models.settings import (
     kinds,
     learns_from_credits,
     model_settings,
@@ -31,7 +30,7 @@ ONE_FILE = '''
 
 from pydantic import Field
 
-from turncredit.credit_models.protocol import ModelKind, ModelSettings
+from turncredit.credit.models.protocol import ModelKind, ModelSettings
 
 
 class ConstantSettings(ModelSettings):
@@ -79,12 +78,12 @@ KIND = Constant(ConstantSettings())
 def constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The kind `constant` in a file that the package finds beside its own."""
     (tmp_path / "constant.py").write_text(ONE_FILE)
-    monkeypatch.setattr(credit_models, "__path__", [*credit_models.__path__, str(tmp_path)])
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
     load_kind.cache_clear()
     yield
     load_kind.cache_clear()
-    sys.modules.pop("turncredit.credit_models.constant", None)
-    vars(credit_models).pop("constant", None)
+    sys.modules.pop("turncredit.credit.models.constant", None)
+    vars(models).pop("constant", None)
 
 
 @pytest.mark.usefixtures("constant")
@@ -133,8 +132,8 @@ def test_a_model_of_another_package_is_named_by_its_module(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "unknown credit model 'nothing': turncredit.credit_models.nothing: there is no such module"),
-        ("replay", "unknown credit model 'replay': turncredit.credit_models.replay: it has no ModelKind called KIND"),
+        ("nothing", "unknown credit model 'nothing': turncredit.credit.models.nothing: there is no such module"),
+        ("replay", "unknown credit model 'replay': turncredit.credit.models.replay: it has no ModelKind called KIND"),
         ("nowhere.at_all", "the credit model 'nowhere.at_all' cannot be imported: ModuleNotFoundError"),
     ],
 )
@@ -206,7 +205,7 @@ def test_settings_are_checked_without_torch() -> None:
     code = (
         "import sys\n"
         "from turncredit.config import from_mapping\n"
-        "from turncredit.credit_models.settings import kinds, model_settings\n"
+        "from turncredit.credit.models.settings import kinds, model_settings\n"
         "kinds()\n"
         "model_settings(from_mapping({'define': {'m': {'base': 'has_turnrd_film', 'model': {'layers': 1}}}}), 'm')\n"
         "assert 'torch' not in sys.modules\n"

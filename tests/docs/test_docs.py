@@ -23,15 +23,16 @@ from tests.docs.pages import PAGES, ROOT, Block, Command
 from tests.helpers import nonempty
 from tests.importers import files
 from tests.results import synthetic
-from turncredit import config, tables
+from turncredit import config
 from turncredit.cli import main as cli
+from turncredit.config.layout import Layout
 from turncredit.credit.configured import configured_method
-from turncredit.layout import Layout
-from turncredit.report.summary import summarise
-from turncredit.results import sql
-from turncredit.results.collect import collect
+from turncredit.data import tables
+from turncredit.data.turns import SideTable, Turns, cell_stats
 from turncredit.stats import intervals
-from turncredit.turns import SideTable, Turns, cell_stats
+from turncredit.views import sql
+from turncredit.views.collect import collect
+from turncredit.views.report.summary import summarise
 
 COMMANDS = pages.commands()
 QUERIES = [c for c in COMMANDS if c.words[:2] == ("turncredit", "sql") and len(c.words) > 2 and "..." not in c.words[2]]
@@ -391,7 +392,7 @@ def test_everything_public_of_turns_stands_on_its_page() -> None:
     page = (ROOT / "docs" / "turns.md").read_text()
     missing = [name for name in names if not name.startswith("_") and not re.search(rf"`{name}\b", page)]
     assert set(missing) <= {"where", "name", "turns"}
-    assert f"`turncredit.turns.cell_stats{_parameters(cell_stats)}`" in page
+    assert f"`turncredit.data.turns.cell_stats{_parameters(cell_stats)}`" in page
 
 
 def _parameters(function: Callable[..., Any]) -> str:

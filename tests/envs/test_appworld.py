@@ -23,8 +23,8 @@ from turncredit.envs.appworld.tasks import MGR_SCENARIOS, list_tasks
 from turncredit.envs.failures import PUBLISHED
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
+from turncredit.pipeline import checks
 from turncredit.rollouts.tasks import Games, make_tasks
-from turncredit.stages import checks
 
 TASK = {"task_id": "aaaaaa1_1", "game": "aaaaaa1_1", "goal": ""}
 FINISH = "apis.notes.write('done')\napis.supervisor.complete_task()"

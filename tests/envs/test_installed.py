@@ -15,7 +15,7 @@ from turncredit.envs.household.real import RELEASE
 from turncredit.envs.virtualhome import engine
 from turncredit.envs.webshop import catalogue
 from turncredit.errors import UserError
-from turncredit.stages import checks
+from turncredit.pipeline import checks
 
 #: Each environment with released data: the variable that names their folder, and what is said without it.
 DATA = {

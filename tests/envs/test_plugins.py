@@ -12,9 +12,10 @@ import pytest
 
 from tests import tiny
 from tests.envs import own
-from turncredit import envs, plugins
+from turncredit import envs
 from turncredit.config import from_mapping
 from turncredit.credit import resolve
+from turncredit.data import plugins
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.failures import PUBLISHED, FailureRule, replies
@@ -22,11 +23,11 @@ from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.judging import Turn
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
+from turncredit.pipeline.capabilities import check_capabilities, credited
+from turncredit.pipeline.checks import check
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.rounds import steps_of_round
 from turncredit.rollouts.tasks import split_rows
-from turncredit.stages.capabilities import check_capabilities, credited
-from turncredit.stages.checks import check
-from turncredit.stages.plan import Plan
-from turncredit.workflow.rounds import steps_of_round
 
 COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
 

@@ -14,13 +14,13 @@ from tests.envs import own
 from tests.rollouts.walk import Walk, Words, walked
 from turncredit import envs
 from turncredit.config import EnvSlice
+from turncredit.data.tables import schema
 from turncredit.envs import guard
 from turncredit.envs.replaying import Replaying, restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
 from turncredit.rollouts.restore import restore
 from turncredit.rollouts.tasks import Games
-from turncredit.tables import schema
 
 ROW = {"task_id": "walk-1", "goal": "reach 3."}
 

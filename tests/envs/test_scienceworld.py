@@ -28,8 +28,8 @@ from turncredit.envs.scienceworld.replies import NEIGHBOURS, refused, room
 from turncredit.envs.scienceworld.settings import TASKS, spelled_out
 from turncredit.envs.scienceworld.world import LONGEST_ACTION, ScienceWorld, Task, as_sent
 from turncredit.errors import UserError
-from turncredit.stages.capabilities import check_capabilities, credited
-from turncredit.stages.checks import check
+from turncredit.pipeline.capabilities import check_capabilities, credited
+from turncredit.pipeline.checks import check
 
 SMALL = "config/scienceworld.yaml"
 KITCHEN = (

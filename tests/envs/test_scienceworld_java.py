@@ -15,15 +15,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import tiny
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.envs.scienceworld import Expert, Settings, make_tasks, open_task, simulator, tasks
 from turncredit.envs.scienceworld.commands import app
 from turncredit.envs.scienceworld.world import BROKEN
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.rounds import steps_of_round
 from turncredit.rollouts.tasks import Games
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow.rounds import steps_of_round
 
 try:
     simulator.check_installed()

@@ -14,7 +14,7 @@ from turncredit.envs.searchqa.questions import read_corpus, read_questions
 from turncredit.envs.searchqa.retrieve import Bm25
 from turncredit.envs.searchqa.tasks import file_questions, open_retriever, question_of
 from turncredit.errors import UserError
-from turncredit.stages import checks
+from turncredit.pipeline import checks
 
 HOTPOT = [
     {

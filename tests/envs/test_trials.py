@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.envs import own
+from turncredit.data.transcript_markers import FAILED
 from turncredit.envs import guard, household
 from turncredit.envs.environment import Environment
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.protocol import Step
 from turncredit.envs.trials import Trials, with_trials
 from turncredit.errors import UserError
-from turncredit.markers import FAILED
 
 
 class Guess:
@@ -251,7 +251,7 @@ def test_the_rule_of_failed_actions_reads_the_reply_without_the_mark():
 
 
 def test_the_household_starts_each_trial_from_the_same_state(world):
-    from turncredit import tables
+    from turncredit.data import tables
     from turncredit.rollouts.tasks import Games
 
     games = Games(world.plan.env, tables.read(world.path("tasks", split="train"), "tasks")).with_trials(3)

@@ -21,8 +21,8 @@ from turncredit.envs.virtualhome.scene import Household, Moment
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.envs.virtualhome.tasks import make_tasks, open_task
 from turncredit.errors import UserError
+from turncredit.pipeline.checks import check
 from turncredit.rollouts.tasks import Games
-from turncredit.stages.checks import check
 
 pytestmark = needs_virtualhome
 SMALL = Settings(rooms=("kitchen", "living_room"), things=(3, 5), horizon=1000)

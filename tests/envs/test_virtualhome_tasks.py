@@ -14,7 +14,7 @@ from tests import tiny
 from tests.envs.conftest import DATA, needs_virtualhome
 from tests.envs.hash_seeds import WALK, printed_here_and_elsewhere
 from tests.envs.playing import play
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.envs import load
 from turncredit.envs.judging import Turn
 from turncredit.envs.virtualhome import (
@@ -34,9 +34,9 @@ from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.tasks import real_split
 from turncredit.envs.virtualhome.words import WORDS
 from turncredit.errors import UserError
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
-from turncredit.stages.plan import load as load_stage
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.plan import load as load_stage
 
 pytestmark = needs_virtualhome
 DEFAULT = Settings()

@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.importers import files
-from turncredit import importers, tables
+from turncredit.bridges import importers
+from turncredit.bridges.importers import table
+from turncredit.bridges.importers.base import Report
+from turncredit.data import json_lines, tables
 from turncredit.errors import UserError
-from turncredit.importers import lines, table
-from turncredit.importers.base import Report
 
 
 def imported(path: Path, name: str, *, strict: bool = False) -> tuple[pa.Table, Report]:
@@ -115,7 +116,7 @@ def test_a_line_that_was_cut_off_is_named(tmp_path: Path) -> None:
 
 def test_a_line_of_any_length_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real bound is 32 MiB; benchmarks/integrations has a line of 100 MB."""
-    monkeypatch.setattr(lines, "LONGEST", 10_000)
+    monkeypatch.setattr(json_lines, "LONGEST", 10_000)
     path = files.verifiers(tmp_path)
     good = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*good[:2], b'{"traces": "' + b"x" * 55_000 + b'"}\n', *good[2:], b"y" * 30_000]))
@@ -134,7 +135,7 @@ def test_a_line_as_long_as_the_bound_is_read_and_a_longer_one_is_not(
     rows = path.read_bytes().splitlines()
     bound = max(len(row) for row in rows)
     path.write_bytes(b"\n".join(row.ljust(bound + beyond * (place % 2)) for place, row in enumerate(rows)) + end)
-    monkeypatch.setattr(lines, "LONGEST", bound)
+    monkeypatch.setattr(json_lines, "LONGEST", bound)
     _, report = imported(path, "verifiers")
     assert report.rollouts == read
     assert sum(number for number, _ in report.skipped.values()) == 4 - read
@@ -358,20 +359,20 @@ def test_no_value_of_any_field_is_a_traceback_or_goes_unmentioned(name: str, dat
 @given(value=st.dictionaries(st.text(max_size=5), JSON, max_size=4), ascii_only=st.booleans())
 def test_a_line_is_read_as_the_standard_library_reads_it(value: dict[str, Any], ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
-    assert json.dumps(lines.parsed(text.encode(errors="replace"), cut=False)) == json.dumps(json.loads(text))
+    assert json.dumps(json_lines.parsed(text.encode(errors="replace"), cut=False)) == json.dumps(json.loads(text))
 
 
 def test_a_line_that_is_nested_deeply_but_not_too_deeply_is_read() -> None:
     deep = b'{"a": ' + b"[" * 400 + b"]" * 400 + b"}"
-    assert lines.parsed(deep, cut=False) == json.loads(deep)
+    assert json_lines.parsed(deep, cut=False) == json.loads(deep)
 
 
 def test_a_table_of_lines_ends_at_the_first_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, read = files.lines(tmp_path / "gold.jsonl", [{"a": 1}, ["none"], *[{"a": 2}] * 50]), []
-    parsed = lines.parsed
-    monkeypatch.setattr(lines, "parsed", lambda line, *, cut: (read.append(line), parsed(line, cut=cut))[1])
+    parsed = json_lines.parsed
+    monkeypatch.setattr(json_lines, "parsed", lambda line, *, cut: (read.append(line), parsed(line, cut=cut))[1])
     with pytest.raises(UserError, match=r"one JSON object per line: not a JSON object \(.*gold.jsonl:2: list\)"):
-        lines.json_table(path)
+        json_lines.json_table(path)
     assert len(read) == 2
 
 

@@ -14,15 +14,17 @@ from typer.testing import CliRunner
 from tests.importers import files
 from tests.judges.chat_server import ChatServer
 from tests.test_imports import HEAVY
-from turncredit import credit, importers, tables
+from turncredit import credit
+from turncredit.bridges import importers
+from turncredit.bridges.importers.base import Report
 from turncredit.cli.judge import app as judge
 from turncredit.cli.main import main
+from turncredit.config.judge import JudgeConfig
+from turncredit.data import tables
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.importers.base import Report
 from turncredit.judges import client
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
-from turncredit.turns import Turns
 
 FORMATS = sorted(files.WRITERS)
 

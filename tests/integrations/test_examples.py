@@ -11,7 +11,7 @@ import yaml
 
 from tests import tiny
 from tests.importers import files
-from turncredit.integrations.spans import method_of
+from turncredit.bridges.spans import method_of
 
 EXAMPLES = tiny.ROOT / "examples"
 
@@ -43,7 +43,7 @@ def test_gigpo_credits_a_tiny_model_in_trls_trainer(tmp_path: Path, monkeypatch:
     pytest.importorskip("trl", reason="make test-integrations has an environment with trl")
     import torch
 
-    from turncredit.integrations.trl import CreditGRPOTrainer
+    from turncredit.bridges.trl import CreditGRPOTrainer
 
     made: list[torch.Tensor] = []
     batch = CreditGRPOTrainer._generate_and_score_completions

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.envs import own
+from turncredit.bridges import openenv
 from turncredit.cli import env as cli
 from turncredit.envs import webshop
 from turncredit.envs.environment import Environment
 from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
-from turncredit.integrations import openenv
 
 SMALL = {"receptacles": [4, 5], "distractors": [1, 2], "horizon": 6}
 COUNT = 4

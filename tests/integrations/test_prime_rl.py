@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("verifiers.v1", reason="verifiers has an environment of its own: make test-integrations")
 
 from tests.integrations.test_verifiers import episodes
+from turncredit.bridges.verifiers import assign_advantages
 from turncredit.errors import UserError
-from turncredit.integrations.verifiers import assign_advantages
 
 pytestmark = pytest.mark.integrations
 
@@ -50,8 +50,8 @@ def algorithm(monkeypatch: pytest.MonkeyPatch) -> Any:
     vars(sys.modules["prime_rl.orchestrator.algo.base"]).update(
         Algorithm=Algorithm, iter_trainable_traces=iter_trainable_traces
     )
-    monkeypatch.delitem(sys.modules, "turncredit.integrations.prime_rl", raising=False)
-    from turncredit.integrations.prime_rl import CreditAlgorithm
+    monkeypatch.delitem(sys.modules, "turncredit.bridges.prime_rl", raising=False)
+    from turncredit.bridges.prime_rl import CreditAlgorithm
 
     return lambda method, **params: CreditAlgorithm(SimpleNamespace(method=method, params=params), clients=None)
 

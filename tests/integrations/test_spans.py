@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from turncredit.bridges.spans import method_of, spans
 from turncredit.errors import UserError
-from turncredit.integrations.spans import method_of, spans
 
 MASKS = hnp.arrays(bool, st.tuples(st.integers(1, 5), st.integers(1, 12)))
 

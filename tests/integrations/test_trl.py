@@ -18,10 +18,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from tests.helpers import nonempty
 from turncredit import credit
+from turncredit.bridges import trl as module
+from turncredit.bridges.spans import method_of
+from turncredit.bridges.trl import CreditGRPOTrainer, _own_tokens
 from turncredit.errors import UserError
-from turncredit.integrations import trl as module
-from turncredit.integrations.spans import method_of
-from turncredit.integrations.trl import CreditGRPOTrainer, _own_tokens
 
 pytestmark = pytest.mark.integrations
 

@@ -16,9 +16,11 @@ from verifiers.v1.trace import Trace
 from verifiers.v1.utils.trace_store import read_episodes, write_episode
 
 from tests.importers import files
-from turncredit import credit, importers, tables
+from turncredit import credit
+from turncredit.bridges import importers
+from turncredit.bridges.verifiers import assign_advantages
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.integrations.verifiers import assign_advantages
 
 pytestmark = pytest.mark.integrations
 KIND = Trace[WireTaskData, State, WireAgentConfig]

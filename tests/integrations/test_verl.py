@@ -18,8 +18,8 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
 from turncredit import credit
+from turncredit.bridges.verl import rows
 from turncredit.errors import UserError
-from turncredit.integrations.verl import rows
 
 pytestmark = pytest.mark.integrations
 
@@ -222,5 +222,5 @@ def test_verl_finds_the_plug_in_by_its_entry_point() -> None:
     found = [entry for entry in entry_points(group="verl.plugins") if entry.name == "turncredit"]
     if not found:
         pytest.skip("turncredit is not installed here, only on the path")
-    assert found[0].value == "turncredit.integrations.verl"
+    assert found[0].value == "turncredit.bridges.verl"
     assert core_algos.get_adv_estimator_fn("turncredit") is not None

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from turncredit.config.judge import JudgeConfig
 from turncredit.judges import client
-from turncredit.judges.config import JudgeConfig
 
 from .chat_server import ChatServer
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turncredit.config.judge import JudgeConfig
 from turncredit.errors import UserError
 from turncredit.judges.agreement import calibration, cohen_kappa, compare
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 from turncredit.judges.rubric import ROLES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.judges.cache import JOURNAL, Answer, Cache, Question
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from turncredit import provenance, tables
 from turncredit.cli.judge import app
+from turncredit.config.judge import JudgeConfig
+from turncredit.config.layout import Layout
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.judges.config import JudgeConfig
-from turncredit.layout import Layout
 
 from .chat_server import ChatServer
 from .conftest import turns_table
@@ -160,8 +160,8 @@ def results_tree(root: Path, places: dict[str, tuple[int, str]] = PLACES) -> Non
 
 
 def test_the_page_has_the_roles_of_each_policy_and_round(tmp_path: Path) -> None:
-    from turncredit.report.roles import role_shares
-    from turncredit.results.experiments import layouts_below
+    from turncredit.views.experiments import layouts_below
+    from turncredit.views.report.roles import role_shares
 
     results_tree(tmp_path)
     judge("roles", "--results", tmp_path, "--out", tmp_path / "roles.html")
@@ -176,8 +176,8 @@ def test_the_page_has_the_roles_of_each_policy_and_round(tmp_path: Path) -> None
 
 
 def test_samplings_of_the_sft_policy_are_told_apart_in_the_page_of_roles(tmp_path: Path) -> None:
-    from turncredit.report.roles import role_shares
-    from turncredit.results.experiments import layouts_below
+    from turncredit.views.experiments import layouts_below
+    from turncredit.views.report.roles import role_shares
 
     results_tree(tmp_path, {"sft-t4k2T1.0": (1, "E"), "sft-t4k2T0.7": (1, "D")})
     shares = {(row["policy"], row["outcome"]): row for row in role_shares(layouts_below(tmp_path)).to_pylist()}

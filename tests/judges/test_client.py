@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from turncredit.config import from_mapping
+from turncredit.config.judge import JudgeConfig
 from turncredit.errors import UserError
 from turncredit.judges import client, helpers
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import costs, label_turns
 
 from .chat_server import ChatServer, Handler, answer, first, slow
@@ -356,7 +356,7 @@ def test_two_processes_at_once_pay_for_each_window_once(server: ChatServer, llm:
     pq.write_table(turns_table(10, 6), tmp_path / "turns.parquet")
     script = (
         "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.judges.config import JudgeConfig\n"
+        "from turncredit.config.judge import JudgeConfig\n"
         "from turncredit.judges.label import costs, label_turns\n"
         "config = JudgeConfig.model_validate_json(sys.argv[1])\n"
         "table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])\n"
@@ -434,7 +434,7 @@ def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatSer
     pq.write_table(turns_table(10, 10), tmp_path / "turns.parquet")
     script = (
         "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.judges.config import JudgeConfig\n"
+        "from turncredit.config.judge import JudgeConfig\n"
         "from turncredit.judges.label import label_turns\n"
         "label_turns(pq.read_table(sys.argv[2]), JudgeConfig.model_validate_json(sys.argv[1]), cache=sys.argv[3])\n"
     )

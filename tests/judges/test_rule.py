@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from turncredit import envs
+from turncredit.config.judge import JudgeConfig
 from turncredit.errors import UserError
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 from turncredit.judges.window import Turn, Window, read_rollouts, windows
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from turncredit import provenance, tables
 from turncredit.config import from_mapping
+from turncredit.config.judge import JudgeConfig, ServeConfig, decides, judge_name, labels_name
+from turncredit.config.layout import JUDGE_CACHE, Layout
 from turncredit.credit import resolve
 from turncredit.credit.configured import ask_of
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.judges.config import JudgeConfig, ServeConfig, decides, judge_name, labels_name
 from turncredit.judges.serve import serving
-from turncredit.layout import JUDGE_CACHE, Layout
-from turncredit.stages.job import Job
-from turncredit.stages.plan import Plan, load
+from turncredit.pipeline.job import Job
+from turncredit.pipeline.plan import Plan, load
 
 from .chat_server import ChatServer
 from .test_cli import results_tree
@@ -175,7 +175,7 @@ def test_the_server_is_gone_after_the_job_even_when_that_fails() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 def test_the_server_is_gone_when_the_job_is_killed() -> None:
     code = (
-        "import sys\nfrom turncredit.judges.serve import serving\nfrom turncredit.judges.config import JudgeConfig\n"
+        "import sys\nfrom turncredit.judges.serve import serving\nfrom turncredit.config.judge import JudgeConfig\n"
         "with serving(JudgeConfig.model_validate_json(sys.argv[1])) as served:\n"
         "    print(served.base_url, flush=True)\n    sys.stdin.read()\n"
     )

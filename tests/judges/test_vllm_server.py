@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from turncredit.judges.config import JudgeConfig, ServeConfig
+from turncredit.config.judge import JudgeConfig, ServeConfig
 from turncredit.judges.label import costs, label_turns
 from turncredit.judges.serve import serving
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turncredit import tables
+from turncredit.config.judge import JudgeConfig
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.judges.config import JudgeConfig
 from turncredit.judges.label import label_turns
 from turncredit.judges.window import COLUMNS, TEXT_LIMIT, read_rollouts, redact, render, windows
 

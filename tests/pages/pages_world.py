@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tests.rows import MADE_BY, branch_row, label_row, turn_row
-from turncredit import tables
 from turncredit.credit import METHODS, compute
-from turncredit.seeding import generator
-from turncredit.turns import Turns
+from turncredit.data import tables
+from turncredit.data.seeding import generator
+from turncredit.data.turns import Turns
 
 METHOD_NAMES = (
     "flat_grpo", "gigpo", "scpo", "has_progressive", "has_turnrd", "mgr_no_critic", "triage", "oracle_progress",

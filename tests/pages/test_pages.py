@@ -12,25 +12,25 @@ from typer.testing import CliRunner
 
 from tests.helpers import nonempty
 from tests.pages import pages_world
-from turncredit import tables
-from turncredit.analysis import fidelity_measures, scored_turns
-from turncredit.bounds import BASELINE_AND_BOUNDS
+from turncredit.audit import fidelity_measures, scored_turns
 from turncredit.cli.main import app
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS
+from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS
+from turncredit.data import tables
+from turncredit.data.files import write_json
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.files import write_json
-from turncredit.pages import build
-from turncredit.pages.agreement import clashes, mean_ranks
-from turncredit.pages.build import gather, page, pages, render_index
-from turncredit.pages.choose import choose, pairs
-from turncredit.pages.data import CLEAR, Book, Credit, read_book
-from turncredit.pages.formats import decimals_for, number
-from turncredit.pages.method_details import gate_words, walk
-from turncredit.pages.turn_details import parting, side_by_side, turns_of
-from turncredit.pages.verdict import verdict
-from turncredit.stages.plan import Plan, load
-from turncredit.turns import Turns
+from turncredit.pipeline.plan import Plan, load
+from turncredit.views.pages import build
+from turncredit.views.pages.agreement import clashes, mean_ranks
+from turncredit.views.pages.build import gather, page, pages, render_index
+from turncredit.views.pages.choose import choose, pairs
+from turncredit.views.pages.data import CLEAR, Book, Credit, read_book
+from turncredit.views.pages.formats import decimals_for, number
+from turncredit.views.pages.method_details import gate_words, walk
+from turncredit.views.pages.turn_details import parting, side_by_side, turns_of
+from turncredit.views.pages.verdict import verdict
 
 
 @pytest.fixture(scope="session")

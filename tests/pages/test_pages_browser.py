@@ -13,10 +13,10 @@ from tests.helpers import nonempty
 from tests.pages import pages_world
 from tests.pages.browser import Browser, find
 from tests.pages.test_pages import make_pages
-from turncredit import tables
-from turncredit.credit.similarity import lexical
-from turncredit.pages.build import page
-from turncredit.pages.data import read_book
+from turncredit.credit.parts.similarity import lexical
+from turncredit.data import tables
+from turncredit.views.pages.build import page
+from turncredit.views.pages.data import read_book
 
 PROGRAM = find()
 pytestmark = [

@@ -13,14 +13,14 @@ from tests import planning
 from tests.helpers import nonempty
 from tests.pages.browser import Browser, find
 from tests.rows import MADE_BY
-from turncredit import tables
 from turncredit.credit import METHODS, compute
-from turncredit.pages.build import page
-from turncredit.pages.data import read_book
-from turncredit.pages.subgoals import charged, subgoals_of
-from turncredit.show import command
-from turncredit.terminal import visible
-from turncredit.turns import Turns
+from turncredit.data import tables
+from turncredit.data.turns import Turns
+from turncredit.views.pages.build import page
+from turncredit.views.pages.data import read_book
+from turncredit.views.pages.subgoals import charged, subgoals_of
+from turncredit.views.show import command
+from turncredit.views.terminal import visible
 
 PLAN = [("find a mug", 2), ("look for the unicorn", 6), ("wash the mug", 3)]
 ESCAPES = "\x1b[31mred\x1b[0m \x07 \x9b31m \u202egnorw \x1b]0;title\x07"

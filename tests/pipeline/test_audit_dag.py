@@ -10,14 +10,13 @@ import yaml
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import tables
 from turncredit.config import from_mapping, load, merge
+from turncredit.config.layout import ARTIFACTS
 from turncredit.credit.configured import compared_methods
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS
-from turncredit.stages import checks
-from turncredit.stages.plan import Plan
-from turncredit.workflow import rounds
+from turncredit.pipeline import checks, rounds
+from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 #: what only an audit runs

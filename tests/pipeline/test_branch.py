@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import tables
+from turncredit.data import tables
 
 BRANCHES = tiny.path("branches", "flat_grpo", round=2)
 SMALL = "turns: 8, min_continuations: 4, max_continuations: 6, reference_continuations: 2"

@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from tests import tiny
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.plan import Plan
 
 PLUGINS = {
     "kubernetes": "snakemake_executor_plugin_kubernetes",

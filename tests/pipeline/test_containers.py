@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from tests import tiny
-from turncredit import tables
+from turncredit.data import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 APPTAINER = """#!/bin/sh

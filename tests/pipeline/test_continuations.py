@@ -6,7 +6,7 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import tables
+from turncredit.data import tables
 
 TWO, ALSO = (f"{{base: {base}, continuations: {{per_state: 2}}}}" for base in ("vineppo", "truth"))
 DEFINE = f"define={{two: {TWO}, also: {ALSO}}}"

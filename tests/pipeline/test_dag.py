@@ -14,9 +14,9 @@ import yaml
 from tests import tiny
 from turncredit.config import load
 from turncredit.errors import UserError
-from turncredit.stages import checks
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan
+from turncredit.pipeline import checks
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = tiny.ARGUMENTS

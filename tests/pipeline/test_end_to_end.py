@@ -17,7 +17,7 @@ import pytest
 from tests import tiny
 from tests.pipeline.processes import processes_with, wait_for
 from tests.pipeline.test_dag import counts
-from turncredit import tables
+from turncredit.data import tables
 
 TINY = ("--cores", "2", *tiny.ARGUMENTS)
 #: secrets that programs find in the environment of a run

@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.processes import alive, processes_with, wait_for
-from turncredit.workflow import launch
+from turncredit.pipeline import launch
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the warm launcher needs Linux")
 
 ENV = {**os.environ, **launch.ONE_THREAD}
-WARM = "import sys; print('warm' if 'turncredit.workflow.job' in sys.modules else 'plain')"
+WARM = "import sys; print('warm' if 'turncredit.pipeline.job_script' in sys.modules else 'plain')"
 
 
 @contextlib.contextmanager
 def started(*modules: str) -> Iterator[str]:
     """The launcher's shell, with a server that imports little besides `modules`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launch, "MODULES", ("turncredit.workflow.job", *modules))
+        patch.setattr(launch, "MODULES", ("turncredit.pipeline.job_script", *modules))
         # Libraries that other tests imported may have changed the environment (KMP_INIT_AT_FORK) since ENV was taken.
         for name in [name for name in os.environ if name not in ENV]:
             patch.delenv(name)
@@ -262,7 +262,7 @@ def test_a_job_that_a_signal_ends_is_seen_to_end_so(shell, tmp_path):
 
 PARENT = """
 import os, subprocess, sys, time
-from turncredit.workflow import launch
+from turncredit.pipeline import launch
 launch.MODULES = {modules}
 shell, reason = launch.start()
 env = {{**os.environ, **launch.ONE_THREAD}}
@@ -283,7 +283,7 @@ def test_killing_the_parent_leaves_no_process_and_no_folder(tmp_path):
         time.sleep(600)
         """,
     )
-    parent = parent_of(script, ("turncredit.workflow.job",), tmp_path)
+    parent = parent_of(script, ("turncredit.pipeline.job_script",), tmp_path)
     folder = Path(parent.stdout.readline().strip()).parent
     job, child = pid_in(tmp_path / "job"), pid_in(tmp_path / "child")
     assert alive(job)

@@ -9,7 +9,7 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import tables
+from turncredit.data import tables
 
 LEARNED = (
     "has_turnrd", "has_turnrd_film", "has_turnrd_outcome_only", "turn_value", "agentprm", "agentprm_td", "ppo", "mgr",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turncredit.workflow import locks
+from turncredit.pipeline import locks
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY
-from turncredit import tables
+from turncredit.config.layout import forks_name
 from turncredit.credit import METHODS
-from turncredit.layout import forks_name
-from turncredit.turns import with_forks
+from turncredit.data import tables
+from turncredit.data.turns import with_forks
 
 #: They read what the household or the transcript agent does not have: subgoals of the agent hipif
 #: (tests/agents/test_hipif_stages.py runs it), gold answers of Search-QA (tests/training/test_gold_answers.py).

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from tests.pipeline.conftest import ROOT
-from turncredit import tables
+from turncredit.data import tables
 
 RUN = ("--configfile", "examples/counting.yaml", "--cores", "1")
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import as_if_simulators_were_here
 from turncredit.config import Experiment, load
-from turncredit.stages import checks
+from turncredit.pipeline import checks
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" not in path.name)

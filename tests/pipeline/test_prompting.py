@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests import tiny
-from turncredit import tables
-from turncredit.markers import FAILED
-from turncredit.results.sql import answer
+from turncredit.data import tables
+from turncredit.data.transcript_markers import FAILED
+from turncredit.views.sql import answer
 
 PROMPTING = ("--configfile", tiny.CONFIG, "config/prompting.yaml")
 TRAINING = (

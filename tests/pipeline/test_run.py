@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import tiny
-from turncredit.workflow import locks, run, watch
+from turncredit.pipeline import live_progress, locks, run
 
 STATS = """Building DAG of jobs...
 Job stats:
@@ -101,11 +101,11 @@ def test_time_in_which_no_stage_ran_is_told_apart_also_where_stages_overlap():
 
 
 def test_a_job_is_seen_while_it_runs_and_when_it_has_ended(tmp_path, monkeypatch):
-    monkeypatch.setenv(watch.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(live_progress.VARIABLE, str(tmp_path))
     monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
     (tmp_path / "output").write_text(STATS)
     seen = run.State(cores=1)
-    with watch.announced("sft", "sft") as tell:
+    with live_progress.announced("sft", "sft") as tell:
         with open(os.environ["TURNCREDIT_PROGRESS"], "w") as file:
             json.dump({"done": 3, "total": 4}, file)
         assert run.look(tmp_path, seen) == []
@@ -119,16 +119,16 @@ def test_a_job_is_seen_while_it_runs_and_when_it_has_ended(tmp_path, monkeypatch
 
 
 def test_a_job_that_is_interrupted_or_killed_is_not_counted_as_done(tmp_path, monkeypatch):
-    monkeypatch.setenv(watch.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(live_progress.VARIABLE, str(tmp_path))
     monkeypatch.setenv("TURNCREDIT_PROGRESS", "")
     (tmp_path / "output").write_text(STATS)
     seen = run.State(cores=1)
-    with contextlib.suppress(KeyboardInterrupt), watch.announced("tasks", "tasks train"):
+    with contextlib.suppress(KeyboardInterrupt), live_progress.announced("tasks", "tasks train"):
         raise KeyboardInterrupt
     announce = """
 import sys
-from turncredit.workflow import watch
-with watch.announced("sft", "sft"):
+from turncredit.pipeline import live_progress
+with live_progress.announced("sft", "sft"):
     print("announced", flush=True)
     sys.stdin.read()
 """
@@ -150,9 +150,9 @@ def test_a_job_that_failed_is_not_counted_as_done():
 
 
 def test_without_a_watcher_a_job_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.delenv(watch.VARIABLE, raising=False)
+    monkeypatch.delenv(live_progress.VARIABLE, raising=False)
     monkeypatch.chdir(tmp_path)
-    with watch.announced("sft", "sft") as tell:
+    with live_progress.announced("sft", "sft") as tell:
         tell(metrics={})
     assert list(tmp_path.iterdir()) == []
 
@@ -187,7 +187,7 @@ def test_where_snakemake_runs_no_job_what_it_prints_is_the_answer(options, monke
 
 
 def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workdir):
-    done = pipeline.python(workdir, "-m", "turncredit.workflow.run", "--cores", "1", "--config", "roudns=3")
+    done = pipeline.python(workdir, "-m", "turncredit.pipeline.run", "--cores", "1", "--config", "roudns=3")
     assert done.returncode == 2
     assert done.stdout == "turncredit: config: unknown key 'roudns' (did you mean 'rounds'?)\n"
     assert done.stderr == ""
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_configuration_is_one_line_and_status_2(pipeline, workd
 
 @pytest.mark.slow
 def test_a_run_ends_with_the_table_and_where_things_lie_and_a_failed_job_with_its_reason(pipeline, workdir):
-    options = ("-m", "turncredit.workflow.run", "--cores", "2")
+    options = ("-m", "turncredit.pipeline.run", "--cores", "2")
     target = "results/tiny/tasks/train.parquet"
     config = tiny.ARGUMENTS
     done = pipeline.python(workdir, *options, target, *config)

@@ -9,7 +9,7 @@ import pytest
 
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
-from turncredit import tables
+from turncredit.data import tables
 
 METHODS = ("progress_advantage", "hcapo", "istar")
 LISTED = f"methods=[{', '.join(METHODS)}]"

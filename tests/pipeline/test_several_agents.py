@@ -9,7 +9,7 @@ import pytest
 from tests import tiny
 from tests.pipeline.test_dag import counts
 from tests.pipeline.test_granularity import content
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.policy import tokenizer
 
 #: an agent with a vocabulary of its own, which learns from what any expert writes

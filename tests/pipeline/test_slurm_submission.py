@@ -10,7 +10,7 @@ import pytest
 
 from tests import tiny
 from turncredit.cli import status
-from turncredit.stages.plan import Plan
+from turncredit.pipeline.plan import Plan
 
 #: writes down how it was called, and refuses
 REFUSES = """#!/bin/sh

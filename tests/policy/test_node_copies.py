@@ -15,14 +15,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from turncredit import provenance
 from turncredit.config import LoraConfig
+from turncredit.data import provenance
+from turncredit.data.provenance import PROVENANCE_FILE
+from turncredit.data.tables import TableError
 from turncredit.policy import models, node_copies
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.weights import read_weights, weights_folder
-from turncredit.provenance import PROVENANCE_FILE
-from turncredit.tables import TableError
 
 
 @pytest.fixture

@@ -12,16 +12,16 @@ import torch
 
 from benchmarks.real.weights import convert, load_gguf
 from tests.helpers import nonempty
-from turncredit import tables
 from turncredit.config import from_mapping, merge
+from turncredit.data import tables
+from turncredit.data.yaml_files import read_mapping
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
 from turncredit.policy.sampling import Request
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow.rounds import steps_of_round
-from turncredit.yaml_files import read_mapping
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "weights/packages"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
+from turncredit.data.transcript_markers import MARKERS
 from turncredit.errors import UserError
-from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer
 
 

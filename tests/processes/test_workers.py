@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.processes import alive
+from turncredit.data.workers import gathered
 from turncredit.errors import UserError
-from turncredit.processes.workers import gathered
 from turncredit.rollouts.play import Start, shares
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are tied to their parent on Linux")
@@ -96,7 +96,7 @@ def test_the_processes_end_when_nobody_listens_any_more():
 def test_the_processes_end_when_their_parent_is_killed():
     script = """
 import os, time
-from turncredit.processes.workers import gathered
+from turncredit.data.workers import gathered
 def work(part):
     yield os.getpid()
     time.sleep(600)

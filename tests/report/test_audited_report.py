@@ -18,17 +18,17 @@ from tests.helpers import nonempty
 from tests.report.answers import answers
 from tests.results import synthetic
 from turncredit.config import POLICY_STAGES, load
+from turncredit.config.layout import Layout
 from turncredit.credit import METHODS
-from turncredit.layout import Layout
-from turncredit.report import diagnostics, figures, judges, outcomes, predictors
-from turncredit.report import report as module
-from turncredit.report.grid import Number
-from turncredit.report.ordering import group_of
-from turncredit.report.papers import published
-from turncredit.report.summary import summarise
-from turncredit.results.collect import collect
-from turncredit.results.sql import answer
 from turncredit.stats import intervals
+from turncredit.views.collect import collect
+from turncredit.views.report import diagnostics, figures, judges, outcomes, predictors
+from turncredit.views.report import report as module
+from turncredit.views.report.grid import Number
+from turncredit.views.report.ordering import group_of
+from turncredit.views.report.papers import published
+from turncredit.views.report.summary import summarise
+from turncredit.views.sql import answer
 
 pytestmark = pytest.mark.slow
 

@@ -14,17 +14,17 @@ from tests import planning
 from tests.helpers import nonempty
 from tests.results import synthetic
 from tests.rows import MADE_BY, turn_row
-from turncredit import tables
+from turncredit.config.layout import Layout
 from turncredit.credit import METHODS, compute
-from turncredit.layout import Layout
-from turncredit.report import report as module
-from turncredit.report.contexts import context_curves, context_grids
-from turncredit.report.grid import Grid
-from turncredit.results.collect import collect
-from turncredit.results.contexts import turns_sql
-from turncredit.results.sql import answer
+from turncredit.data import tables
+from turncredit.data.turns import Turns
 from turncredit.training.sequences import cut
-from turncredit.turns import Turns
+from turncredit.views.agent_contexts import turns_sql
+from turncredit.views.collect import collect
+from turncredit.views.report import report as module
+from turncredit.views.report.contexts import context_curves, context_grids
+from turncredit.views.report.grid import Grid
+from turncredit.views.sql import answer
 
 pytestmark = pytest.mark.slow
 

@@ -6,11 +6,11 @@ import pytest
 
 from benchmarks import recorded
 from tests.results import synthetic
-from turncredit import tables
+from turncredit.config.layout import Layout
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.report.summary import summarise
-from turncredit.results.collect import collect
+from turncredit.views.collect import collect
+from turncredit.views.report.summary import summarise
 
 
 @pytest.fixture(scope="module")

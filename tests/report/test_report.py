@@ -22,19 +22,19 @@ from benchmarks.methods import table as results_table
 from tests.helpers import nonempty
 from tests.report.answers import answers
 from tests.results import synthetic
-from turncredit import tables
+from turncredit.config.layout import Layout
 from turncredit.credit import METHODS
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.report import diagnostics, figures
-from turncredit.report import report as module
-from turncredit.report.grid import Number, summary_table
-from turncredit.report.ordering import Corrected, corrected
-from turncredit.report.selection import paired, sampler
-from turncredit.report.summary import summarise
-from turncredit.results.collect import collect, read_config
-from turncredit.results.sql import answer
 from turncredit.stats import intervals
+from turncredit.views.collect import collect, read_config
+from turncredit.views.report import diagnostics, figures
+from turncredit.views.report import report as module
+from turncredit.views.report.grid import Number, summary_table
+from turncredit.views.report.ordering import Corrected, corrected
+from turncredit.views.report.selection import paired, sampler
+from turncredit.views.report.summary import summarise
+from turncredit.views.sql import answer
 
 pytestmark = pytest.mark.slow
 
@@ -544,7 +544,7 @@ def test_gains_are_this_experiments_where_it_trained_the_method_and_the_written_
 
 def test_comparisons_are_worded_for_their_number():
     found = intervals.Estimate(0.1, 0.05, 0.15, 0.02, 10, 2, 10, "seeds and games")
-    from turncredit.report.summary import _comparisons
+    from turncredit.views.report.summary import _comparisons
 
     both = {"a": found, "b": replace(found, value=0.2, low=0.1, high=0.3)}
 

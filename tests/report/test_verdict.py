@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.results import synthetic
-from turncredit.report import summary as module
-from turncredit.report.ordering import Corrected
-from turncredit.report.report import final_table, print_table
-from turncredit.report.summary import summarise
-from turncredit.report.verdict import RELEVANT, Bounds, verdict
-from turncredit.results.collect import collect
 from turncredit.stats.intervals import Estimate
+from turncredit.views.collect import collect
+from turncredit.views.report import summary as module
+from turncredit.views.report.ordering import Corrected
+from turncredit.views.report.report import final_table, print_table
+from turncredit.views.report.summary import summarise
+from turncredit.views.report.verdict import RELEVANT, Bounds, verdict
 
 FOUR = {"methods": ["flat_grpo", "random_credit", "oracle_progress"], "seeds": [0, 1, 2, 3]}
 

@@ -6,9 +6,9 @@ import pytest
 
 from benchmarks.worlds import table
 from tests.results import synthetic
-from turncredit.report.grid import Number
-from turncredit.report.summary import summarise
-from turncredit.results.collect import collect
+from turncredit.views.collect import collect
+from turncredit.views.report.grid import Number
+from turncredit.views.report.summary import summarise
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from tests.rows import MADE_BY, branch_row, label_row, turn_row
-from turncredit import tables
 from turncredit.config import Experiment, from_mapping
-from turncredit.layout import METRICS, Layout, fill, round_name, sampled_by, sampler_id
-from turncredit.seeding import generator
-from turncredit.starts import is_start
+from turncredit.config.layout import METRICS, Layout, fill, round_name, sampled_by, sampler_id
+from turncredit.config.warm_starts import is_start
+from turncredit.data import tables
+from turncredit.data.seeding import generator
 
 FAMILIES = ("pick", "look", "clean", "heat", "cool", "pick2")
 CEILINGS = {"flat_grpo": 0.50, "has_progressive": 0.58, "oracle_progress": 0.66, "random_credit": 0.43}

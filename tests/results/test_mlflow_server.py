@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.results import synthetic
-from turncredit.results import tracking
-from turncredit.results.collect import read_config
+from turncredit.views import tracking
+from turncredit.views.collect import read_config
 
 pytestmark = [
     pytest.mark.slow,

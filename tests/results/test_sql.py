@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from tests import tiny
 from tests.results import synthetic
-from turncredit import tables
+from turncredit.config.layout import Layout
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.results import sql, views
-from turncredit.results.collect import collect
-from turncredit.results.experiments import RunRound, paid_by, played_for
 from turncredit.stats import intervals
+from turncredit.views import sql, sql_views
+from turncredit.views.collect import collect
+from turncredit.views.experiments import RunRound, paid_by, played_for
 
 
 def rows(query, results):
@@ -66,7 +66,7 @@ def test_shared_rollouts_are_the_sft_policys_of_round_one(finished):
 @pytest.mark.parametrize("view", ["turns", "evals", "updates", "credits", "labels", "fidelity", "invariants"])
 def test_sql_and_python_place_a_file_the_same_way(view, audited):
     layout = Layout(audited)
-    located = [found for name in views.TABLES[view] for found in layout.find(name)]
+    located = [found for name in sql_views.TABLES[view] for found in layout.find(name)]
     keys = sorted({key for found in located for key in found.keys})
     by_sql = {row.pop("path"): row for row in rows(f"SELECT DISTINCT path, {', '.join(keys)} FROM {view}", audited)}
     assert by_sql == {str(found.path): found.keys for found in located}
@@ -133,7 +133,7 @@ def test_a_table_that_no_stage_has_written_is_empty_and_has_its_columns(finished
     assert {"experiment", "round", "judge", "role"} <= set(table.column_names)
 
 
-@pytest.mark.parametrize("view", sorted(views.VIEWS))
+@pytest.mark.parametrize("view", sorted(sql_views.VIEWS))
 def test_every_view_can_be_asked_before_its_files_exist(view, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "config.json").write_text("{}")
@@ -259,7 +259,7 @@ def test_the_judges_cache_needs_no_experiment_beside_it(source, tmp_path):
         sql.answer(f"SELECT * FROM '{tmp_path.parent}/*.parquet'", tmp_path)
 
 
-@pytest.mark.parametrize("view", [view for view in views.VIEWS if view != "judge_cache"])
+@pytest.mark.parametrize("view", [view for view in sql_views.VIEWS if view != "judge_cache"])
 def test_the_other_views_need_an_experiment(view, tmp_path):
     tables.write(tables.schema("judge_cache").empty_table(), tmp_path / "judge_cache/a.parquet", "judge_cache", {})
     for query in (f"SELECT count(*) FROM {view}", f"SELECT * FROM judge_cache, {view}"):
@@ -449,7 +449,7 @@ def test_broken_metrics_are_named(tmp_path):
 def test_the_macro_gives_the_wilson_interval_of_the_report(counts):
     low, high = intervals.wilson(*counts)
     with duckdb.connect() as connection:
-        connection.execute(views.WILSON)
+        connection.execute(sql_views.WILSON)
         found = connection.execute("SELECT wilson(?, ?)", counts).fetchone()[0]
     assert (found["low"], found["high"]) == (pytest.approx(float(low)), pytest.approx(float(high)))
 

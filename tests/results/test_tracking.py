@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from tests.results import synthetic
+from turncredit.config.layout import Layout
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.results import tracking
-from turncredit.results.collect import read_config
+from turncredit.views import tracking
+from turncredit.views.collect import read_config
 
 pytestmark = pytest.mark.slow
 
@@ -135,8 +135,8 @@ def test_a_database_whose_creation_was_killed_is_created_anew(folder):
 
 def test_several_processes_at_once_on_a_new_database_give_the_same_as_one(folder):
     code = (
-        "import sys; from turncredit.results.tracking import track; "
-        "from turncredit.results.collect import read_config; "
+        "import sys; from turncredit.views.tracking import track; "
+        "from turncredit.views.collect import read_config; "
         "track(experiment=read_config(sys.argv[1]), results=sys.argv[1])"
     )
     jobs = [

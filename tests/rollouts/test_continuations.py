@@ -9,13 +9,13 @@ import pytest
 
 from tests import tiny
 from tests.rollouts.walk import branched, value, walk
-from turncredit import provenance, tables
 from turncredit.config import ContinuationsConfig
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.continuations import warning
 from turncredit.rollouts.continuations import play_equally
-from turncredit.stages.continuations import warning
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
 
 LONG = ["forward", "back", "forward", "forward", "forward"]
 

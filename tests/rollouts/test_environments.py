@@ -11,19 +11,20 @@ import pytest
 
 from tests import tiny
 from tests.envs import appworld_server, gymnasium_games, own
-from turncredit import envs, tables
+from turncredit import envs
 from turncredit.config import EnvSlice
 from turncredit.credit.mgr import validity_N
+from turncredit.data import tables
+from turncredit.data.turns import Turns
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Response
 from turncredit.rollouts.demos import make_demos
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.tasks import Games, make_tasks
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.turns import Turns
 
 
 @pytest.fixture

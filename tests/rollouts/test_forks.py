@@ -7,13 +7,13 @@ import pytest
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import provenance, tables
 from turncredit.config import UpdateConfig
+from turncredit.data import provenance, tables
+from turncredit.data.turns import with_forks
 from turncredit.errors import UserError
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 from turncredit.training.update import training_set
-from turncredit.turns import with_forks
 
 PER_TASK = 5
 CHANGES = {"methods": ["tree"], "define": {"tree": {"base": "carl", "forks": {"per_task": PER_TASK}}}}

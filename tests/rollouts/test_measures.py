@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from tests.envs import own
-from turncredit import envs, tables
+from turncredit import envs
 from turncredit.config import EnvSlice
+from turncredit.data import tables
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
+from turncredit.pipeline.plan import Plan, load
 from turncredit.rollouts.measures import COLUMNS, measure
 from turncredit.rollouts.tasks import Games, make_tasks
-from turncredit.stages.plan import Plan, load
 
 
 @pytest.fixture

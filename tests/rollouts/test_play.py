@@ -9,9 +9,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests import tiny
-from turncredit import tables
 from turncredit.config import ContinuationsConfig, EvalMode
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.rollout import warning
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.continuations import state_returns
 from turncredit.rollouts.evaluate import evaluate
@@ -21,11 +26,6 @@ from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import round_tasks, summary, turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
-from turncredit.stages.rollout import warning
-from turncredit.turns import Turns
 
 
 def roll(world, folder, *, seed=0, round=1, changes=None):

@@ -13,11 +13,11 @@ import pytest
 
 from tests.helpers import nonempty
 from tests.results import synthetic
-from turncredit import tables
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pages.data import noise_of_largest
-from turncredit.show import command, lines
-from turncredit.show.find import find
+from turncredit.views.pages.data import noise_of_largest
+from turncredit.views.show import command, lines
+from turncredit.views.show.find import find
 
 
 def shown(capsys, what, rollout=None, turn=None, *, results=Path("nowhere"), credit_files=(), components=False) -> str:

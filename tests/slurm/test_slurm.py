@@ -17,7 +17,7 @@ import pytest
 from tests import tiny
 from tests.pipeline.conftest import Pipeline
 from tests.slurm.cluster import Cluster, cluster, missing
-from turncredit import tables
+from turncredit.data import tables
 
 pytestmark = [
     pytest.mark.slurm,

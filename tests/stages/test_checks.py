@@ -6,8 +6,8 @@ import pytest
 
 from tests import tiny
 from turncredit.errors import UserError
+from turncredit.pipeline.checks import check
 from turncredit.policy.shapes import PUBLISHED
-from turncredit.stages.checks import check
 
 #: an agent that limits its contexts
 HIPIF = {"name": "hipif", "max_response_tokens": 512}

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from turncredit import provenance, tables
-from turncredit.credit_models.train import WEIGHTS
+from turncredit.credit.models.train import WEIGHTS
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.stages.job import At, Job
-from turncredit.stages.plan import Plan, load
+from turncredit.pipeline.job import At, Job
+from turncredit.pipeline.plan import Plan, load
 
 MINE = {"base": "has_turnrd", "model": {"batch": 8}}
 CRITIC = {"base": "ppo"}

@@ -15,10 +15,10 @@ import pytest
 
 from tests import tiny
 from tests.envs.conftest import needs_virtualhome
-from turncredit import tables
 from turncredit.config import Experiment
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan, load
+from turncredit.data import tables
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.plan import Plan, load
 
 pytestmark = pytest.mark.slow
 

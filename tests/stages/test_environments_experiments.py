@@ -6,11 +6,11 @@ import pytest
 
 from tests.envs.conftest import needs_virtualhome
 from tests.tiny import ROOT
-from turncredit.bounds import BASELINE, ORACLE, RANDOM
 from turncredit.config import Experiment, from_mapping, merge
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
-from turncredit.yaml_files import read_mapping
+from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM
+from turncredit.data.yaml_files import read_mapping
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 NAMES = ("webshop", "searchqa", pytest.param("virtualhome", marks=needs_virtualhome))
 TUNING = 30

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests import tiny
-from turncredit import tables
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan, load
+from turncredit.data import tables
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 pytestmark = pytest.mark.slow
 

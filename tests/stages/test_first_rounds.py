@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.helpers import nonempty
-from turncredit import tables
 from turncredit.cli import doctor
 from turncredit.config import Experiment, from_mapping, merge
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan, load
-from turncredit.yaml_files import read_mapping
+from turncredit.data import tables
+from turncredit.data.yaml_files import read_mapping
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.plan import Plan, load
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [*sorted((ROOT / "config/paper").glob("*.yaml")), ROOT / "config/qwen2.5-1.5b.yaml"]

@@ -11,9 +11,9 @@ import pytest
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import provenance, tables
-from turncredit.stages.job import PROVENANCE_FILE, At, Job, content_hash
-from turncredit.stages.plan import Plan, load
+from turncredit.data import provenance, tables
+from turncredit.pipeline.job import PROVENANCE_FILE, At, Job, content_hash
+from turncredit.pipeline.plan import Plan, load
 
 #: as the world's rollouts were made
 MEASURED = {"methods": ["has_progressive", "oracle_progress"]}

@@ -13,19 +13,19 @@ from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
 from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
 from turncredit.config import POLICY_STAGES, SAMPLING_STAGES, BranchConfig, from_mapping, load, merge
+from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
+from turncredit.pipeline import resources as needs
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.job import At
+from turncredit.pipeline.learned_models import judge_shapes, shapes
+from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.pipeline.playing import plays
+from turncredit.pipeline.resources.advice import ADVICE
+from turncredit.pipeline.resources.assumed import HOST, REQUEST, STARTS
+from turncredit.pipeline.resources.gpu_time import OPERATIONS, PLAYED, Work, longest
+from turncredit.pipeline.rounds import resource_of_block
 from turncredit.policy.shapes import PUBLISHED
-from turncredit.stages import needs
-from turncredit.stages.job import At
-from turncredit.stages.jobs import every_job
-from turncredit.stages.models import judge_shapes, shapes
-from turncredit.stages.needs.advice import ADVICE
-from turncredit.stages.needs.assumed import HOST, REQUEST, STARTS
-from turncredit.stages.needs.gpu_time import OPERATIONS, PLAYED, Work, longest
-from turncredit.stages.plan import STAGES, Plan
-from turncredit.stages.playing import plays
-from turncredit.workflow.rounds import resource_of_block
-from turncredit.yaml_files import read_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESETS = [*sorted((ROOT / "config/paper").glob("*.yaml")), *sorted((ROOT / "config").glob("*qwen*.yaml"))]

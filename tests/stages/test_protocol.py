@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from tests import tiny
 from turncredit.config import Stage
+from turncredit.config.layout import ARTIFACTS, METRICS
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS, METRICS
-from turncredit.stages.job import At, Slice
-from turncredit.stages.plan import STAGES, Plan, load
-from turncredit.stages.playing import plays
+from turncredit.pipeline.job import At, Slice
+from turncredit.pipeline.plan import STAGES, Plan, load
+from turncredit.pipeline.playing import plays
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -39,7 +39,7 @@ def test_a_slice_takes_no_key_that_it_does_not_have_and_cannot_be_changed(stage)
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_has_a_rule_a_script_and_a_file_for_what_it_measures(stage):
     assert f"rule {stage}:" in (tiny.ROOT / "rules" / f"{stage}.smk").read_text()
-    assert f'job.run("{stage}"' in (tiny.ROOT / "workflow_scripts" / f"{stage}.py").read_text()
+    assert f'job_script.run("{stage}"' in (tiny.ROOT / "workflow_scripts" / f"{stage}.py").read_text()
     assert stage in METRICS
 
 

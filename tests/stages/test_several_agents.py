@@ -10,11 +10,10 @@ import pytest
 from tests import tiny
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.stages import checks
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
-from turncredit.stages.report import all_evaluations
-from turncredit.workflow import rounds
+from turncredit.pipeline import checks, rounds
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.report import all_evaluations
 
 METHODS = ["flat_grpo", "short_flat", "short_value", "short_hindsight", "short_istar"]
 SHORT = {

@@ -20,10 +20,10 @@ from pydantic import BaseModel
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit.config import from_mapping, merge
+from turncredit.config.warm_starts import start_name
 from turncredit.errors import UserError
-from turncredit.stages.job import At, Slice
-from turncredit.stages.plan import STAGES, Plan, load
-from turncredit.starts import start_name
+from turncredit.pipeline.job import At, Slice
+from turncredit.pipeline.plan import STAGES, Plan, load
 from turncredit.training.update import round_rate
 
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
-from turncredit.pages.agreement import agreement
-from turncredit.pages.data import Book, Credit, Truth
-from turncredit.show import lines
-from turncredit.stats.ranks import auc, mean_correlation, ranks, spearman, weighted_auc, within
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
+from turncredit.stats.rank_correlation import auc, mean_correlation, ranks, spearman, weighted_auc, within
+from turncredit.views.pages.agreement import agreement
+from turncredit.views.pages.data import Book, Credit, Truth
+from turncredit.views.show import lines
 
 #: the two in the middle are equal but for rounding, as shares of continuations are
 TRUTH = [0.0, 0.3 - 0.2, 0.2 - 0.1, 0.9]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turncredit import provenance, tables
+from turncredit.data import provenance, tables
 from turncredit.policy import models
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turncredit import tables
 from turncredit.config import AgentSlice
+from turncredit.data import tables
+from turncredit.data.seeding import generator
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At
 from turncredit.policy import models, tokenizer
-from turncredit.seeding import generator
-from turncredit.stages.job import At
 from turncredit.training import sft as training
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import batches, stack, token_logprobs

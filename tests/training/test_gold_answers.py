@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from tests import tiny
-from turncredit import agents, envs, tables
+from turncredit import agents, envs
 from turncredit.credit import compute
+from turncredit.data import tables
 from turncredit.envs.searchqa.tasks import question_of
 from turncredit.errors import UserError
+from turncredit.pipeline import checks
+from turncredit.pipeline.plan import Plan, load
 from turncredit.policy import models, tokenizer
-from turncredit.stages import checks
-from turncredit.stages.plan import Plan, load
 from turncredit.training import second_pass
 
 SEARCH = {
@@ -30,7 +31,7 @@ SEARCH = {
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory) -> Plan:
     """A small experiment in Search-QA, up to the rollouts of round 1."""
-    from turncredit.stages.job import At
+    from turncredit.pipeline.job import At
 
     torch.set_num_threads(1)
     plan = Plan(tiny.experiment(**SEARCH), tmp_path_factory.mktemp("search"))

@@ -10,16 +10,17 @@ import torch
 from torch.nn import functional
 
 from tests import tiny
-from turncredit import tables
 from turncredit.credit import compute
+from turncredit.data import tables
 from turncredit.errors import UserError
+from turncredit.pipeline import checks
+from turncredit.pipeline import rounds as fused
+from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.stages import implicit_model
 from turncredit.policy import models
 from turncredit.policy.masters import Masters
-from turncredit.stages import checks, implicit_model
-from turncredit.stages.job import At, Store
-from turncredit.stages.plan import Plan, load
 from turncredit.training import implicit
-from turncredit.workflow import rounds as fused
 
 SECOND = At(policy="istar", method="istar", seed=0, round=2)
 

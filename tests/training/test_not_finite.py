@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.training.test_update import run, with_zeros
-from turncredit import tables
 from turncredit.credit import compute, resolve
+from turncredit.data import tables
+from turncredit.data.turns import Turns, check_logprobs
 from turncredit.errors import UserError
+from turncredit.pipeline.stages import update as stage
 from turncredit.policy import models
 from turncredit.policy.sampling import draw
-from turncredit.stages import update as stage
 from turncredit.training.finite import check_step
-from turncredit.turns import Turns, check_logprobs
 
 
 def damaged(turns: pa.Table, value: float) -> pa.Table:
@@ -91,7 +91,7 @@ def test_a_round_without_a_step_is_said_aloud():
 
 
 def test_a_credit_model_refuses_hidden_states_that_are_not_finite():
-    from turncredit.credit_models import replay
+    from turncredit.credit.models import replay
 
     rows = {"group_id": ["g"] * 2, "rollout_id": ["r"] * 2, "turn": [0, 1]}
     turns = pa.table({**rows, "reward": [0.0, 1.0], **{name: [0, 0] for name in replay.COLUMNS if name not in rows}})

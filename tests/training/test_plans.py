@@ -9,15 +9,16 @@ import pytest
 
 from tests import tiny
 from tests.agents.test_contexts import FOLDING
-from turncredit import envs, tables
+from turncredit import envs
 from turncredit.agents.transcript import Transcript
 from turncredit.config import AgentConfig, AgentSlice
+from turncredit.data import tables
 from turncredit.envs.household import ENVIRONMENT, WORDS
 from turncredit.envs.household.expert import Expert
 from turncredit.errors import UserError
+from turncredit.pipeline.checks import check
+from turncredit.pipeline.job import At
 from turncredit.policy import tokenizer
-from turncredit.stages.checks import check
-from turncredit.stages.job import At
 from turncredit.training.sft import demonstrations
 
 FOLDING_AGENT = {"name": FOLDING, "max_response_tokens": 12, "folding": {"every": 2}}

@@ -19,17 +19,17 @@ from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
-from turncredit import provenance, tables
 from turncredit.config import LoraConfig
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
+from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.plan import load as stage
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request
 from turncredit.policy.weights import read_adapter, read_weights
-from turncredit.stages.job import At, Store
-from turncredit.stages.plan import load as stage
 from turncredit.training.optimizers import make_optimizer, rounded
 from turncredit.training.sequences import token_logprobs
 

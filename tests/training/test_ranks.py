@@ -14,15 +14,15 @@ from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
-from turncredit import tables
 from turncredit.config import LoraConfig, merge
+from turncredit.data import tables
 from turncredit.errors import UserError
+from turncredit.pipeline import checks, resources
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.spread import bytes_on_each
-from turncredit.stages import checks, needs
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
 from turncredit.training.ranks import launched
 from turncredit.training.sequences import token_logprobs
 
@@ -163,7 +163,7 @@ def test_the_memory_that_is_planned_for_is_that_of_the_spread_model(gpus):
         model = Qwen2ForCausalLM(Qwen2Config(**QWEN_7B))
     counted = bytes_on_each(model, gpus, "bfloat16")
     policy = {"source": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16", "train_gpus": gpus}
-    planned = needs.need(Plan(tiny.experiment(policy=policy, sft={"shards": 1})), "update").model
+    planned = resources.need(Plan(tiny.experiment(policy=policy, sft={"shards": 1})), "update").model
     kept = sum(planned[name] for name in ("weights", "gradients", "moments"))
     assert kept == pytest.approx(counted["kept"] + counted["passes"], rel=0.01)
 

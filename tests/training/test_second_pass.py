@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from tests import tiny
-from turncredit import agents, envs, tables
-from turncredit.columns import sums_of
+from turncredit import agents, envs
 from turncredit.credit import compute
+from turncredit.data import tables
+from turncredit.data.columns import sums_of
 from turncredit.errors import UserError
+from turncredit.pipeline import checks
+from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.stages import logprobs
 from turncredit.policy import models, tokenizer
-from turncredit.stages import checks, logprobs
-from turncredit.stages.job import At, Store
-from turncredit.stages.plan import Plan, load
 from turncredit.training import second_pass, update
 from turncredit.training.sequences import TokenSequence, rollout_numbers
 

@@ -20,9 +20,9 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
-from turncredit import provenance, tables
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.stages.job import At
+from turncredit.pipeline.job import At
 from turncredit.training.losses import clipped
 from turncredit.training.sequences import cut, rollout_numbers
 from turncredit.training.update import Objective, checkpoint_gradients, training_set

@@ -10,19 +10,19 @@ import pytest
 
 from tests import tiny
 from tests.rollouts.walk import Walk, Words, branched, value, walk, walked
-from turncredit import tables
+from turncredit.audit.branch import advantages, choose, stratum, true_values
 from turncredit.config import BranchConfig
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
+from turncredit.pipeline.stages import branch as stage
 from turncredit.policy.engines import sampler
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request
 from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restore, restored
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import derive_seed
-from turncredit.stages import branch as stage
-from turncredit.truth.branch import advantages, choose, stratum, true_values
-from turncredit.turns import Turns
 
 WINDOW = {"agent": {"name": "window", "max_response_tokens": 6}}
 SMALL = {"turns": 10, "min_continuations": 4, "max_continuations": 8, "reference_continuations": 4}

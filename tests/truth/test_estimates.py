@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from turncredit.truth.estimates import Continuation, estimate, planned, return_variance, step_variance
+from turncredit.audit.estimates import Continuation, estimate, planned, return_variance, step_variance
 
 pytestmark = pytest.mark.slow
 

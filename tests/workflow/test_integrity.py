@@ -13,17 +13,16 @@ from typer.testing import CliRunner
 
 from tests import tiny
 from tests.helpers import nonempty
-from turncredit import tables
 from turncredit.cli.main import app
+from turncredit.config.layout import ARTIFACTS, Layout
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import ARTIFACTS, Layout
-from turncredit.results import collect, sql, tracking
-from turncredit.show.find import find
-from turncredit.stages import jobs, wanted
-from turncredit.stages.job import PROVENANCE_FILE, At
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow import integrity, job, locks, run
-from turncredit.workflow.rounds import steps_of_round
+from turncredit.pipeline import all_jobs, expected_artifacts, integrity, job_script, locks, run
+from turncredit.pipeline.job import PROVENANCE_FILE, At
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.rounds import steps_of_round
+from turncredit.views import collect, sql, tracking
+from turncredit.views.show.find import find
 
 CHANGES = {"methods": ["flat_grpo"], "tracking": {"enabled": False}, "keep_policies": "all"}
 COUNT = "SELECT count(DISTINCT round) AS rounds FROM evals WHERE method = 'flat_grpo'"
@@ -35,10 +34,10 @@ def perform(plan: Plan, stage: str, at: At) -> None:
     log = Path(str(plan.layout.root / "logs" / Path(plan.metrics(stage, at)).relative_to(plan.layout.root)))
     log.parent.mkdir(parents=True, exist_ok=True)
     output = {**made.output, "metrics": plan.metrics(stage, at)}
-    job.measured(stage, plan.settings(stage, at), output, lambda: load(stage).run(made))
+    job_script.measured(stage, plan.settings(stage, at), output, lambda: load(stage).run(made))
 
 
-def steps() -> list[jobs.Step]:
+def steps() -> list[all_jobs.Step]:
     """The jobs after the first rollouts, in order."""
     plan = Plan(tiny.experiment(**CHANGES))
     rounds = [step for round in (1, 2) for step in steps_of_round(plan, "flat_grpo", 0, round)]
@@ -64,13 +63,13 @@ def results(made, tmp_path) -> Path:
 
 
 def path(results: Path, name: str, round: int = 2) -> Path:
-    plan = wanted.plan_of(results)
+    plan = expected_artifacts.plan_of(results)
     keys = {**plan.turns_at("flat_grpo", 0, round).keys, "method": "flat_grpo", "start": "sft", "split": "train"}
     return Path(plan.layout.path(name, keys))
 
 
 def problems(results: Path) -> list[tuple[str, str]]:
-    return [(found.kind, found.path) for found in integrity.compare(wanted.plan_of(results)).problems]
+    return [(found.kind, found.path) for found in integrity.compare(expected_artifacts.plan_of(results)).problems]
 
 
 def ask(*arguments: str | Path):
@@ -89,7 +88,7 @@ def flip(file: Path, at: int) -> None:
 
 
 def test_what_the_stages_make_is_what_the_plan_wants(made):
-    found = integrity.compare(wanted.plan_of(made))
+    found = integrity.compare(expected_artifacts.plan_of(made))
     assert (found.problems, found.unplanned, found.waiting) == ([], [], 0)
     said = ask("check", made)
     assert said.exit_code == 0, said.output
@@ -166,11 +165,11 @@ def test_rounds_that_have_not_run_yet_are_counted_and_no_problem(results):
     for name in ("policy", "updates", "evals", "credits"):
         file = path(results, name)
         shutil.rmtree(file) if file.is_dir() else file.unlink()
-        plan = wanted.plan_of(results)
-        stage, at = jobs.step_of(file.relative_to(results).as_posix())
+        plan = expected_artifacts.plan_of(results)
+        stage, at = all_jobs.step_of(file.relative_to(results).as_posix())
         Path(plan.metrics(stage, at)).unlink(missing_ok=True)
     for stage, at in (("invariants", At(method="flat_grpo", seed=0)), ("report", At())):
-        integrity.remove(results, [one for one in jobs.made_paths(plan, (stage, at)) if os.path.exists(one)])
+        integrity.remove(results, [one for one in all_jobs.made_paths(plan, (stage, at)) if os.path.exists(one)])
     found = integrity.compare(plan)
     assert (found.problems, found.waiting) == ([], 5)
 
@@ -184,7 +183,7 @@ def test_what_a_repair_removes_is_made_again_with_the_same_bytes(made, results):
     assert {path(results, kind) for kind in ("updates", "policy", "invariants")} <= set(removed)
     assert path(results, "updates", 1).exists()
     assert not any(one.exists() for one in removed)
-    plan = wanted.plan_of(results)
+    plan = expected_artifacts.plan_of(results)
     for stage, at in steps():
         if stage != "report" and not plan.job(stage, at).is_made():
             perform(plan, stage, at)
@@ -197,7 +196,7 @@ def test_a_repair_of_a_job_of_several_rounds_removes_what_starts_it_and_keeps_th
     configure(results, granularity="run")
     file = path(results, "credits", 1)
     file.unlink()
-    plan = wanted.plan_of(results)
+    plan = expected_artifacts.plan_of(results)
     gone = set(integrity.to_remove(plan, integrity.compare(plan).problems))
     assert {str(path(results, name)) for name in ("policy", "updates", "invariants")} <= gone
     assert not {str(path(results, name, 1)) for name in ("policy", "updates", "evals")} & gone
@@ -211,7 +210,7 @@ def fewer(results) -> Path:
 
 
 def test_artifacts_of_rounds_that_the_configuration_no_longer_has_are_left_out_of_queries(fewer):
-    assert sql.answer(COUNT, fewer, wanted.current).to_pylist() == [{"rounds": 1}]
+    assert sql.answer(COUNT, fewer, expected_artifacts.current).to_pylist() == [{"rounds": 1}]
     assert sql.answer(COUNT, fewer).to_pylist() == [{"rounds": 2}]
     said = ask("sql", COUNT, "--results", fewer, "--format", "csv")
     assert said.stdout == "rounds\n1\n"
@@ -221,26 +220,26 @@ def test_artifacts_of_rounds_that_the_configuration_no_longer_has_are_left_out_o
 
 
 def test_artifacts_of_rounds_that_the_configuration_no_longer_has_are_left_out_of_the_report_and_named_there(fewer):
-    found = collect.collect(fewer, make_layout=wanted.current)
+    found = collect.collect(fewer, make_layout=expected_artifacts.current)
     assert set(found.evals["round"]) == set(found.training["round"]) == {1}
     assert set(found.metrics["round"].dropna()) == {1}
-    perform(wanted.plan_of(fewer), "report", At())
+    perform(expected_artifacts.plan_of(fewer), "report", At())
     assert "which this configuration would not make" in (fewer / "report" / "index.html").read_text()
 
 
 def test_jobs_of_rounds_that_the_configuration_no_longer_has_are_left_out_of_mlflow(fewer):
     experiment = collect.read_config(fewer)
-    rounds = {entry.round for entry in tracking.entries(experiment, wanted.current(fewer))}
+    rounds = {entry.round for entry in tracking.entries(experiment, expected_artifacts.current(fewer))}
     assert rounds == {entry.round for entry in tracking.entries(experiment, Layout(fewer))} - {2} == {None, 1}
 
 
 def test_show_finds_what_the_configuration_would_make_by_name_and_anything_by_its_path(fewer):
     credits = path(fewer, "credits", 1)
     shutil.copy(credits, credits.with_name("gigpo.parquet"))
-    assert find("flat_grpo/seed0/round01", fewer, wanted.current).credits == [credits]
+    assert find("flat_grpo/seed0/round01", fewer, expected_artifacts.current).credits == [credits]
     with pytest.raises(UserError, match="neither a file, nor a folder, nor a run's round"):
-        find("flat_grpo/seed0/round02", fewer, wanted.current)
-    by_path = find(str(path(fewer, "turns")), fewer, wanted.current)
+        find("flat_grpo/seed0/round02", fewer, expected_artifacts.current)
+    by_path = find(str(path(fewer, "turns")), fewer, expected_artifacts.current)
     assert by_path == find("flat_grpo/seed0/round02", fewer)
     assert by_path.credits == [path(fewer, "credits")]
 
@@ -302,7 +301,7 @@ def test_every_kind_of_artifact_leads_back_to_its_job():
     }  # fmt: skip
     begin = len(f"{plan.layout.root}/")
     for name in ARTIFACTS:
-        stage, at = jobs.step_of(plan.layout.path(name, keys)[begin:])
+        stage, at = all_jobs.step_of(plan.layout.path(name, keys)[begin:])
         assert name in load(stage).OUTPUTS.values()
         assert plan.layout.path(name, plan.keys(at)) == plan.layout.path(name, keys)
 
@@ -313,4 +312,4 @@ def test_where_a_method_of_ones_own_is_gone_nothing_is_left_out(results):
     config["define"]["lost"] = {"credit": "no_such_file.py"}
     config["methods"] = ["flat_grpo", "lost"]
     file.write_text(json.dumps(config))
-    assert wanted.current(results).only is None
+    assert expected_artifacts.current(results).only is None

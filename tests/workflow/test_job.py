@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests import tiny
-from turncredit.stages.job import At
-from turncredit.stages.plan import Plan
-from turncredit.workflow import failures, job
+from turncredit.pipeline import failures, job_script
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 
 
 def snakemake(**changes):
@@ -43,13 +43,13 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_fails_before_its_work_and_is_n
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(SystemExit, match="2"):
-        job.run("config", snakemake(resources={"gpu": 1}))
+        job_script.run("config", snakemake(resources={"gpu": 1}))
     lines = set(capfd.readouterr().err.splitlines())  # on the terminal and in the log
     assert len(lines) == 1
     assert lines.pop().startswith("config: asks for 1 GPU on ")
     assert not (folder / "results/tiny/config.json").exists()
     assert [(one.rule, one.status) for one in failures.failures_in("results/tiny")] == [("config", failures.USER_ERROR)]
-    job.run("config", snakemake())
+    job_script.run("config", snakemake())
     assert (folder / "results/tiny/config.json").exists()
     assert failures.failures_in("results/tiny") == []
 
@@ -58,7 +58,7 @@ def test_a_job_that_asked_for_a_gpu_and_sees_none_fails_before_its_work_and_is_n
 def test_on_a_node_of_slurm_hub_models_are_read_from_the_cache_alone(monkeypatch, variable, offline):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv(variable, "17")
-    job.without_network()
+    job_script.without_network()
     found = os.environ.get("HF_HUB_OFFLINE")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert found == offline

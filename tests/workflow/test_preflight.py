@@ -21,16 +21,15 @@ from tests import tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping, merge
+from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
+from turncredit.pipeline import checks, partitions, preflight
+from turncredit.pipeline.learned_models import shapes
+from turncredit.pipeline.partitions import Asked
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.preflight import Where, refuse
 from turncredit.policy import hub
 from turncredit.policy.base import fetch_base
-from turncredit.stages import checks
-from turncredit.stages.models import shapes
-from turncredit.stages.plan import Plan
-from turncredit.workflow import partitions, preflight
-from turncredit.workflow.partitions import Asked
-from turncredit.workflow.preflight import Where, refuse
-from turncredit.yaml_files import read_mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 #: one of each paper and kind

@@ -12,12 +12,12 @@ import pytest
 from snakemake.iocontainers import Wildcards
 
 from tests import tiny
-from turncredit import tables
 from turncredit.config import merge
-from turncredit.stages.job import At, Store
-from turncredit.stages.plan import Plan, load
-from turncredit.stages.playing import plays
-from turncredit.workflow import rounds as fused
+from turncredit.data import tables
+from turncredit.pipeline import rounds as fused
+from turncredit.pipeline.job import At, Store
+from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.playing import plays
 
 ROUNDS = [1, 2]
 #: a method that reads turns alone, one with measures, one with labels, one whose model learns from rounds before, a

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from turncredit.errors import UserError
-from turncredit.workflow import failures, retries, slurm
+from turncredit.pipeline import failures, retries, slurm
 
 #: Lists the jobs in the file `jobs`; a job that is being cancelled is listed once more, as the real one does.
 SQUEUE = """#!/bin/sh

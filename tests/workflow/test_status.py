@@ -15,11 +15,11 @@ import pytest
 from tests import tiny
 from turncredit.cli import status
 from turncredit.cli.plan import gpu_hours, submitted_jobs
-from turncredit.provenance import config_hash
-from turncredit.stages.job import At
-from turncredit.stages.jobs import every_job, jobs_and_inputs
-from turncredit.stages.plan import Plan, load
-from turncredit.workflow import failures, locks, slurm
+from turncredit.data.provenance import config_hash
+from turncredit.pipeline import failures, locks, slurm
+from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan, load
 
 SQUEUE = """#!/bin/sh
 echo '17|RUNNING|None|run-a|rule_update_wildcards_flat_grpo_0_02'

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from turncredit import plugins, tables
-from turncredit.closed import Closed
+from turncredit.data import plugins, tables
+from turncredit.data.env_wording import Words
+from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError, nearest
-from turncredit.words import Words
 
 #: The entry points through which other packages provide agents: name = "package.module:AGENT".
 GROUP = "turncredit.agents"

@@ -14,7 +14,7 @@ from typing import Any
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, outcome_after_goal
 from turncredit.agents.transcript import Transcript, markup
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 _BLOCK = re.compile(r"```python[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
 

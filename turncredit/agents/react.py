@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, outcome_after_goal
 from turncredit.agents.transcript import Transcript, markup
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 THOUGHT, ACTION, OBSERVATION = "Thought:", "Action:", "Observation:"
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 from pydantic import Field, create_model
 
 from turncredit.agents import Agent, AgentSettings, AgentSpec, Encoder, Parsed, Prompt, react, transcript, window
+from turncredit.data.env_wording import Words
+from turncredit.data.transcript_markers import ACTION, FAILED, OBSERVATION, TASK
 from turncredit.errors import UserError
-from turncredit.markers import ACTION, FAILED, OBSERVATION, TASK
-from turncredit.words import Words
 
 #: Where a prompt without a chat template shows a lesson, or asks for one.
 LESSON = "<lesson>"

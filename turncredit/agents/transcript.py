@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
-from turncredit.markers import ACTION, OBSERVATION, TASK
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
+from turncredit.data.transcript_markers import ACTION, OBSERVATION, TASK
 
 
 def instruction(words: Words) -> str:

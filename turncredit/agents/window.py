@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field
 
 from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt, outcome_after_goal
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL)
 

@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from turncredit import tables
-from turncredit.analysis.checked_round import CheckSettings, RoundFiles
-from turncredit.analysis.equal_steps import RunUpdate, Spent, counted, unequal
+from turncredit.audit.checked_round import CheckSettings, RoundFiles
+from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
+from turncredit.config.layout import refuse_old
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.layout import refuse_old
-from turncredit.results import collect
-from turncredit.results.experiments import experiment_folders
-from turncredit.stages.invariants import check_settings, round_files, run_settings
-from turncredit.stages.plan import Plan
-from turncredit.stages.rollout_invariants import audited_files
-from turncredit.stages.wanted import plan_of
-from turncredit.workflow import integrity, locks
+from turncredit.pipeline import integrity, locks
+from turncredit.pipeline.expected_artifacts import plan_of
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.invariants import check_settings, round_files, run_settings
+from turncredit.pipeline.stages.rollout_invariants import audited_files
+from turncredit.views import collect
+from turncredit.views.experiments import experiment_folders
 
 #: Invariants that the comparison with the plan contains; it finds the file that is to blame.
 COMPARED = ("schemas", "made_from")
@@ -32,7 +32,7 @@ def run(results: str | Path, *, quiet: bool = False, repair: bool = False) -> in
     folders = experiment_folders(results)  # before the imports, which take seconds
     from transformers.utils.logging import disable_progress_bar
 
-    from turncredit.analysis.logprobs import check_all
+    from turncredit.audit.logprobs import check_all
 
     disable_progress_bar()
     broken = checked = rounds = artifacts = 0

@@ -13,9 +13,9 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, files_of
 from turncredit.config import in_sweep, load, merge
+from turncredit.data.yaml_files import CONFIG, read_entry, read_mapping
 from turncredit.errors import UserError
-from turncredit.stages.checks import check, check_installed
-from turncredit.yaml_files import CONFIG, read_entry, read_mapping
+from turncredit.pipeline.checks import check, check_installed
 
 
 def config(

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from turncredit.config import load, names_in_sweep
+from turncredit.config.layout import Layout
+from turncredit.data.yaml_files import CONFIG, read_mapping
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.stages.checks import check
-from turncredit.stages.plan import Plan
-from turncredit.yaml_files import CONFIG, read_mapping
+from turncredit.pipeline.checks import check
+from turncredit.pipeline.plan import Plan
 
 ConfigfileOption = Annotated[
     list[Path] | None,

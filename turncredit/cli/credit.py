@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from turncredit import provenance, tables
+from turncredit.config.layout import measures_beside
 from turncredit.credit import METHODS, catalogue
-from turncredit.credit.compose import Method, compute
-from turncredit.credit.conventions import PRESETS
+from turncredit.credit.parts.compose import Method, compute
+from turncredit.credit.parts.conventions import PRESETS
 from turncredit.credit.resolving import SLOTS, resolve, resolve_for_table
+from turncredit.data import provenance, tables
+from turncredit.data.output_paths import output_file
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.layout import measures_beside
-from turncredit.outputs import output_file
-from turncredit.turns import Turns
 
 
 def credit(

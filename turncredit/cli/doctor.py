@@ -22,13 +22,13 @@ import yaml
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of, profile_options
 from turncredit.cli.plan import Submitted, submitted_jobs
 from turncredit.config import Experiment, merge
+from turncredit.config.layout import Layout
+from turncredit.data.yaml_files import read_entry
 from turncredit.errors import UserError
-from turncredit.layout import Layout
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import Plan
-from turncredit.workflow import failures, preflight
-from turncredit.workflow.partitions import Asked
-from turncredit.yaml_files import read_entry
+from turncredit.pipeline import failures, preflight
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.partitions import Asked
+from turncredit.pipeline.plan import Plan
 
 #: What makes environments for jobs, by Snakemake's `--sdm`.
 DEPLOYED = ("conda", "apptainer")

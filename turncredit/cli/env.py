@@ -79,7 +79,7 @@ def serve(
     """Serve an environment to other trainers by OpenEnv's protocol, until it is interrupted."""
     import yaml
 
-    from turncredit.integrations import openenv
+    from turncredit.bridges import openenv
 
     try:
         given = yaml.safe_load(settings)

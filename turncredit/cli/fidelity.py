@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from turncredit.analysis import fidelity as module
-from turncredit.analysis import scored_turns as reading
-from turncredit.analysis.noise_ceiling import Ceiling
-from turncredit.bounds import BASELINE
-from turncredit.files import write_json
-from turncredit.outputs import output_file
+from turncredit.audit import fidelity as module
+from turncredit.audit import scored_turns as reading
+from turncredit.audit.noise_ceiling import Ceiling
+from turncredit.credit.parts.baselines import BASELINE
+from turncredit.data.files import write_json
+from turncredit.data.output_paths import output_file
 from turncredit.stats.bootstrap import FEWEST_GROUPS
-from turncredit.terminal import console, plain_table
+from turncredit.views.terminal import console, plain_table
 
 #: What was scored, as the command prints it.
 COUNTED = ("turns", "rollouts", "groups")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from turncredit import importers
+from turncredit.bridges import importers
+from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
-from turncredit.outputs import output_file
 
 
 def import_(

@@ -15,7 +15,7 @@ def init(
 
     `snakemake` and `turncredit run` work there, with the installed package. No existing file is overwritten.
     """
-    from turncredit.workflow import init as module
+    from turncredit.pipeline import init_folder as module
 
     written = module.init(folder)
     print(f"{len(written)} files in {folder}. Run the default experiment there: cd {folder} && turncredit run")

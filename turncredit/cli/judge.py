@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError
-from turncredit.outputs import output_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from turncredit.config.judge import JudgeConfig
     from turncredit.judges.agreement import LabelAgreement
-    from turncredit.judges.config import JudgeConfig
 
 app = typer.Typer(
     add_completion=False,
@@ -92,7 +92,7 @@ def label(
     without goal needs observation: the first one of a rollout is then its task. Other columns are ignored.
     Labels have the same keys, role (D, E, N, R) or score, evidence, judge, cached, and their cost.
     """
-    from turncredit import provenance, tables
+    from turncredit.data import provenance, tables
     from turncredit.judges.label import costs, label_turns
 
     output_file(out, (".parquet",), reads=[None if turns == CALIBRATION else turns, cache])
@@ -141,7 +141,7 @@ def agreement(
     if disagreements:
         import pyarrow.parquet as pq
 
-        from turncredit.files import new_file
+        from turncredit.data.files import new_file
 
         with new_file(disagreements) as part:
             pq.write_table(result.disagreements, part)
@@ -156,8 +156,8 @@ def roles(
     ),
 ) -> None:
     """Write a page with the share of each role per environment, policy and round, from all labels in a folder."""
-    from turncredit.report.roles import role_shares, write_page
-    from turncredit.results.experiments import experiment_folders, layouts_below
+    from turncredit.views.experiments import experiment_folders, layouts_below
+    from turncredit.views.report.roles import role_shares, write_page
 
     output_file(out, (".html", ".htm"), reads=experiment_folders(results))
     shares = role_shares(layouts_below(results))
@@ -170,7 +170,7 @@ def roles(
 def _config(judge: Kind, given: dict[str, Any]) -> JudgeConfig:
     from pydantic import ValidationError
 
-    from turncredit.judges.config import JudgeConfig
+    from turncredit.config.judge import JudgeConfig
 
     if given.get("thinking") == "unset":
         given["thinking"] = None
@@ -197,8 +197,8 @@ def _watched(config: JudgeConfig, rows: int) -> Iterator[Callable[[int], None]]:
 
 
 def _table(name: str) -> pa.Table:
-    from turncredit import tables
-    from turncredit.importers.lines import json_table
+    from turncredit.data import tables
+    from turncredit.data.json_lines import json_table
 
     if name == CALIBRATION:
         from turncredit.judges.agreement import calibration

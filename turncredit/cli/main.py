@@ -105,7 +105,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from turncredit.provenance import code_version
+        from turncredit.data.provenance import code_version
 
         print(f"turncredit {code_version()}")
         raise typer.Exit

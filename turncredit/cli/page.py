@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from turncredit import tables
+from turncredit.config.layout import measures_beside
+from turncredit.data import tables
+from turncredit.data.output_paths import output_file
 from turncredit.errors import UserError, nearest
-from turncredit.layout import measures_beside
-from turncredit.outputs import output_file
-from turncredit.pages.build import page as write_page
-from turncredit.pages.data import Book, read_book
+from turncredit.views.pages.build import page as write_page
+from turncredit.views.pages.data import Book, read_book
 
 
 def page(

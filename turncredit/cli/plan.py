@@ -10,12 +10,12 @@ from typing import NamedTuple
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.config import ResourceConfig
 from turncredit.errors import UserError
-from turncredit.stages import needs
-from turncredit.stages.checks import check_installed
-from turncredit.stages.jobs import Step, every_job
-from turncredit.stages.models import shapes
-from turncredit.stages.plan import STAGES, Plan
-from turncredit.workflow.rounds import resource_of_block, steps_of_block
+from turncredit.pipeline import resources
+from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline.checks import check_installed
+from turncredit.pipeline.learned_models import shapes
+from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.pipeline.rounds import resource_of_block, steps_of_block
 
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
@@ -49,8 +49,8 @@ def lines_of(plan: Plan) -> list[str]:
         "of the memory, for the policy",
     ]
     for stage in (stage for stage in STAGES if count[stage]):
-        asked = needs.resource(plan, stage)
-        parts = {name: size for name, size in needs.need(plan, stage).model.items() if size >= 1e6}
+        asked = resources.resource(plan, stage)
+        parts = {name: size for name, size in resources.need(plan, stage).model.items() if size >= 1e6}
         breakdown = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
         time = f"{hours[stage]:,.1f}" if hours[stage] else ""
         lines.append(f"{_asked(stage, count[stage], asked)}{time:>11}  {breakdown if parts else ''}".rstrip())
@@ -70,9 +70,12 @@ def lines_of(plan: Plan) -> list[str]:
         lines.append(f"warning: {error}")
     stages = [stage for stage in STAGES if count[stage]]
     lines += [
-        f"warning: {line}" for look in (needs.fits, needs.in_time) for stage in stages if (line := look(plan, stage))
+        f"warning: {line}"
+        for look in (resources.fits, resources.in_time)
+        for stage in stages
+        if (line := look(plan, stage))
     ]
-    return [*lines, needs.ASSUMED] if on_gpus else lines
+    return [*lines, resources.ASSUMED] if on_gpus else lines
 
 
 def _asked(what: str, times: int, asked: ResourceConfig) -> str:
@@ -105,7 +108,7 @@ def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
             for block in experiment.blocks()
         ]
     inside = {step for block in blocks for step in block.stages}
-    asked = cache(lambda stage: needs.resource(plan, stage))
+    asked = cache(lambda stage: resources.resource(plan, stage))
     return [*blocks, *(Submitted([step], asked(step[0])) for step in steps if step not in inside)]
 
 
@@ -127,7 +130,7 @@ def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
     """GPU hours of these jobs by stage. Stages in one process share its start, and each holds all of its GPUs."""
     hours: defaultdict[str, float] = defaultdict(float)
     for job in jobs:
-        for (stage, _), seconds in zip(job.stages, needs.gpu_seconds_in_turn(plan, job.stages), strict=True):
+        for (stage, _), seconds in zip(job.stages, resources.gpu_seconds_in_turn(plan, job.stages), strict=True):
             if plan.experiment.gpus(stage):
                 hours[stage] += job.gpus * seconds / 3600
     return hours
@@ -135,14 +138,14 @@ def gpu_hours(plan: Plan, jobs: list[Submitted]) -> dict[str, float]:
 
 def disk_lines(plan: Plan) -> list[str]:
     """How much disk the results take, by what they are."""
-    sizes = needs.disk(plan)
+    sizes = resources.disk(plan)
     if not sizes:
         return []
     parts = ", ".join(f"{what} {size_of(size)}" for what, size in sizes.items() if size >= 1e6)
     lines = [f"disk: {size_of(sum(sizes.values()))} at the most: {parts}"]
     if plan.experiment.keep_policies == "all":
         last = Plan(plan.experiment.model_copy(update={"keep_policies": "last"}), plan.results)
-        lines[0] += f"; with keep_policies: last {size_of(sum(needs.disk(last).values()))}"
+        lines[0] += f"; with keep_policies: last {size_of(sum(resources.disk(last).values()))}"
     return lines
 
 

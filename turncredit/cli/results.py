@@ -49,14 +49,14 @@ def sql(
     Each has experiment and the keys of its files (policy, method, seed, round, ...); tables about turns have `turn_id`
     to join them. See docs/sql.md.
     """
-    from turncredit.layout import Layout
-    from turncredit.results import sql
+    from turncredit.config.layout import Layout
+    from turncredit.views import sql
 
     make_layout: Callable[[Path], Layout] = Layout
     if not everything and not file:
-        from turncredit.stages import wanted
+        from turncredit.pipeline import expected_artifacts
 
-        make_layout = wanted.current
+        make_layout = expected_artifacts.current
     sql.run(query, results=results, format=format.value, out=out, make_layout=make_layout, files=file or [])
 
 
@@ -78,8 +78,8 @@ def show(
     ] = False,
 ) -> None:
     """Show a rollout in the terminal: observation, action, reward, progress, ground truth, each method's credit."""
-    from turncredit.show import command
-    from turncredit.stages import wanted
+    from turncredit.pipeline import expected_artifacts
+    from turncredit.views.show import command
 
     command.run(
         what,
@@ -88,7 +88,7 @@ def show(
         results=results,
         credit_files=credits or [],
         components=components,
-        make_layout=wanted.current,
+        make_layout=expected_artifacts.current,
     )
 
 
@@ -97,22 +97,21 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Output folder; by default the experiment's report/.")] = None,
 ) -> None:
     """Build the report (an HTML page, a summary table, the learning curves) and print its table."""
-    from turncredit import provenance
-    from turncredit.outputs import output_folder
-    from turncredit.report import report as module
-    from turncredit.results import collect
-    from turncredit.stages import wanted
-    from turncredit.stages.job import At
-    from turncredit.workflow import job
+    from turncredit.data import provenance
+    from turncredit.data.output_paths import output_folder
+    from turncredit.pipeline import expected_artifacts, job_script
+    from turncredit.pipeline.job import At
+    from turncredit.views import collect
+    from turncredit.views.report import report as module
 
     experiment = collect.read_config(results)
     out = out or results / "report"
     output_folder(out, module.FILES, ours=provenance.made_by_stage(out / "summary.parquet", "report"))
-    module.report(experiment=experiment, results=results, out=out, make_layout=wanted.current)
+    module.report(experiment=experiment, results=results, out=out, make_layout=expected_artifacts.current)
     if out.resolve() == (results / "report").resolve():
         with suppress(UserError):  # a method of one's own that is gone: the plan is not known
-            job.rewritten(wanted.plan_of(results), "report", At())
-    module.print_table(results, wanted.current)
+            job_script.rewritten(expected_artifacts.plan_of(results), "report", At())
+    module.print_table(results, expected_artifacts.current)
     print(f"report: {out / 'index.html'}")
 
 
@@ -145,10 +144,10 @@ def clean(
 
     They are left by methods, rounds, seeds or settings that the configuration no longer has, or were asked for by path.
     """
-    from turncredit.results.experiments import experiment_folders
-    from turncredit.stages.jobs import every_job
-    from turncredit.stages.wanted import plan_of
-    from turncredit.workflow import integrity, locks
+    from turncredit.pipeline import integrity, locks
+    from turncredit.pipeline.all_jobs import every_job
+    from turncredit.pipeline.expected_artifacts import plan_of
+    from turncredit.views.experiments import experiment_folders
 
     if not stale:
         raise UserError("clean: say what to remove: --stale, artifacts that the configuration would not make")
@@ -175,12 +174,12 @@ def track(
 
     Metrics of jobs that the experiment's configuration would not run are left out, as in report and SQL.
     """
-    from turncredit.results import tracking
-    from turncredit.results.experiments import read_config
-    from turncredit.stages import wanted
+    from turncredit.pipeline import expected_artifacts
+    from turncredit.views import tracking
+    from turncredit.views.experiments import read_config
 
     experiment = read_config(results)
     if not experiment.tracking.enabled:
         raise UserError(f"{results}/config.json: tracking.enabled is false; nothing is sent to MLflow")
-    done = tracking.track(experiment=experiment, results=results, make_layout=wanted.current)
+    done = tracking.track(experiment=experiment, results=results, make_layout=expected_artifacts.current)
     print(f"{done['imported']:.0f} stages imported, {done['known']:.0f} already there", file=sys.stderr)

@@ -48,7 +48,7 @@ def run(context: typer.Context) -> None:
     The same command again resumes an interrupted run: what is finished is kept. The experiments of a sweep run one
     after another; after one that fails the others run only with --keep-going.
     """
-    from turncredit.workflow import run as snakemake
+    from turncredit.pipeline import run as snakemake
 
     named = any(argument.partition("=")[0] in ELSEWHERE for argument in context.args)
     if not named and not any(Path(name).exists() for name in SNAKEFILES):
@@ -66,7 +66,7 @@ def _sweep(arguments: list[str]) -> list[str]:
     """The experiments of a sweep, if one is not chosen. Raises UserError for a mistake in any of them."""
     from turncredit.cli.configured import files_of, plans_of
     from turncredit.config import names_in_sweep
-    from turncredit.workflow import run as snakemake
+    from turncredit.pipeline import run as snakemake
 
     options = (snakemake.CONFIGFILE, snakemake.SINGLE_KEYS)
     files, keys = (snakemake.values_of(arguments, *names) for names in options)
@@ -79,7 +79,7 @@ def _sweep(arguments: list[str]) -> list[str]:
 
 def _each(arguments: list[str], names: list[str]) -> int:
     """Run these experiments of a sweep one after another; returns the first exit status that is not 0, or 0."""
-    from turncredit.workflow import run as snakemake
+    from turncredit.pipeline import run as snakemake
 
     first = 0
     for number, name in enumerate(names, start=1):
@@ -94,7 +94,7 @@ def _each(arguments: list[str], names: list[str]) -> int:
 def _keeps_going(arguments: list[str]) -> bool:
     """Whether Snakemake is to go on after a failure, by an option or by its profile."""
     from turncredit.cli.configured import profile_options
-    from turncredit.workflow import run as snakemake
+    from turncredit.pipeline import run as snakemake
 
     if any(argument == "--keep-going" or re.fullmatch("-[pkFrqn]*k[pkFrqn]*", argument) for argument in arguments):
         return True

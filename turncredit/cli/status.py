@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.cli.plan import submitted_jobs
+from turncredit.data.provenance import config_hash
 from turncredit.errors import UserError
-from turncredit.provenance import config_hash
-from turncredit.stages import needs
-from turncredit.stages.job import At
-from turncredit.stages.jobs import Step, jobs_and_inputs, maker
-from turncredit.stages.plan import Plan
-from turncredit.workflow import failures, integrity, locks, retries, rounds, slurm
+from turncredit.pipeline import failures, integrity, locks, resources, retries, rounds, slurm
+from turncredit.pipeline.all_jobs import Step, jobs_and_inputs, maker
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import Plan
 
 #: The folder of Snakemake's own state.
 STATE = Path(".snakemake")
@@ -185,7 +184,7 @@ def rest_lines(plan: Plan, jobs: list[Step], records: Mapping[Step, Any]) -> lis
         coming = 0.0
         for submitted in submitted_jobs(plan, left):
             on_gpu = [(stage, at) for stage, at in submitted.stages if gpus(stage) and (stage, at) not in records]
-            for (stage, _), seconds in zip(on_gpu, needs.gpu_seconds_in_turn(plan, on_gpu), strict=True):
+            for (stage, _), seconds in zip(on_gpu, resources.gpu_seconds_in_turn(plan, on_gpu), strict=True):
                 mean = measured.mean(stage) if stage in measured.seconds else None
                 coming += submitted.gpus * (mean or seconds)
         lines.append(f"GPU hours: {spent / 3600:.1f} spent in stages, about {coming / 3600:.1f} to come")

@@ -11,17 +11,17 @@ from typing import Annotated
 import typer
 import yaml
 
-from turncredit import provenance
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
+from turncredit.config.judge import judge_name
+from turncredit.config.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
+from turncredit.config.warm_starts import SFT, is_start
+from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
-from turncredit.judges.config import judge_name
-from turncredit.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
-from turncredit.results.experiments import experiment_of, read_config
-from turncredit.stages.job import At
-from turncredit.stages.jobs import MADE_BY, Step, maker
-from turncredit.stages.plan import STAGES, Plan
-from turncredit.starts import SFT, is_start
-from turncredit.workflow import rounds
+from turncredit.pipeline import rounds
+from turncredit.pipeline.all_jobs import MADE_BY, Step, maker
+from turncredit.pipeline.job import At
+from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.views.experiments import experiment_of, read_config
 
 #: Keys with few values, which identify the key that a word is for.
 CHOICES = {

@@ -7,9 +7,9 @@ from typing import Any, Literal, cast, get_args, overload
 
 from pydantic import Field, field_validator, model_validator
 
-from turncredit.closed import Closed
 from turncredit.config import sweep
 from turncredit.config.grid import expanded
+from turncredit.config.judge import JudgeConfig
 from turncredit.config.sections import (
     POLICY_STAGES,
     SAMPLING_STAGES,
@@ -31,9 +31,9 @@ from turncredit.config.sections import (
     TrackingConfig,
     UpdateConfig,
 )
+from turncredit.config.warm_starts import SFT, agent_name, is_start, start_name
+from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError, nearest
-from turncredit.judges.config import JudgeConfig
-from turncredit.starts import SFT, agent_name, is_start, start_name
 
 #: The name of an experiment without one.
 _NAME = "household"

@@ -14,9 +14,9 @@ from turncredit.config import sweep
 from turncredit.config.experiment import Experiment
 from turncredit.config.merging import merge
 from turncredit.config.sections import Section
+from turncredit.config.warm_starts import SFT, is_start, start_name
+from turncredit.data.yaml_files import read_entry, read_mapping
 from turncredit.errors import UserError, nearest
-from turncredit.starts import SFT, is_start, start_name
-from turncredit.yaml_files import read_entry, read_mapping
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -33,7 +33,7 @@ def from_mapping(
         experiment = Experiment.model_validate(dict(data))
         _check_agents(experiment, where)
         for name, entry in experiment.define.items():
-            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):  # as in paths (turncredit/layout.py)
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):  # as in paths (turncredit/config/layout.py)
                 raise UserError(
                     f"{where}: define.{name}: a method's name has letters, digits and underscores only, of ASCII, "
                     "and begins with a letter"

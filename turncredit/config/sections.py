@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ConfigDict, Field, model_validator
 
-from turncredit.closed import Closed
+from turncredit.data import plugins
+from turncredit.data.plugins import own_file
+from turncredit.data.strict_model import Closed
 from turncredit.errors import nearest
-from turncredit.plugins import own_file
 
 #: A seed. Generators take any; tables and tools that read them hold at most this.
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -73,9 +74,7 @@ class EnvConfig(_SettingsByName):
     @property
     def owner(self) -> str:
         """The name that the settings are under: that of a file's environment is the one that the file declares."""
-        from turncredit import envs
-
-        return envs.load(self.name).name if own_file(self.name) else self.name
+        return plugins.declared_name("an environment", self.name, "ENVIRONMENT")
 
     def chosen(self) -> EnvSlice:
         """The environment that is played, with its own settings. Raises UserError for a file that has none."""
@@ -121,9 +120,7 @@ class AgentConfig(_SettingsByName):
     @property
     def owner(self) -> str:
         """The name that the settings are under: that of a file's agent is the one that the file declares."""
-        from turncredit import agents
-
-        return agents.load(self.name).name if own_file(self.name) else self.name
+        return plugins.declared_name("an agent", self.name, "AGENT")
 
     def chosen(self) -> AgentSlice:
         """The agent that plays, with its own settings. Raises UserError for a file that has none."""
@@ -388,7 +385,7 @@ class MethodConfig(Closed):
 
     `base` is a built-in method's name; `credit` a file `path.py:function` (or `path.py`, for the function of the
     file's name); `params` its keyword arguments; `rollout` and `update` override those sections for this method;
-    `model` has the settings of its learned credit model, if it has one (turncredit/credit_models); `continuations`
+    `model` has the settings of its learned credit model, if it has one (turncredit/credit/models); `continuations`
     and `forks` how many there are, if it reads any; `agent` is one of `agents`, if not the experiment's own. With a
     `grid` it stands for several methods.
     """

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from turncredit.credit import library
 from turncredit.credit.catalogue import builtin
-from turncredit.credit.compose import Method, Part, compute
+from turncredit.credit.parts.compose import Method, Part, compute
 from turncredit.credit.resolving import resolve
 
 METHODS = builtin().methods

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, TurnNorm, turn_relative_N
 from turncredit.credit.flat_grpo import flat_grpo
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, TurnNorm, turn_relative_N
 from turncredit.credit.ppo import values_N
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def agentprm(

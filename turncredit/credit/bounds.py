@@ -2,7 +2,7 @@
 
 The lower bound shows what a blend costs when its credit carries no information; the upper bound, which reads the
 simulator, what credit can be worth at best. Only if the upper is clearly above flat GRPO and above the lower does the
-experiment tell methods apart (`turncredit.report.verdict`).
+experiment tell methods apart (`turncredit.views.report.verdict`).
 
 `truth` is a second upper bound, at a price: the advantage of each turn as ground truth measures it, for the policy that
 acts (docs/branching.md), where the oracle's is that of an optimal plan. It is `vineppo` without whitening and with
@@ -15,15 +15,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from turncredit.bounds import ORACLE, RANDOM, TRUTH
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
+from turncredit.credit.parts.baselines import ORACLE, RANDOM, TRUTH
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Positive, Share, TurnNorm, blend
 from turncredit.credit.vineppo import VINEPPO
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
-from turncredit.turns import Turns
 
 
 def random_credit(turns: Turns, base_N: np.ndarray, *, alpha: Share = 0.5, seed: int = 0) -> dict[str, np.ndarray]:

@@ -6,18 +6,18 @@ from collections import defaultdict
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.data.tables import TRAINED
+from turncredit.data.turns import PARENT, Turns
 from turncredit.errors import UserError
-from turncredit.tables import TRAINED
-from turncredit.turns import PARENT, Turns
 
 
 def carl(turns: Turns) -> dict[str, np.ndarray]:
     """A(edge) = r + V(child) - V(parent), V(node) the plain mean of r + V(child) over its edges, V = 0 at the end.
 
     The turns are those of a tree for each group: rollouts from the task's start, which share their first state, and
-    forks, whose first turn leaves a state of another rollout (`turncredit.turns.with_forks`). A node is a state, an
-    edge a turn. Turns of states with a single edge are not `trained`: they are left out of the loss, and their
+    forks, whose first turn leaves a state of another rollout (`turncredit.data.turns.with_forks`). A node is a state,
+    an edge a turn. Turns of states with a single edge are not `trained`: they are left out of the loss, and their
     advantage is 0. Nothing is standardised.
 
     Source: CARL (arXiv 2512.04949, version 3), in the form of a secondary transcription: the reward there is the

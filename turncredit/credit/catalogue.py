@@ -21,8 +21,8 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
-from turncredit import plugins
-from turncredit.credit.compose import Kind, Method, Part
+from turncredit.credit.parts.compose import Kind, Method, Part
+from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 
 GROUP = "turncredit.methods"
@@ -40,8 +40,13 @@ class Declared(NamedTuple):
 def builtin() -> Declared:
     """The built-in methods by name with the bounds last, and the parts that methods can be composed of, by kind."""
     package = import_module("turncredit.credit")
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    modules = [import_module(f"{package.__name__}.{name}") for name in names]
+    machinery = ("catalogue", "configured", "library", "resolving")
+    names = [
+        module.name
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.ispkg and module.name not in machinery
+    ]
+    modules = [import_module(f"{package.__name__}.{name}") for name in (*names, "parts.whiten")]
     methods: list[Method] = [method for module in modules for method in getattr(module, "METHODS", ())]
     parts: list[Part] = [part for module in modules for part in getattr(module, "PARTS", ())]
     _check_unique([method.name for method in methods])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from turncredit.bounds import BASELINE_AND_BOUNDS
 from turncredit.config import ContinuationsConfig, Experiment
-from turncredit.credit.compose import Method
+from turncredit.config.judge import Ask
+from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS
+from turncredit.credit.parts.compose import Method
 from turncredit.credit.resolving import resolve
 from turncredit.errors import UserError, nearest
-from turncredit.judges.config import Ask
 
 
 def configured_method(experiment: Experiment, name: str) -> Method:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.compute as pc
 
-from turncredit.columns import sums_of
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative
 from turncredit.credit.flat_grpo import FLAT_GRPO
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative
+from turncredit.data.columns import sums_of
+from turncredit.data.turns import Turns, check_logprobs
 from turncredit.errors import UserError
-from turncredit.turns import Turns, check_logprobs
 
 
 def entropy_N(turns: Turns) -> np.ndarray:

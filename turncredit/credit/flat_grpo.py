@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Norm, Singleton, Weighting, group_relative_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Norm, Singleton, Weighting, group_relative_N
+from turncredit.data.turns import Turns
 
 
 def flat_grpo(

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.anchors import exact_anchors_N, similar_anchors_N
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import (
+from turncredit.credit.parts.anchors import exact_anchors_N, similar_anchors_N
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import (
     Ddof,
     NonNegative,
     Norm,
@@ -19,7 +19,7 @@ from turncredit.credit.conventions import (
     group_relative_N,
     standardise,
 )
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def gigpo(

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.credit.labels import scores_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
+from turncredit.credit.parts.labels import scores_N
+from turncredit.data.turns import Turns
 
 
 def shape(

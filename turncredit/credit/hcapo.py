@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, add, success_R, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Positive, Share, add, success_R, turn_relative_N
+from turncredit.data.turns import Turns
 
 
 def hcapo(

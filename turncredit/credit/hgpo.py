@@ -7,10 +7,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from turncredit.credit.anchors import exact_anchors_N
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Norm, Share, standardise
-from turncredit.turns import Turns
+from turncredit.credit.parts.anchors import exact_anchors_N
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Norm, Share, standardise
+from turncredit.data.turns import Turns
 
 
 def hgpo(

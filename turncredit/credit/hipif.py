@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Count, NonNegative, success_R
-from turncredit.credit.failed import failed_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.gigpo import GIGPO
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Count, NonNegative, success_R
+from turncredit.credit.parts.failed import failed_N
+from turncredit.data.turns import Turns
 
 #: words of a subgoal that name no object or place
 PLAIN = frozenset(

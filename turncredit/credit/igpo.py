@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Share, standardise
-from turncredit.credit.second_pass import gold_mean_logprob_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, standardise
+from turncredit.credit.parts.second_pass import gold_mean_logprob_N
+from turncredit.data.turns import Turns
 
 
 def igpo(turns: Turns, *, gamma: Share = 1.0, ddof: Ddof = 1, eps: NonNegative = 1e-6) -> dict[str, np.ndarray]:

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.compose import Part
-from turncredit.credit.conventions import NonNegative
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Part
+from turncredit.credit.parts.conventions import NonNegative
+from turncredit.data.turns import Turns
 
 
 def invalid_penalty(

@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Positive, add
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative, Positive, add
+from turncredit.credit.parts.second_pass import log_ratio_N
 from turncredit.credit.rloo import RLOO
-from turncredit.credit.second_pass import log_ratio_N
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def istar(

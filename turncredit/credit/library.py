@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from turncredit.credit.compose import compute
+from turncredit.credit.parts.compose import compute
 from turncredit.credit.resolving import resolve_for_table
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def credit(

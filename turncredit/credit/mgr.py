@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Share, success_R
-from turncredit.credit.failed import failed_N
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative, Share, success_R
+from turncredit.credit.parts.failed import failed_N
+from turncredit.credit.parts.whiten import WHITEN
 from turncredit.credit.ppo import gae_N, trained_values_N
 from turncredit.credit.rloo import leave_one_out_R
-from turncredit.credit.whiten import WHITEN
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
-from turncredit.turns import Turns
 
 
 def validity_N(turns: Turns) -> np.ndarray:

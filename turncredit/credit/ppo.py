@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Share
-from turncredit.credit.whiten import WHITEN
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Share
+from turncredit.credit.parts.whiten import WHITEN
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.turns import Turns
 
 
 def gae_N(turns: Turns, reward_N: np.ndarray, value_N: np.ndarray, gamma: float, lam: float) -> np.ndarray:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
-from turncredit.credit.second_pass import log_ratio_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
+from turncredit.credit.parts.second_pass import log_ratio_N
+from turncredit.data.turns import Turns
 
 
 def progress_advantage(

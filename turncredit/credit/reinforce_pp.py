@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Singleton, Weighting, standardise
-from turncredit.credit.whiten import whitened
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative, Singleton, Weighting, standardise
+from turncredit.credit.parts.whiten import whitened
+from turncredit.data.turns import Turns
 
 
 def reinforce_pp(

@@ -12,12 +12,12 @@ from typing import Any, get_type_hints
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from turncredit import plugins
 from turncredit.credit.catalogue import builtin, find
-from turncredit.credit.compose import Kind, Method, Part, columns_of
-from turncredit.credit.conventions import CONVENTIONS, PRESETS
+from turncredit.credit.parts.compose import Kind, Method, Part, columns_of
+from turncredit.credit.parts.conventions import CONVENTIONS, PRESETS
+from turncredit.data import plugins
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError, nearest
-from turncredit.turns import Turns
 
 #: what a composition can name, and the kind of part that goes there
 SLOTS: dict[str, Kind] = {

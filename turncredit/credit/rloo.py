@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Singleton, Weighting
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Singleton, Weighting
+from turncredit.data.turns import Turns
 
 
 def leave_one_out_R(turns: Turns, return_R: np.ndarray, singleton: Singleton) -> np.ndarray:

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Count, NonNegative, Share, success_R
-from turncredit.credit.failed import failed_N
 from turncredit.credit.gigpo import GIGPO
-from turncredit.credit.matcher import Case, match
-from turncredit.credit.orders import Order, visit_rank_N
-from turncredit.credit.similarity import scorer as make_scorer
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Count, NonNegative, Share, success_R
+from turncredit.credit.parts.failed import failed_N
+from turncredit.credit.parts.matcher import Case, match
+from turncredit.credit.parts.orders import Order, visit_rank_N
+from turncredit.credit.parts.similarity import scorer as make_scorer
 from turncredit.credit.step_grpo import STEP_GRPO
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def scpo(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Norm, Share, Singleton, standardise
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Norm, Share, Singleton, standardise
+from turncredit.data.turns import Turns
 
 
 def step_grpo(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Share, TurnNorm, add, turn_relative_N
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.credit.second_pass import gold_mean_logprob_N
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, TurnNorm, add, turn_relative_N
+from turncredit.credit.parts.second_pass import gold_mean_logprob_N
+from turncredit.data.turns import Turns
 
 
 def trace(

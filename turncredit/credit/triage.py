@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
-from turncredit.credit.labels import role_credits_N, scores_N
-from turncredit.credit.whiten import WHITEN
-from turncredit.turns import Turns
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative, add
+from turncredit.credit.parts.labels import role_credits_N, scores_N
+from turncredit.credit.parts.whiten import WHITEN
+from turncredit.data.turns import Turns
 
 #: how labels may write a role
 ROLES = {

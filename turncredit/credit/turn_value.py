@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Share
 from turncredit.credit.flat_grpo import flat_grpo
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Share
+from turncredit.credit.parts.whiten import RMS
 from turncredit.credit.ppo import gae_N, values_N
-from turncredit.credit.whiten import RMS
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def turn_value(turns: Turns, *, lam: Share = 0.9) -> dict[str, np.ndarray]:

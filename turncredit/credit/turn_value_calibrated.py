@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Positive, Share
 from turncredit.credit.flat_grpo import flat_grpo
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Positive, Share
+from turncredit.credit.parts.whiten import RMS
 from turncredit.credit.ppo import gae_N, values_N
-from turncredit.credit.whiten import RMS
+from turncredit.data.turns import SAME_RETURN, Turns
 from turncredit.errors import UserError
-from turncredit.turns import SAME_RETURN, Turns
 
 #: Values are kept this far from 0 and from the best return, where a small shift in log odds would mean nothing.
 MARGIN = 0.01

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
 from turncredit.credit.ppo import trained_values_N
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def v_projection(turns: Turns, value_N: np.ndarray, clip: float) -> np.ndarray:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.conventions import NonNegative, Positive, add
 from turncredit.credit.flat_grpo import FLAT_GRPO
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.conventions import NonNegative, Positive, add
+from turncredit.credit.parts.whiten import WHITEN
 from turncredit.credit.ppo import values_N
-from turncredit.credit.whiten import WHITEN
-from turncredit.turns import Turns
+from turncredit.data.turns import Turns
 
 
 def value_baseline(

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from turncredit.credit.compose import Method, Part
-from turncredit.credit.whiten import WHITEN
+from turncredit.credit.parts.compose import Method, Part
+from turncredit.credit.parts.whiten import WHITEN
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.turns import Turns
 
 
 class StateValues(NamedTuple):

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from turncredit import plugins
+from turncredit.data import plugins
 from turncredit.envs.environment import Environment
 from turncredit.errors import UserError, nearest
 

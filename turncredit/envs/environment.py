@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel
 
-from turncredit.closed import Closed
+from turncredit.data.env_wording import Words
+from turncredit.data.strict_model import Closed
 from turncredit.envs.failures import FailureRule
 from turncredit.envs.judging import TRIAGE, Grammar, Rubric
 from turncredit.envs.protocol import METHODS_OF, Env, Expert, Rng, Step
 from turncredit.errors import UserError
-from turncredit.words import Words
 
 Row = Mapping[str, Any]
 """A row of the tasks table."""

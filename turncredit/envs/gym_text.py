@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from turncredit.closed import Closed
+from turncredit.data.seeding import derive_seed
+from turncredit.data.strict_model import Closed
 from turncredit.envs.environment import Environment, Row
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
 
 
 class Result(NamedTuple):

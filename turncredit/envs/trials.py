@@ -16,11 +16,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from turncredit.data.transcript_markers import FAILED
 from turncredit.envs.environment import Environment, Row
 from turncredit.envs.failures import FailureRule, TextRule
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
-from turncredit.markers import FAILED
 
 
 def with_trials(environment: Environment, trials: int) -> Environment:

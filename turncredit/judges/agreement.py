@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turncredit import tables
+from turncredit.data import tables
+from turncredit.data.json_lines import json_table
 from turncredit.errors import UserError, nearest
-from turncredit.importers.lines import json_table
 from turncredit.judges.rubric import ROLES
 
 #: the judge's role for a turn (None if it gave none) and the gold label

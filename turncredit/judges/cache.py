@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from turncredit import provenance, tables
+from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.judges.text import as_utf8
 

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import openai
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from turncredit.config.judge import Ask, JudgeConfig
 from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
-from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.rubric import Label, answer_schema, instructions_of, read_answer
 from turncredit.judges.text import in_one_line
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from turncredit.config.judge import Ask, JudgeConfig
+from turncredit.data.process_lifetime import end_with_parent
 from turncredit.errors import UserError
 from turncredit.judges.cache import Cache, Question
 from turncredit.judges.client import JudgeClient, Reply, parse_label
-from turncredit.judges.config import Ask, JudgeConfig
 from turncredit.judges.rubric import INSTRUCTIONS
-from turncredit.processes.lifetimes import end_with_parent
 
 #: Requests in flight that one process can handle, at 50 ms per request.
 _PER_PROCESS = 32

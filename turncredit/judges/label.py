@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turncredit import tables
+from turncredit.config.judge import Ask, JudgeConfig, judge_name
+from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.judges.config import Ask, JudgeConfig, judge_name
 from turncredit.judges.rubric import Label, prompt_version, rubric_of
 from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
 

@@ -14,8 +14,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from turncredit import envs
+from turncredit.config.judge import SCALES, Ask
 from turncredit.envs.judging import TRIAGE, Rubric
-from turncredit.judges.config import SCALES, Ask
 from turncredit.judges.text import in_one_line
 
 #: TRIAGE's roles of a turn and what they are called

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import Request
 
+from turncredit.config.judge import JudgeConfig
+from turncredit.data.http_calls import body_of
 from turncredit.errors import UserError
-from turncredit.http_calls import body_of
-from turncredit.judges.config import JudgeConfig
 
 _POLL = 0.5
 #: Seconds between asking a server to stop and killing it.
@@ -36,7 +36,7 @@ def serving(config: JudgeConfig) -> Iterator[JudgeConfig]:
     if shutil.which(config.serve.python) is None:
         raise UserError(f"judge.serve: there is no '{config.serve.python}' to run; name an interpreter with vLLM")
     command = [
-        *(sys.executable, "-m", "turncredit.processes.lifetimes", config.serve.python),
+        *(sys.executable, "-m", "turncredit.data.process_lifetime", config.serve.python),
         *("-m", "vllm.entrypoints.openai.api_server", "--model", config.model),
         *("--host", "127.0.0.1", "--port", str(port), *config.serve.args),
     ]

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit import envs
-from turncredit.columns import as_table
+from turncredit.data.columns import as_table
+from turncredit.data.tables import KEYS
+from turncredit.data.turns import Turns
 from turncredit.envs.judging import HIDDEN, Turn
 from turncredit.errors import UserError, nearest
-from turncredit.tables import KEYS
-from turncredit.turns import Turns
 
 COLUMNS = (*KEYS, "env", "goal", "action", "next_observation")
 #: The environment of a table that names none.

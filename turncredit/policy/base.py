@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from turncredit.config import ScratchConfig
+from turncredit.data.transcript_markers import MARKERS
 from turncredit.errors import UserError
-from turncredit.markers import MARKERS
 from turncredit.policy import tokenizer as tokenizers
 from turncredit.policy.hub import MODEL_FILES, SAVE_AGAIN, lacking
 

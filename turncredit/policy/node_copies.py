@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from turncredit import provenance
-from turncredit.files import remove_folder
-from turncredit.provenance import PROVENANCE_FILE
+from turncredit.data import provenance
+from turncredit.data.files import remove_folder
+from turncredit.data.provenance import PROVENANCE_FILE
 
 #: The environment variable with the folder for copies.
 VARIABLE = "TURNCREDIT_NODE_COPIES"

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from turncredit import provenance
+from turncredit.data import provenance
+from turncredit.data.tables import TableError
 from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
 from turncredit.policy.spread import SpreadMasters
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
-from turncredit.tables import TableError
 
 
 class OpenPolicy:

@@ -1,6 +1,6 @@
 """Continuations: a policy continues from the states of recorded rollouts, several times from each.
 
-Ground truth (`turncredit.truth.branch`) samples them for some turns of an audited round, as many as each needs. A
+Ground truth (`turncredit.audit.branch`) samples them for some turns of an audited round, as many as each needs. A
 method whose credit is made from continuations (VinePPO) takes the same number from every state of its rollouts.
 """
 
@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from turncredit import tables
-from turncredit.columns import only_value
 from turncredit.config import ContinuationsConfig
+from turncredit.data import tables
+from turncredit.data.columns import only_value
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Play, Played, Player, Start
 from turncredit.rollouts.restore import RestoredRollout, restored
-from turncredit.seeding import derive_seed
-from turncredit.turns import Turns
 
 #: what tells the continuations of one state apart: a number, or several
 Copy = tuple[int, ...]

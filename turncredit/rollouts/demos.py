@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from turncredit import tables
 from turncredit.config import DemosConfig
+from turncredit.data import tables
+from turncredit.data.seeding import generator
+from turncredit.data.workers import gathered
 from turncredit.errors import UserError
-from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
-from turncredit.seeding import generator
 
 #: Demonstrations that one process plays at a time.
 _BLOCK = 250

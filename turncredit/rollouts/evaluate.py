@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from turncredit import tables
 from turncredit.config import EvalMode
-from turncredit.heartbeat import progress
+from turncredit.data import tables
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import CONTEXT_FULL
 from turncredit.rollouts.play import Player, Start
-from turncredit.seeding import derive_seed
-from turncredit.turns import CONTEXT_FULL
 
 
 def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], common: Mapping[str, Any]) -> pa.Table:

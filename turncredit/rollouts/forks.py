@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turncredit.columns import only_value
+from turncredit.data.columns import only_value
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed
+from turncredit.data.turns import Turns
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Checkpoint, Played, Player, Start
 from turncredit.rollouts.restore import COLUMNS, checkpoint_before_last
 from turncredit.rollouts.rollout import turn_table
-from turncredit.seeding import derive_seed
-from turncredit.turns import Turns
 
 #: the columns of a turn that the tree keeps
 KEPT = (*COLUMNS, "response_logprobs")

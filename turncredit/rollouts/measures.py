@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turncredit import tables
+from turncredit.data import tables
+from turncredit.data.progress import progress
+from turncredit.data.turns import CONTEXT_FULL, Turns
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.rollouts.tasks import Games
-from turncredit.turns import CONTEXT_FULL, Turns
 
 #: the columns of the turns that are read
 COLUMNS = (*tables.KEYS, "task_id", "observation", "action", "next_observation", "reward", "done")

@@ -17,11 +17,11 @@ import pyarrow as pa
 from turncredit import agents
 from turncredit.agents import Agent, Parsed, Prompt
 from turncredit.config import AgentSlice
+from turncredit.data.workers import gathered
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request, Response, Sampler
-from turncredit.processes.workers import gathered
 from turncredit.rollouts.tasks import Games
 
 #: the column of the turns of an environment that marks rollouts which had to be redone (`envs.protocol.Redone`)
@@ -242,7 +242,7 @@ class Player:
         called with the number of finished rollouts. A start with a `checkpoint` is played from there: its turns and its
         random numbers begin at that turn.
 
-        With several processes, an error in one ends all: see `turncredit.processes.workers.gathered`.
+        With several processes, an error in one ends all: see `turncredit.data.workers.gathered`.
         """
         ended: dict[int, Played] = {}
         for number, played in self.stream(starts, temperature=temperature):

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from turncredit.agents import Agent, Parsed, Prompt
+from turncredit.data.turns import CONTEXT_FULL, Turns
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.rollouts.play import Checkpoint, Player
-from turncredit.turns import CONTEXT_FULL, Turns
 
 #: the columns of a turn that are read
 COLUMNS = (

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from turncredit import provenance, tables
 from turncredit.config import RolloutConfig
+from turncredit.data import provenance, tables
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed, generator
+from turncredit.data.turns import CONTEXT_FULL, same_return
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.rollouts.play import Played, Player, Start
-from turncredit.seeding import derive_seed, generator
-from turncredit.turns import CONTEXT_FULL, same_return
 
 
 def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -> list[Played]:

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turncredit import envs, tables
+from turncredit import envs
 from turncredit.config import EnvSlice
+from turncredit.data import tables
+from turncredit.data.seeding import derive_seed
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import Expert, Step
 from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
 
 
 def make_tasks(config: EnvSlice, split: str, count: int, seed: int, *, key: str) -> pa.Table:

@@ -1,7 +1,7 @@
 """Success rates, paired differences and their intervals: the statistics of the report, as pure functions of tables.
 
-An *evals* frame has one row per evaluated rollout (schema "evals" in `turncredit.tables`). Success is counted once per
-rollout, never per turn. Suffixes: `_S` seeds, `_C` cells (round, game).
+An *evals* frame has one row per evaluated rollout (schema "evals" in `turncredit.data.tables`). Success is counted once
+per rollout, never per turn. Suffixes: `_S` seeds, `_C` cells (round, game).
 
 The interval of a mean over seeds and games
 -------------------------------------------

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit import tables
-from turncredit.columns import only_value
-from turncredit.heartbeat import progress
+from turncredit.data import tables
+from turncredit.data.columns import only_value
+from turncredit.data.progress import progress
+from turncredit.data.turns import Turns, check_logprobs
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
 from turncredit.training.finite import check_step
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.second_pass import contexts, logprobs_N
 from turncredit.training.sequences import batches, list_column, stack, token_logprobs
-from turncredit.turns import Turns, check_logprobs
 
 #: the columns of the turns that are read
 COLUMNS = (

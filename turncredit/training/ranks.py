@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from turncredit.data.process_lifetime import end_with_parent
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
-from turncredit.processes.lifetimes import end_with_parent
 from turncredit.training.sequences import TokenSequence, batches, token_logprobs
 from turncredit.training.shards import Report
 

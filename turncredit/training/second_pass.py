@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from turncredit import tables
 from turncredit.agents import Agent, AgentSpec, Encoder, Prompt
+from turncredit.data import tables
+from turncredit.data.progress import progress
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.policy.sampling import device
 from turncredit.training.sequences import (
     TokenSequence,

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from turncredit import tables
 from turncredit.agents import Prompt
+from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.policy.spread import Spread
 from turncredit.policy.states import states_at

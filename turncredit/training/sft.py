@@ -13,19 +13,19 @@ import torch
 from turncredit import agents
 from turncredit.agents import Parsed
 from turncredit.config import AgentSlice, SftConfig
+from turncredit.data.env_wording import Words
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed, generator
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.policy import tokenizer
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
 from turncredit.policy.spread import SpreadMasters
-from turncredit.seeding import derive_seed, generator
 from turncredit.training.finite import check_step
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.ranks import Ranks, pass_idly, passes
 from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
 from turncredit.training.shards import cut_into_shards, together
-from turncredit.words import Words
 
 #: What to do about a warm start whose numbers are not finite.
 DIVERGED = "lower sft.lr (or sft.muon_lr), or warm it up for longer (sft.warmup_steps)"

@@ -28,8 +28,8 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from turncredit.data.process_lifetime import end_with_parent
 from turncredit.errors import UserError
-from turncredit.processes.lifetimes import end_with_parent
 
 Report = dict[str, float]
 

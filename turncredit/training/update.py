@@ -15,19 +15,19 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 
-from turncredit import provenance, tables
-from turncredit.columns import only_value
 from turncredit.config import LossConfig, UpdateConfig
-from turncredit.credit.conventions import NOISE
+from turncredit.data import provenance, tables
+from turncredit.data.columns import NOISE, only_value
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed, generator
+from turncredit.data.turns import Turns, check_logprobs
 from turncredit.errors import UserError
-from turncredit.heartbeat import progress
 from turncredit.policy import models
 from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.policy.spread import SpreadMasters
 from turncredit.policy.weights import MOMENTS_FILE
-from turncredit.seeding import derive_seed, generator
 from turncredit.training.finite import check_step
 from turncredit.training.losses import adapted_coefficient, clipped, kl_penalty, token_weights
 from turncredit.training.optimizers import Optimizers, make_optimizer
@@ -44,7 +44,6 @@ from turncredit.training.sequences import (
     token_logprobs,
 )
 from turncredit.training.shards import Team, cut_into_shards, together
-from turncredit.turns import Turns, check_logprobs
 
 #: What to do about an update whose numbers are not finite.
 DIVERGED = "lower update.lr (or update.muon_lr), or warm it up for longer (update.warmup_steps)"

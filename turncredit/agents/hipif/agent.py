@@ -23,8 +23,8 @@ from turncredit.agents import AgentSettings, AgentSpec, Encoder, Parsed, Prompt,
 from turncredit.agents.hipif.history import History, Part
 from turncredit.agents.hipif.response import TAGS, read
 from turncredit.agents.hipif.wording import COMPLETED, GIVEN_UP, NOT_COMPLETED, Wording, plain, wording
+from turncredit.data.env_wording import Words
 from turncredit.errors import UserError
-from turncredit.words import Words
 
 #: the least that a context must hold beside the instruction
 LEAST_ROOM = 64

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from turncredit.agents import Encoder
 from turncredit.agents.hipif.response import one_line, without_control
-from turncredit.markers import ACTION, OBSERVATION, TASK
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
+from turncredit.data.transcript_markers import ACTION, OBSERVATION, TASK
 
 #: how a demonstrated reflection begins: with the judgement of the current subgoal
 COMPLETED, NOT_COMPLETED, GIVEN_UP = "completed", "not completed", "given up"

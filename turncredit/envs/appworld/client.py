@@ -12,7 +12,7 @@ import urllib.request
 from contextlib import suppress
 from typing import Any
 
-from turncredit.http_calls import body_of
+from turncredit.data.http_calls import body_of
 
 
 class ServerLost(Exception):

@@ -126,7 +126,7 @@ class Servers:
             log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - the server writes it
             # Its own session, so that all that it has started can be ended with it.
             process = subprocess.Popen(
-                [sys.executable, "-m", "turncredit.processes.lifetimes", *command],
+                [sys.executable, "-m", "turncredit.data.process_lifetime", *command],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from turncredit.closed import Closed
+from turncredit.data.strict_model import Closed
 
 
 class Settings(Closed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 WORDS = Words(
     setting=(

@@ -146,8 +146,8 @@ def export(
     seed: Seed = 0,
 ) -> None:
     """Write generated games as game.tw-pddl files that any ALFWorld installation can play."""
+    from turncredit.data.output_paths import output_folder
     from turncredit.envs.household import Settings, export_game, make_tasks
-    from turncredit.outputs import output_folder
 
     folder = output_folder(folder, (), ours=True)
     for row in make_tasks(split, count, seed, Settings()):

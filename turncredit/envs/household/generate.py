@@ -15,12 +15,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.household import domain
 from turncredit.envs.household.goals import goal_pddl
 from turncredit.envs.household.profile import PACKAGE_PROFILE, TASK_PREFIX
 from turncredit.envs.household.settings import Settings
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 SPLITS = ("train", "demos", "valid", "eval")
 _ATTEMPTS = 2_000

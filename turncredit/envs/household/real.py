@@ -8,9 +8,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.household.settings import Settings
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
 RELEASE = "json_2.1.1"

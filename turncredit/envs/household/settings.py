@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from turncredit.closed import Closed
+from turncredit.data.strict_model import Closed
 from turncredit.envs.household.domain import FAMILY_ROOMS, ROOMS
 from turncredit.envs.household.goals import FAMILIES
 

@@ -9,13 +9,13 @@ from functools import cache
 from itertools import zip_longest
 from typing import Any
 
+from turncredit.data.progress import progress
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.scienceworld import simulator as java
 from turncredit.envs.scienceworld.gold import path
 from turncredit.envs.scienceworld.settings import Settings, spelled_out
 from turncredit.envs.scienceworld.world import ScienceWorld, Task
 from turncredit.errors import UserError, nearest
-from turncredit.heartbeat import progress
-from turncredit.seeding import derive_seed
 
 NAME = "scienceworld"
 SPLITS = ("train", "dev", "test")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turncredit.words import Words
+from turncredit.data.env_wording import Words
 
 WORDS = Words(
     setting="You do a science experiment in a text game. You can go only from a room to the next one, or teleport.",

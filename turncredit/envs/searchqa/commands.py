@@ -63,8 +63,8 @@ def export(
     facts: Annotated[int, typer.Option(min=1, max=3, help="Relations that a document states.")] = 3,
 ) -> None:
     """Write the generated documents, to index them elsewhere."""
+    from turncredit.data.output_paths import output_file
     from turncredit.envs.searchqa import generate
-    from turncredit.outputs import output_file
 
     path = output_file(path, (".jsonl",))
     rows = generate.documents(documents, seed, facts)

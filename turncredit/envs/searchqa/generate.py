@@ -17,10 +17,10 @@ from itertools import chain, islice, zip_longest
 from math import ceil, sqrt
 from typing import NamedTuple
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.searchqa.qa import Question
 from turncredit.envs.searchqa.retrieve import Document
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 SPLITS = ("train", "demos", "valid", "eval")
 

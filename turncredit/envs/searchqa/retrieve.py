@@ -17,9 +17,9 @@ from urllib.request import Request
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
+from turncredit.data.http_calls import body_of
 from turncredit.envs.bm25 import Index
 from turncredit.errors import UserError
-from turncredit.http_calls import body_of
 
 _WORD = re.compile(r"[^\W_]+")
 _REMEMBERED = 4096

@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.searchqa import generate
 from turncredit.envs.searchqa.actions import write
 from turncredit.envs.searchqa.answers import normalise
@@ -19,7 +20,6 @@ from turncredit.envs.searchqa.questions import read_corpus, read_questions
 from turncredit.envs.searchqa.retrieve import Bm25, Document, Remote, Retriever
 from turncredit.envs.searchqa.settings import Settings
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 NAME = "searchqa"
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.virtualhome.goals import Condition, Goal, to_text
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.envs.virtualhome.things import (
@@ -24,7 +25,6 @@ from turncredit.envs.virtualhome.things import (
     relation,
 )
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 SPLITS = ("train", "demos", "valid", "eval")
 _ATTEMPTS = 400

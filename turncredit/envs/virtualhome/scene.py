@@ -6,9 +6,9 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.virtualhome import engine
 from turncredit.envs.virtualhome.actions import Mention
-from turncredit.seeding import derive_seed
 
 
 class Household:

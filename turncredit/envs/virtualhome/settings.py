@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from turncredit.closed import Closed
+from turncredit.data.strict_model import Closed
 
 Room = Literal["bathroom", "bedroom", "kitchen", "living_room"]
 Family = Literal["device", "place", "wash", "two", "watch", "machine"]

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.virtualhome import engine, generate, goals
 from turncredit.envs.virtualhome.goals import Goal
 from turncredit.envs.virtualhome.home import VirtualHome
@@ -17,7 +18,6 @@ from turncredit.envs.virtualhome.real import Program, data_root, recorded
 from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.settings import Settings
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 NAME = "virtualhome"
 REAL_SPLITS = ("train", "eval")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from turncredit.data.env_wording import Words
 from turncredit.envs.virtualhome.actions import TEXTS
-from turncredit.words import Words
 
 _NAMES = {
     "PUTBACK": ("{object}", "{place}"),

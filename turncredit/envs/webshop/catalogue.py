@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop.settings import Settings
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
 
 PRODUCTS = (
     "items_shuffle_1000.json",

@@ -11,13 +11,13 @@ import hashlib
 import json
 import random
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop.catalogue import Product, contents_of
 from turncredit.envs.webshop.goals import option_clause, price_clause, price_limit, to_text
 from turncredit.envs.webshop.reward import Goal
 from turncredit.envs.webshop.settings import MOST_ATTRIBUTES, Settings
 from turncredit.envs.webshop.wares import BRAND_ENDS, BRAND_STARTS, KINDS, OPINIONS, USES
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 SPLITS = ("train", "demos", "valid", "eval")
 _ATTEMPTS = 2_000

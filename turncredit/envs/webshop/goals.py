@@ -8,10 +8,10 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.reward import NO_LIMIT, Goal
 from turncredit.errors import UserError
-from turncredit.seeding import derive_seed
 
 _SHUFFLE = 233
 """The seed with which the original shuffles its goals before it cuts them into splits."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from turncredit.closed import Closed
+from turncredit.data.strict_model import Closed
 
 MOST_ATTRIBUTES, MOST_OPTIONS = 3, 2
 """Of a generated goal: every product has that many attributes, some have that many options."""

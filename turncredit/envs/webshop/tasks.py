@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from turncredit.data.seeding import derive_seed
 from turncredit.envs.webshop import generate, goals
 from turncredit.envs.webshop.catalogue import data_files, read_products
 from turncredit.envs.webshop.reward import Goal
@@ -15,7 +16,6 @@ from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.shop import Shop
 from turncredit.envs.webshop.world import WebShop
 from turncredit.errors import UserError, nearest
-from turncredit.seeding import derive_seed
 
 NAME = "webshop"
 #: first and last goal of each split of a real catalogue, by the setting `splits`; None: until the end

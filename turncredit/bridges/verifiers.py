@@ -1,0 +1,63 @@
+"""verifiers: a method's advantages on the sampled tokens of episodes that are in memory (`node.advantages`).
+
+    assign_advantages(episodes, "gigpo", gamma=0.9)
+
+Groups, turns and rewards are those of `turncredit import --from verifiers`. Tested with verifiers 0.4.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from turncredit.bridges.importers.base import Report, Rollout, Skip
+from turncredit.bridges.importers.verifiers import rollouts
+from turncredit.bridges.spans import method_of
+from turncredit.credit.parts.compose import Method, compute
+from turncredit.data.turns import Turns
+from turncredit.errors import UserError
+
+COLUMNS = ("observation", "action", "next_observation", "response_text", "response_logprobs")
+#: of a trace: what no method reads, and cannot be written as JSON
+TENSORS = {"nodes": {"__all__": {"routed_experts", "sampling_mask"}}}
+
+
+def assign_advantages(episodes: Sequence[Any], method: str = "gigpo", **params: Any) -> None:
+    """Set `advantages` of every sampled node of the episodes' trainable traces: one number for each sampled token.
+
+    episodes   of verifiers.v1: whole groups
+    params     the method's parameters
+
+    Raises UserError for a method that needs side tables, and for a trace without a reward or a turn.
+    """
+    assign(episodes, method_of(method, params, None, "verifiers", COLUMNS))
+
+
+def assign(episodes: Sequence[Any], method: Method) -> None:
+    """`assign_advantages` with a method that has been looked up; nothing happens where there are no episodes."""
+    report = Report(strict=True)
+    all_rollouts: list[Rollout] = []
+    for episode in episodes:
+        # Arrays of bytes are no JSON, and log-probabilities are rounded there unless one asks.
+        row = episode.model_dump(
+            mode="json", exclude={"traces": {"__all__": TENSORS}}, context={"float_decimals": None}
+        )
+        try:
+            all_rollouts += rollouts(f"episode {episode.id}", row, report)
+        except Skip as skip:
+            raise UserError(f"episode {episode.id}: {skip}") from None
+    if not all_rollouts:
+        return
+    rows = [
+        {"group_id": rollout.group_id, "rollout_id": rollout.rollout_id, "turn": number, **turn}
+        for rollout in all_rollouts
+        for number, turn in enumerate(rollout.turns)
+    ]
+    names = ("group_id", "rollout_id", "turn", "reward", *COLUMNS)
+    table = {name: [row[name] for row in rows] for name in names}
+    advantage = iter(compute(Turns(table, where="episodes"), method)["advantage"].to_pylist())
+    traces = {trace.id: trace for episode in episodes for trace in episode.traces}
+    for rollout in all_rollouts:
+        for node in traces[rollout.rollout_id].nodes:
+            if node.sampled:
+                node.advantages = [next(advantage)] * sum(node.mask)

@@ -1,0 +1,401 @@
+"""The layout of results: from each artifact to its path, and from each path to its artifact.
+
+Nothing else in the project builds or parses a path below `results/<experiment>`. Rules, stages, commands, the report,
+SQL and MLflow all use it.
+
+    rollouts/{policy}/seed{seed}/round{round}/    the turns that a policy sampled in a round, and everything computed
+                                                  from them: labels, hidden states, credit, ground truth
+    runs/{method}/seed{seed}/round{round}/        what a run produced in a round: policy, updates, evaluation
+
+Artifacts about turns are keyed by *(the policy that sampled, seed, round)*. In round 1 every run samples from the SFT
+policy, so `policy` is `sft-<sampling>` (`sft-t64k8T1.0`: 64 tasks, groups of 8, temperature 1) and all methods share
+those turns. From round 2 on it is the name of the run. `credits/{method}` is in the
+folder of the turns whichever run they belong to: a method's credit in its own run and its credit in an audit of another
+run are the same artifact with other keys.
+
+The key `start` is a warm start: `sft` for the experiment's own agent, `sft_<name>` for one of `agents`. It names the
+folder of the base model and the SFT policy, the turns that this policy samples (`sft_plain-t64k8T1.0`) and the run that
+its evaluations belong to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from turncredit.config import ContinuationsConfig, Experiment, RolloutConfig
+from turncredit.config.warm_starts import SFT, is_start
+from turncredit.errors import UserError, nearest
+
+ROLLOUTS = "rollouts/{policy}/seed{seed}/round{round}"
+RUNS = "runs/{method}/seed{seed}"
+RUN = RUNS + "/round{round}"
+
+SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
+_NAME = r"[A-Za-z][A-Za-z0-9_]*"
+#: Warm starts. Each has a run of its name with evaluations (of seed 0, whatever the seeds are) and nothing else.
+START = rf"{SFT}(?:_[A-Za-z0-9_]+)?"
+#: The key `policy` of turns that methods share.
+SHARED = rf"{START}-{SAMPLING}"
+#: The reader of a second pass that is a method's implicit reward model: this, then the method's name.
+IMPLICIT = "implicit-"
+#: The valid values of each key, as regular expressions.
+KEYS: dict[str, str] = {
+    "policy": rf"{SHARED}|{_NAME}",
+    "method": _NAME,
+    "seed": r"\d+",
+    "round": r"\d\d|[1-9]\d\d",
+    "split": "train|eval",
+    "judge": r"[a-z0-9][a-z0-9.-]*",
+    "ask": "role|progress|score",
+    "read": "sft|current",
+    "point": "observation|action",
+    "reader": rf"sft|hindsight|gold|gold_sft|{IMPLICIT}{_NAME}",
+    "continued": r"k\d+(?:b\d+)?",
+    "forked": r"n\d+",
+    "start": START,
+}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A kind of artifact.
+
+    pattern   its path below `results/<experiment>`, keys in braces
+    schema    the schema of its table (`turncredit.data.tables`); None if it is not a table
+    folder    whether it is a folder
+    """
+
+    name: str
+    pattern: str
+    schema: str | None = None
+    folder: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that identify an artifact of this kind."""
+        return tuple(dict.fromkeys(re.findall(r"{(\w+)}", self.pattern)))
+
+
+def _tables(folder: str, **names: str) -> list[Artifact]:
+    """Tables whose schema is `names[artifact]`, each in a file of the artifact's name."""
+    return [Artifact(name, f"{folder}/{name}.parquet", schema) for name, schema in names.items()]
+
+
+#: Every artifact by name, in the order of the pipeline.
+ARTIFACTS: dict[str, Artifact] = {
+    artifact.name: artifact
+    for artifact in (
+        Artifact("config", "config.json"),
+        Artifact("tasks", "tasks/{split}.parquet", "tasks"),
+        Artifact("demos", "demos/demos.parquet", "demos"),
+        Artifact("base", "{start}/base", folder=True),
+        Artifact("sft_policy", "{start}/policy", folder=True),
+        Artifact("sft_log", "{start}/log.parquet", "sft_log"),
+        Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
+        Artifact("measures", f"{ROLLOUTS}/measures.parquet", "measures"),
+        Artifact("continuations", f"{ROLLOUTS}/continuations/{{continued}}.parquet", "continuations"),
+        Artifact("forks", f"{ROLLOUTS}/forks/{{forked}}.parquet", "forks"),
+        Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
+        Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
+        Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
+        Artifact("implicit", f"{ROLLOUTS}/implicit/{{method}}", folder=True),
+        Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True),
+        Artifact("values", f"{ROLLOUTS}/values/{{method}}.parquet", "values"),
+        Artifact("credits", f"{ROLLOUTS}/credits/{{method}}.parquet", "credits"),
+        Artifact("policy", f"{RUN}/policy", folder=True),
+        Artifact("updates", f"{RUN}/updates.parquet", "updates"),
+        Artifact("evals", f"{RUN}/evals.parquet", "evals"),
+        Artifact("invariants", f"{RUNS}/invariants.parquet", "invariants"),
+        *_tables(ROLLOUTS, branches="branches", fidelity="fidelity", gradients="gradients", leaks="leaks"),
+        Artifact("fidelity_json", f"{ROLLOUTS}/fidelity.json"),
+        Artifact("rollout_invariants", f"{ROLLOUTS}/invariants.parquet", "invariants"),
+        Artifact("pages", f"{ROLLOUTS}/pages/index.html"),
+        Artifact("report", "report/index.html"),
+        Artifact("summary", "report/summary.parquet", "summary"),
+        Artifact("summary_csv", "report/summary.csv"),
+        Artifact("learning_curves", "report/learning_curves.svg"),
+    )
+}
+
+#: stage -> (folder, name) of the other files that a job writes: `folder/metrics/name.json` and `logs/folder/name`
+PLACES: dict[str, tuple[str, str]] = {
+    "config": ("", "config"),
+    "tasks": ("tasks", "tasks-{split}"),
+    "demos": ("demos", "demos"),
+    "base": ("{start}", "base"),
+    "sft": ("{start}", "sft"),
+    "rollout": (ROLLOUTS, "rollout"),
+    "measures": (ROLLOUTS, "measures"),
+    "continuations": (ROLLOUTS, "continuations-{continued}"),
+    "forks": (ROLLOUTS, "forks-{forked}"),
+    "label": (ROLLOUTS, "label-{judge}-{ask}"),
+    "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
+    "logprobs": (ROLLOUTS, "logprobs-{reader}"),
+    "implicit_model": (ROLLOUTS, "implicit-{method}"),
+    "credit_model": (ROLLOUTS, "model-{method}"),
+    "values": (ROLLOUTS, "values-{method}"),
+    "credit": (ROLLOUTS, "credit-{method}"),
+    "update": (RUN, "update"),
+    "eval": (RUN, "eval"),
+    "invariants": (RUNS, "invariants"),
+    "branch": (ROLLOUTS, "branch"),
+    "fidelity": (ROLLOUTS, "fidelity"),
+    "gradients": (ROLLOUTS, "gradients"),
+    "leaks": (ROLLOUTS, "leaks"),
+    "rollout_invariants": (ROLLOUTS, "invariants"),
+    "pages": (ROLLOUTS, "pages"),
+    "report": ("report", "report"),
+    "track": ("", "track"),
+}
+METRICS: dict[str, str] = {
+    stage: "/".join(filter(None, (folder, "metrics", f"{name}.json"))) for stage, (folder, name) in PLACES.items()
+}
+LOGS: dict[str, str] = {
+    stage: "/".join(filter(None, ("logs", folder, f"{name}.log"))) for stage, (folder, name) in PLACES.items()
+}
+#: The folder of an LLM judge's answers, next to the experiments, which share it.
+JUDGE_CACHE = "judge_cache"
+
+Keys = Mapping[str, str | int | None]
+
+
+def measures_beside(turns: str | Path) -> Path | None:
+    """The measures of a table of turns: the file of that name in its folder, if there is one."""
+    path = Path(turns).with_name(Path(ARTIFACTS["measures"].pattern).name)
+    return path if path.exists() else None
+
+
+@dataclass(frozen=True)
+class Located:
+    """An artifact's file: its kind and its keys (`seed` and `round` as numbers)."""
+
+    artifact: str
+    keys: dict[str, str | int]
+    path: Path
+
+
+def artifact(name: str) -> Artifact:
+    """The kind of artifact called `name`. Raises UserError with the nearest name."""
+    if name not in ARTIFACTS:
+        raise UserError(f"unknown artifact '{name}'{nearest(name, ARTIFACTS)}; there are {', '.join(ARTIFACTS)}")
+    return ARTIFACTS[name]
+
+
+def written(key: str, value: str | int | None) -> str:
+    """A key's value as written in paths: rounds have at least two digits."""
+    return f"{int(value):02d}" if key == "round" and value is not None else str(value)
+
+
+def fill(pattern: str, keys: Keys) -> str:
+    """`pattern` with its keys filled in. Raises UserError for a key that is missing."""
+    try:
+        return pattern.format_map({key: written(key, value) for key, value in keys.items() if value is not None})
+    except KeyError as missing:
+        raise UserError(f"{pattern}: the {missing.args[0]} is missing") from None
+
+
+def regex(pattern: str) -> str:
+    """A pattern as a regular expression whose groups are named after the keys (each key once)."""
+    seen: set[str] = set()
+    parts = []
+    for text, key in re.findall(r"([^{]*)(?:{(\w+)})?", pattern):
+        parts.append(re.escape(text))
+        if key in seen:
+            parts.append(f"(?P={key})")
+        elif key:
+            seen.add(key)
+            parts.append(f"(?P<{key}>{KEYS[key]})")
+    return "".join(parts)
+
+
+def shell_pattern(pattern: str, **values: Sequence[str | int]) -> str:
+    """A pattern as the shell reads it: `{3,4}` if a key has several values, `*` if none is given."""
+
+    def one(match: re.Match[str]) -> str:
+        texts = [written(match[1], value) for value in values.get(match[1], ())]
+        return "*" if not texts else texts[0] if len(texts) == 1 else "{" + ",".join(texts) + "}"
+
+    return re.sub(r"{(\w+)}", one, pattern)
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    return re.compile(regex(pattern))
+
+
+def keys_in(pattern: str, relative: str) -> dict[str, str | int] | None:
+    """The keys in a path below the experiment's folder that follows `pattern`; None where it does not."""
+    match = _matcher(pattern).fullmatch(relative)
+    if match is None:
+        return None
+    return {key: int(value) if key in ("seed", "round") else value for key, value in match.groupdict().items()}
+
+
+class Layout:
+    """The paths of one experiment, whose folder is `root` (`results/household`).
+
+    `only` has the paths below it that are looked for on disk; None: all that there are.
+    """
+
+    def __init__(self, root: str | Path, only: Collection[str] | None = None):
+        self.root = Path(root)
+        self.only = only
+
+    def __repr__(self) -> str:
+        return f"Layout({str(self.root)!r})"
+
+    def pattern(self, name: str) -> str:
+        """The path of an artifact with its keys in braces, as Snakemake takes it."""
+        return f"{self.root}/{artifact(name).pattern}"
+
+    def path(self, name: str, keys: Keys | None = None, /, **more: str | int) -> str:
+        """The path of the artifact with these keys (further keys are ignored). Raises UserError for a missing one."""
+        return f"{self.root}/{fill(artifact(name).pattern, {**(keys or {}), **more})}"
+
+    def metrics(self, stage: str) -> str:
+        """The pattern of the metrics file of a job of `stage`."""
+        return f"{self.root}/{METRICS[stage]}"
+
+    def log(self, stage: str) -> str:
+        """The pattern of the log of a job of `stage`."""
+        return f"{self.root}/{LOGS[stage]}"
+
+    def locate(self, path: str | Path) -> Located | None:
+        """The artifact at `path`; None if it is not an artifact of this experiment."""
+        path = Path(path)
+        try:
+            relative = path.resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return None
+        for name, kind in ARTIFACTS.items():
+            keys = keys_in(kind.pattern, relative)
+            if keys is not None:
+                return Located(name, keys, path)
+        return None
+
+    def locate_round(self, folder: str | Path) -> dict[str, str | int] | None:
+        """The keys of a round's folder: policy, seed and round of turns, or method, seed and round of a run."""
+        try:
+            relative = Path(folder).resolve().relative_to(self.root.resolve()).as_posix()
+        except ValueError:
+            return None
+        return keys_in(ROLLOUTS, relative) or keys_in(RUN, relative)
+
+    def find(self, name: str, **wanted: str | int) -> Iterator[Located]:
+        """The artifacts of one kind that are on disk, sorted by path; `wanted` keys restrict them."""
+        kind = artifact(name)
+        for relative, path in self._files(shell_pattern(kind.pattern, **{key: [wanted[key]] for key in wanted})):
+            keys = keys_in(kind.pattern, relative)
+            matches = keys is not None and all(keys.get(key) == value for key, value in wanted.items())
+            if keys is not None and matches and (self.only is None or relative in self.only):
+                yield Located(name, keys, path)
+
+    def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
+        """(stage, keys, file) of jobs' metrics, sorted by stage and path."""
+        for stage, pattern in METRICS.items():
+            for relative, path in self._files(pattern):
+                keys = keys_in(pattern, relative)
+                if keys is not None and (self.only is None or relative in self.only):
+                    yield stage, keys, path
+
+    def unplanned(self) -> list[Located]:
+        """The artifacts on disk that are not among `only`, sorted by path."""
+        if self.only is None:
+            return []
+        artifacts = [located for name in ARTIFACTS for located in Layout(self.root).find(name)]
+        unplanned = [one for one in artifacts if one.path.relative_to(self.root).as_posix() not in self.only]
+        return sorted(unplanned, key=lambda one: str(one.path))
+
+    def _files(self, pattern: str) -> list[tuple[str, Path]]:
+        return [
+            (path.relative_to(self.root).as_posix(), path) for path in sorted(self.root.glob(shell_pattern(pattern)))
+        ]
+
+
+def sampling_name(rollout: RolloutConfig) -> str:
+    """The name of sampling settings: `t32k8T1.0` is 32 tasks, groups of 8, temperature 1.
+
+    `slots` decides how samples are batched, and so their last bits: it is part of the name if it is not the default.
+    """
+    slots = "" if rollout.slots == RolloutConfig.model_fields["slots"].default else f"s{rollout.slots}"
+    return f"t{rollout.tasks}k{rollout.group_size}T{rollout.temperature}{slots}"
+
+
+def continuations_name(settings: ContinuationsConfig) -> str:
+    """The name of continuations: `k9` is 9 from each state, `k9b20000` at most 9 within about 20,000 turns."""
+    budget = "" if settings.budget_turns is None else f"b{settings.budget_turns}"
+    return f"k{settings.per_state}{budget}"
+
+
+def named_continuations(name: str) -> ContinuationsConfig:
+    """The settings behind a `continuations_name`."""
+    per_state, _, budget = name.removeprefix("k").partition("b")
+    return ContinuationsConfig(per_state=int(per_state), budget_turns=int(budget) if budget else None)
+
+
+def forks_name(per_task: int) -> str:
+    """The name of forks: `n16` is 16 of each task."""
+    return f"n{per_task}"
+
+
+def named_forks(name: str) -> int:
+    """The number of forks behind a `forks_name`."""
+    return int(name.removeprefix("n"))
+
+
+def sampled_by(experiment: Experiment, method: str, round: int) -> str:
+    """The key `policy` of the turns that the run of `method` learns from in `round`."""
+    if round > 1:
+        return method
+    section = experiment.section_for(method, "rollout")
+    assert isinstance(section, RolloutConfig)
+    return f"{experiment.start_of(method)}-{sampling_name(section)}"
+
+
+def of_sft(policy: str) -> bool:
+    """Whether turns with this key `policy` were sampled by an SFT policy."""
+    start, dash, _ = policy.partition("-")
+    return bool(dash) and is_start(start)
+
+
+def round_name(who: str, seed: int, round: int) -> str:
+    """The short name of a round: of the run of a method, or of the turns that a policy sampled."""
+    return f"{who}/seed{seed}/round{round:02d}"
+
+
+def named_round(name: str) -> tuple[str, int, int] | None:
+    """Who, seed and round of a `round_name`; None where it is none."""
+    keys = keys_in("{policy}/seed{seed}/round{round}", name)
+    return None if keys is None else (str(keys["policy"]), int(keys["seed"]), int(keys["round"]))
+
+
+def sampler_id(policy: str, seed: int, round: int) -> str:
+    """The name, in tables, of the policy that sampled turns: the warm start in round 1, then the run's round before.
+
+    `policy` is the turns' key. The policy after a round of a run is called by the `round_name`.
+    """
+    return policy.partition("-")[0] if of_sft(policy) else round_name(policy, seed, round - 1)
+
+
+def layout_of(experiment: Experiment, results: str | Path = "results") -> Layout:
+    """The layout of an experiment below the folder `results`."""
+    return Layout(Path(results) / experiment.experiment)
+
+
+#: Folders that exist only in results with the layout of version 0.1.
+OLD_PLACES = ("sft/rollouts", "sft/evals", "audit")
+
+
+def refuse_old(root: str | Path) -> None:
+    """Raise UserError for an experiment's folder with the layout of version 0.1."""
+    root = Path(root)
+    for place in OLD_PLACES:
+        if (root / place).is_dir():
+            raise UserError(
+                f"{root}: these results have the layout of turncredit 0.1 ({place}/); move the folder away and run the "
+                "same command again to make them anew"
+            )

@@ -1,0 +1,146 @@
+"""The interface of learned credit models, which share one training loop (`train.py`).
+
+A kind of model is one file, `turncredit/credit/models/<kind>.py`: the class of its settings, a subclass of `ModelKind`
+with what is particular to it, and an instance of that, `KIND`. A method names it in `Part.model`; there is no other
+list. The model of another package is named by its module, `my_package.my_model`.
+
+Such a file imports torch only inside its functions: settings are read while the workflow is planned, which should not
+wait for torch. Networks are in `networks.py`, or inside `network`.
+
+Names of tensors end with their dimensions: B rollouts of a minibatch, T turns, D numbers of a hidden state; R rollouts
+and N turns of a table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from turncredit.data.strict_model import Closed
+from turncredit.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from turncredit.credit.models.replay import Rollouts
+    from turncredit.data.turns import Turns
+
+
+class ModelSettings(Closed):
+    """Settings of every model: which policy's hidden states it reads, and where. A kind adds its own, such as `lr`.
+
+    read    the frozen SFT policy's, or the current one's (the policy that sampled the rollout)
+    point   after the observation, before the action; or after the action's last token
+    """
+
+    read: Literal["sft", "current"] = "sft"
+    point: Literal["observation", "action"] = "observation"
+
+
+class ModelKind(ABC):
+    """A kind of learned credit model. Only `network` and `losses` have no default.
+
+    It has no state: weights are in the network, and each function is given the settings of the run. `settings` are the
+    defaults, for a method that sets none.
+    """
+
+    #: whether it trains on the last round alone (its targets belong to the policy that played it), or on all so far
+    last_round_only: ClassVar[bool] = False
+    #: whether it reads the credits of the rounds that it learns from: `Rollouts.old` and `Rollouts.target`
+    learns_from_credits: ClassVar[bool] = False
+    #: whether it learns from what turns of different rollouts have in common: `Rollouts.pair`
+    reads_pairs: ClassVar[bool] = False
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+
+    def settings_from(self, data: Mapping[str, Any]) -> ModelSettings:
+        """Settings of this kind from plain data. Raises pydantic's ValidationError."""
+        return type(self.settings).model_validate(data)
+
+    @abstractmethod
+    def network(self, width: int, settings: Any) -> nn.Module:
+        """An untrained network for hidden states of `width` numbers; the random state is set by the caller."""
+
+    @abstractmethod
+    def losses(self, network: Any, batch: Rollouts, settings: Any) -> dict[str, torch.Tensor]:
+        """The weighted parts of the loss of one minibatch, by name; their sum is what is minimised."""
+
+    def requires(self, settings: Any) -> tuple[str, ...]:
+        """Capabilities that the environment must have for these settings, such as `progress`."""
+        return ()
+
+    def ready(self, steps: int, settings: Any) -> bool:
+        """Whether the values of a model that has been trained for `steps` optimiser steps may be used."""
+        return True
+
+    def before_training(self, network: Any, replay: Rollouts, settings: Any) -> Rollouts:
+        """All rollouts of the replay as the round trains on them, for example with targets, before its first step.
+
+        What depends on several rollouts is computed here; the network may be prepared too.
+        """
+        return replay
+
+    def minibatches(
+        self,
+        sizes: Sequence[int],
+        settings: Any,
+        steps: int,
+        rng: np.random.Generator,
+    ) -> Iterator[np.ndarray]:
+        """The rollouts (indices) of each optimiser step of a round.
+
+        By default `epochs` passes in minibatches of `batch`, as the settings of these names say.
+
+        sizes   numbers of rollouts of the rounds in the replay, oldest first; steps   optimiser steps done before
+        """
+        from turncredit.credit.models import replay
+
+        return replay.epochs(np.ones(sum(sizes)), settings.epochs, settings.batch, rng)
+
+    def transform(self, batch: Rollouts, settings: Any, rng: np.random.Generator) -> Rollouts:
+        """A minibatch as the network sees it; `rng` is the one that `minibatches` drew from."""
+        return batch
+
+    def after_step(self, network: Any, settings: Any) -> None:
+        """Change the network after an optimiser step."""
+
+    def outputs(self, network: Any, batch: Rollouts) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """V_t (B, T) and, for a model with attention over turns, the weights w_t (B, T)."""
+        return network(batch), None
+
+    def measures(
+        self,
+        network: Any,
+        view: Turns,
+        rollouts: Rollouts,
+        value_N: np.ndarray,
+        weight_N: np.ndarray,
+        rng: np.random.Generator,
+    ) -> dict[str, float]:
+        """Its own metrics on unseen rollouts, in addition to those of all models (`train.measures`)."""
+        return {}
+
+
+@cache
+def load_kind(name: str) -> ModelKind:
+    """The kind of model that a method calls `name`. Raises UserError, one line, where there is none."""
+    module_name = name if "." in name else f"turncredit.credit.models.{name}"
+    try:
+        exists = find_spec(module_name) is not None
+        module = import_module(module_name) if exists else None
+    except Exception as error:  # anything may go wrong in somebody else's file
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(f"the credit model '{name}' cannot be imported: {reason}") from error
+    kind = getattr(module, "KIND", None)
+    if not isinstance(kind, ModelKind):
+        lack = "there is no such module" if module is None else "it has no ModelKind called KIND"
+        raise UserError(f"unknown credit model '{name}': {module_name}: {lack}")
+    return kind

@@ -1,0 +1,40 @@
+"""Which artifacts a configuration makes: its report, audits and tracking, and everything that they are made from.
+
+Artifacts in an experiment's folder that are not among them are unplanned: another configuration left them there (other
+methods, more rounds, another judge), or somebody asked for them by path. They are in no report, query or MLflow run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turncredit.config.layout import Layout
+from turncredit.errors import UserError
+from turncredit.pipeline.all_jobs import every_job, made_paths
+from turncredit.pipeline.plan import Plan
+from turncredit.views.experiments import read_config
+
+
+def plan_of(folder: str | Path) -> Plan:
+    """The plan of the experiment in `folder`, by the configuration there, with the paths of this folder.
+
+    Raises UserError for a configuration that cannot be read, or whose own methods are not found.
+    """
+    folder = Path(folder)
+    return Plan(read_config(folder).model_copy(update={"experiment": folder.name}), folder.parent)
+
+
+def current(folder: str | Path) -> Layout:
+    """The layout of an experiment's folder without unplanned artifacts.
+
+    Results can outlive the file or package of a user's own method: what the configuration makes is then not known, and
+    nothing is left out.
+    """
+    folder = Path(folder)
+    try:
+        plan = plan_of(folder)
+        paths = {path for step in every_job(plan) for path in made_paths(plan, step)}
+    except UserError:
+        return Layout(folder)
+    begin = len(f"{plan.layout.root}/")
+    return Layout(folder, frozenset(path[begin:] for path in paths))

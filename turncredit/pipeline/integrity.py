@@ -1,0 +1,335 @@
+"""An experiment's artifacts against its plan: what is missing, damaged, changed, stale, or not of this configuration.
+
+missing   it is not there, although its job has ended or something was made from it
+damaged   it cannot be read, its checksums fail, or a folder's files are not those that were written
+changed   it differs from what was recorded in everything that was made from it
+stale     it was made with other settings, or from other inputs, than it would be now
+unplanned   the present configuration would not make it (`turncredit.pipeline.expected_artifacts`)
+
+What has not been made yet, because the run has not got that far or was extended, is only counted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turncredit.config.layout import ARTIFACTS, LOGS, METRICS, Layout, Located, fill, keys_in
+from turncredit.data import provenance, tables
+from turncredit.errors import UserError
+from turncredit.pipeline import rounds
+from turncredit.pipeline.all_jobs import Step, every_job, jobs_and_inputs, made_paths, step_of
+from turncredit.pipeline.job import Store
+from turncredit.pipeline.plan import Plan, load
+from turncredit.views.sql_views import read_metrics
+
+#: Stages whose artifacts do not say which settings and inputs they were made with.
+WITHOUT_PROVENANCE = ("config", "report", "track")
+
+
+class Problem(NamedTuple):
+    """An artifact that must be made again: what is wrong with it, where, why, and its job."""
+
+    kind: str
+    path: str
+    why: str
+    step: Step
+
+
+@dataclass
+class Compared:
+    """What differs. Report, SQL, MLflow and `show` leave out `unplanned` artifacts; `waiting` jobs have not run yet."""
+
+    problems: list[Problem] = field(default_factory=list)
+    unplanned: list[Located] = field(default_factory=list)
+    waiting: int = 0
+    checked: int = 0
+
+    @property
+    def unreadable(self) -> set[str]:
+        """The artifacts that no further check can read."""
+        return {problem.path for problem in self.problems if problem.kind in ("missing", "damaged")}
+
+
+class JobFiles(NamedTuple):
+    """A job of the plan: the artifacts it makes, its metrics, and what it reads by the names in their provenance."""
+
+    outputs: dict[str, str]
+    metrics: str
+    reads: dict[str, str]
+
+
+def compare(plan: Plan) -> Compared:
+    """Compare the artifacts on disk with the plan. Reads every file once, and changes nothing."""
+    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
+    deleted = deleted_after_use(plan)
+    comparison = Compared(unplanned=unplanned(plan, jobs))
+    store, broken = Store(), {}
+    for step, files in jobs.items():
+        for name, path in files.outputs.items():
+            if os.path.lexists(path):
+                comparison.checked += 1
+                why = damage(path, load(step[0]).OUTPUTS[name])
+                if why:
+                    broken[path] = Problem("damaged", path, why, step)
+    recorded = {step: _recorded(step, files) for step, files in jobs.items()}
+    stale, changed = _provenance(plan, jobs, recorded, store, set(broken))
+    missing = _missing(plan, jobs, recorded, deleted)
+    by_path = {**_rewritten(jobs, store, deleted), **stale, **changed, **missing, **broken}
+    comparison.problems = sorted(by_path.values(), key=lambda one: one.path)
+    comparison.waiting = sum(
+        any(not os.path.exists(path) and path not in deleted and path not in missing for path in files.outputs.values())
+        for files in jobs.values()
+    )
+    return comparison
+
+
+def missing_from(plan: Plan) -> list[Problem]:
+    """What is missing, and metrics that cannot be read: no artifact is read but for its provenance."""
+    jobs = {step: _job_files(plan, step) for step in every_job(plan)}
+    recorded = {step: _recorded(step, files) for step, files in jobs.items()}
+    return sorted(_missing(plan, jobs, recorded, deleted_after_use(plan)).values(), key=lambda one: one.path)
+
+
+def unplanned(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
+    """The artifacts on disk that the plan would not make."""
+    begin = len(f"{plan.layout.root}/")
+    return Layout(plan.layout.root, {path[begin:] for step in jobs for path in made_paths(plan, step)}).unplanned()
+
+
+def damage(path: str, kind: str) -> str | None:
+    """Why an artifact cannot be what was written; None if nothing shows it."""
+    artifact = ARTIFACTS[kind]
+    if artifact.folder != Path(path).is_dir():
+        return "is not a folder" if artifact.folder else "is a folder"
+    if artifact.folder:
+        return _folder_damage(Path(path))
+    if artifact.schema is None:
+        return None
+    try:
+        tables.read(path, artifact.schema)
+        made_by = tables.metadata(path)
+    except UserError as error:
+        return str(error).removeprefix(f"{path}: ").partition(";")[0]
+    except Exception as error:  # a damaged file can make its reader stumble over anything
+        return f"not a readable Parquet file ({type(error).__name__})"
+    if made_by and provenance.config_hash(made_by.get("config", {})) != made_by.get("config_hash"):
+        return "what it says of its settings has changed since it was written"
+    return None
+
+
+def _folder_damage(folder: Path) -> str | None:
+    made_by = provenance.made_from(folder) if (folder / provenance.PROVENANCE_FILE).exists() else {}
+    if not made_by or "content" not in made_by:
+        return f"has no readable {provenance.PROVENANCE_FILE}"
+    if provenance.file_hash(folder, without=provenance.PROVENANCE_FILE) != made_by["content"]:
+        return "changed since it was written"
+    return None
+
+
+def _job_files(plan: Plan, step: Step) -> JobFiles:
+    reads: dict[str, str] = {}
+    for name, value in plan.inputs(*step).items():
+        several = {f"{name}_{number}": path for number, path in enumerate(value)} if isinstance(value, list) else {}
+        reads |= several or ({name: value} if isinstance(value, str) else {})
+    return JobFiles(plan.outputs(*step), plan.metrics(*step), reads)
+
+
+def deleted_after_use(plan: Plan) -> set[str]:
+    """The policies and implicit reward models that were deleted after their last use (`keep_policies: last`)."""
+    whole = plan.experiment
+    every = range(1, whole.rounds + 1)
+    passing = {
+        path: after
+        for method, seed in whole.runs()
+        for path, after in rounds.passing_policies(plan, method, seed, every).items()
+    }
+    return {path for path, after in passing.items() if not os.path.exists(path) and os.path.exists(after)}
+
+
+#: By path, the provenance in the artifacts of a job that are on disk and have one.
+Recorded = dict[str, dict[str, Any]]
+
+
+def _recorded(step: Step, files: JobFiles) -> Recorded:
+    if step[0] in WITHOUT_PROVENANCE:
+        return {}
+    records = {path: provenance.made_from(path) for path in files.outputs.values() if os.path.exists(path)}
+    return {path: made_by for path, made_by in records.items() if made_by}
+
+
+def _missing(
+    plan: Plan, jobs: Mapping[Step, JobFiles], recorded: Mapping[Step, Recorded], deleted: set[str]
+) -> dict[str, Problem]:
+    """Artifacts that are not there although their job has ended, or something that is there was made from them."""
+    users: dict[str, str] = {}
+    for step, files in jobs.items():
+        for path, made_by in recorded[step].items():
+            if set(files.reads) == set(made_by.get("inputs") or {}):  # otherwise it was made from other inputs
+                users |= dict.fromkeys(files.reads.values(), path)
+    problems = {}
+    for step, files in jobs.items():
+        ended = os.path.exists(files.metrics)
+        gone = [path for path in files.outputs.values() if not os.path.exists(path) and path not in deleted]
+        for path in gone:
+            if path in users:
+                problems[path] = Problem("missing", path, f"{users[path]} was made from it", step)
+            elif ended:
+                problems[path] = Problem("missing", path, "its job has ended", step)
+        log = f"{plan.layout.root}/{fill(LOGS[step[0]], plan.keys(step[1]))}"
+        if not gone and not ended and step[0] not in ("config", "track") and os.path.exists(log):
+            problems[files.metrics] = Problem("missing", files.metrics, "its job has ended", step)
+        elif ended and (why := _unreadable(files.metrics)):
+            problems[files.metrics] = Problem("damaged", files.metrics, why, step)
+    return problems
+
+
+def _rewritten(jobs: Mapping[Step, JobFiles], store: Store, deleted: set[str]) -> dict[str, Problem]:
+    """Files that are not what their job wrote, by the hashes in its metrics, which older jobs did not record."""
+    problems = {}
+    for step, files in jobs.items():
+        try:
+            written = read_metrics(Path(files.metrics)).get("files", {})
+        except UserError:
+            continue  # there are no metrics yet, or `_missing` says what is wrong with them
+        for name, path in files.outputs.items():
+            if name in written and os.path.isfile(path) and path not in deleted and store.hash(path) != written[name]:
+                problems[path] = Problem("changed", path, "changed since its job wrote it", step)
+    return problems
+
+
+def _unreadable(metrics: str) -> str | None:
+    try:
+        read_metrics(Path(metrics))
+    except UserError as error:
+        return str(error).removeprefix(f"{metrics}: ").partition(";")[0]
+    return None
+
+
+def _provenance(
+    plan: Plan, jobs: Mapping[Step, JobFiles], recorded: Mapping[Step, Recorded], store: Store, broken: set[str]
+) -> tuple[dict[str, Problem], dict[str, Problem]]:
+    """Artifacts that are stale by their own provenance, and those that changed after all others were made from them.
+
+    An input that differs from what was recorded is to blame if every artifact that was made from it recorded another
+    content. If some recorded the present one, those that did not are stale.
+    """
+    stale: dict[str, Problem] = {}
+    same: set[str] = set()
+    other: dict[str, list[tuple[str, Step]]] = {}
+    for step, files in jobs.items():
+        if step[0] in WITHOUT_PROVENANCE or not all(map(os.path.exists, files.reads.values())):
+            continue
+        config_hash = provenance.config_hash(plan.settings(*step))
+        for path, made_by in recorded[step].items():
+            if path in broken:
+                continue
+            inputs = made_by.get("inputs") or {}
+            if made_by.get("config_hash") != config_hash:
+                stale[path] = Problem("stale", path, "made with other settings than the configuration has now", step)
+            elif set(inputs) != set(files.reads):
+                stale[path] = Problem("stale", path, "made from other files than it would be now", step)
+            for name, source in files.reads.items():
+                if name not in inputs or source in broken:
+                    continue
+                if store.hash(source) == inputs[name]:
+                    same.add(source)
+                else:
+                    other.setdefault(source, []).append((path, step))
+    changed = {}
+    makers = {path: step for step, files in jobs.items() for path in files.outputs.values()}
+    for source, users in other.items():
+        if source in makers and source not in same and source not in stale:
+            why = f"changed since {users[0][0]} was made from it"
+            changed[source] = Problem("changed", source, why, makers[source])
+            continue
+        for path, step in users:
+            stale.setdefault(path, Problem("stale", path, f"{source} has changed since it was made", step))
+    return stale, changed
+
+
+# Removing --------------------------------------------------------------------------------------------------------
+
+
+def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
+    """The files to remove so that the same command makes these artifacts again: they, and what was made from them.
+
+    Snakemake does not make a file again that only finished jobs have read, so it must not find what they wrote. A job
+    of several rounds itself checks which stages are up to date: only the files that make Snakemake start it are
+    removed.
+    """
+    jobs = jobs_and_inputs(plan)
+    makers = {path: step for step in jobs for path in plan.outputs(*step).values()}
+    readers: dict[Step, list[Step]] = {}
+    for step, reads in jobs.items():
+        for maker in {makers[path] for path in reads if path in makers}:
+            readers.setdefault(maker, []).append(step)
+    gone: dict[Step, None] = {}
+    left = [problem.step for problem in problems]
+    while left:
+        step = left.pop()
+        if step in gone:
+            continue
+        gone[step] = None
+        block = rounds.block_of(plan, *step)
+        if block is None:
+            left += readers.get(step, [])
+            continue
+        method, span = block
+        seed = step[1].seed
+        last = rounds.steps_of_block(plan, method, seed, span[-1:])
+        left += [one for one in last if one[0] in ("update", "invariants")]
+        left += [one for one in readers.get(step, []) if rounds.block_of(plan, *one) is None]
+    return [path for step in gone for path in made_paths(plan, step) if os.path.lexists(path)]
+
+
+def files_of(plan: Plan, unplanned_artifacts: Iterable[Located]) -> list[Path]:
+    """Unplanned artifacts, with the metrics, logs and descriptions of the jobs that made them."""
+    root = plan.layout.root
+    kept = {path for step in every_job(plan) for path in made_paths(plan, step)}
+    paths = [artifact.path for artifact in unplanned_artifacts]
+    begin = len(f"{root}/")
+    for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in paths))):
+        metrics = plan.metrics(*step)
+        log = Path(f"{root}/{fill(LOGS[step[0]], plan.keys(step[1]))}")
+        if metrics not in kept:
+            paths += [path for path in (Path(metrics), log, log.with_suffix(".job.json")) if path.exists()]
+    return paths
+
+
+def remove(root: Path, paths: Iterable[str | Path]) -> None:
+    """Remove artifacts below `root`, and the folders that this leaves empty.
+
+    Raises UserError for anything that the layout does not know, before anything is removed.
+    """
+    every = [Path(path) for path in paths]
+    for path in every:
+        if not belongs(root, path):
+            raise UserError(f"{path}: no artifact of {root}; nothing was removed")
+    for path in every:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        for folder in path.parents:
+            if folder == root or any(_entries(folder)):
+                break
+            folder.rmdir()
+
+
+def belongs(root: Path, path: Path) -> bool:
+    """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description."""
+    relative = path.relative_to(root).as_posix()
+    log = f"{relative.removesuffix('.job.json')}.log" if relative.endswith(".job.json") else relative
+    patterns = [artifact.pattern for artifact in ARTIFACTS.values()] + [*METRICS.values()]
+    return any(keys_in(pattern, relative) is not None for pattern in patterns) or any(
+        keys_in(pattern, log) is not None for pattern in LOGS.values()
+    )
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    return folder.iterdir() if folder.is_dir() else iter(())

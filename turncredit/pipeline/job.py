@@ -1,0 +1,297 @@
+"""The interface of a stage, and of the job that it runs in.
+
+A stage is a module of this package:
+
+    Config                  its slice of the configuration, a closed model; the stage sees nothing else of the
+                            configuration
+    config(plan, at)        that slice for the job with the keys `at`: Snakemake keeps it as the job's parameters, so a
+                            job runs again when its slice has changed, and only then
+    inputs(plan, at)        the files and folders it reads, by name
+    OUTPUTS                 the artifacts it writes (turncredit.config.layout), by name
+    run(job)                read, compute, write; returns metrics
+
+and, optionally, VARIES_BY (the keys that its slice varies by), operation(plan, at) (see `Job`), and warning(metrics): a
+line for the terminal and the log about a result that is valid and probably not wanted, or None.
+
+`run` gets tables and policies from the job and returns its results through it. The job's `Store` decides whether they
+come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as one
+of many in a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from turncredit.config.layout import ARTIFACTS
+from turncredit.config.warm_starts import SFT
+from turncredit.data import provenance, tables
+from turncredit.data.files import new_folder
+from turncredit.data.provenance import PROVENANCE_FILE
+
+
+class Slice(BaseModel):
+    """A stage's part of the configuration."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class At:
+    """The keys of one job; those that its stage does not have are empty, or -1 for numbers.
+
+    `start` is the warm start that a job makes (stages base and sft), empty for that of the experiment's own agent. The
+    warm start behind any other job follows from its policy or its method (`Plan.start`).
+    """
+
+    policy: str = ""
+    method: str = ""
+    seed: int = -1
+    round: int = -1
+    split: str = ""
+    judge: str = ""
+    ask: str = ""
+    read: str = ""
+    point: str = ""
+    reader: str = ""
+    continued: str = ""
+    forked: str = ""
+    start: str = ""
+
+    @classmethod
+    def of(cls, wildcards: Mapping[str, str]) -> At:
+        """The keys in Snakemake's wildcards. The warm start of the experiment's own agent is left empty."""
+        keys: dict[str, Any] = {name: int(key) if name in ("seed", "round") else key for name, key in wildcards.items()}
+        return cls(**{**keys, "start": "" if keys.get("start") == SFT else keys.get("start", "")})
+
+    @cached_property
+    def keys(self) -> dict[str, str | int]:
+        """The keys that are set."""
+        # Tens of thousands of jobs are planned: dataclasses.asdict would copy every value.
+        return {key: value for key, value in vars(self).items() if value not in ("", -1)}
+
+    def __str__(self) -> str:
+        """In a readable form: `flat_grpo seed0 round02`."""
+        named = {"seed": "seed{}", "round": "round{:02d}"}
+        return " ".join(named.get(key, "{}").format(value) for key, value in self.keys.items())
+
+
+#: what a job reads, by name: a path, or several in a fixed order
+Inputs = dict[str, str | list[str]]
+
+
+class Store:
+    """Tables and policies of one process: the next job reads from memory what an earlier one has written.
+
+    With `keep` false (a process for one job) everything is read from disk.
+    """
+
+    def __init__(self, *, keep: bool = False):
+        self.keep = keep
+        self._tables: dict[str, pa.Table] = {}
+        self._policies: dict[str, Any] = {}
+        self._hashes: dict[str, str] = {}
+        self._vllm: Any = None
+
+    def table(
+        self,
+        path: str,
+        schema: str | None = None,
+        columns: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> pa.Table:
+        """The table at `path` (`turncredit.data.tables.read`)."""
+        table = self._tables.get(path)
+        if table is None:
+            return tables.read(path, schema, columns, optional)
+        if columns is None:
+            return table
+        return table.select([*columns, *(name for name in optional if name in table.column_names)])
+
+    def changed(self, path: str) -> None:
+        """Forget everything about `path`, which was written."""
+        for cache in (self._tables, self._policies, self._hashes):
+            cache.pop(path, None)
+
+    def put_table(self, path: str, table: pa.Table) -> None:
+        """Remember a table that was written to `path`."""
+        self.changed(path)
+        if self.keep:
+            self._tables[path] = table
+
+    def policy(self, folder: str, *, dtype: str, engine: str = "lockstep") -> Any:
+        """The policy in `folder` (`turncredit.policy.open.OpenPolicy`)."""
+        from turncredit.policy.open import OpenPolicy
+
+        cached = self._policies.get(folder)
+        if cached is not None and (cached.dtype, cached.engine) == (dtype, engine):
+            return cached
+        policy = OpenPolicy(folder, dtype=dtype, engine=engine, running=self._engine() if engine == "vllm" else None)
+        if self.keep:
+            self._policies[folder] = policy
+        return policy
+
+    def put_policy(self, folder: str, policy: Any) -> None:
+        """Remember a policy whose folder was written."""
+        self.changed(folder)
+        if self.keep:
+            self._policies[folder] = policy
+
+    def release(self) -> None:
+        """Free the weights of all policies, on a GPU for other processes too: they are read again when next used."""
+        from turncredit.policy.sampling import free_memory
+
+        for policy in self._policies.values():
+            policy.release()
+        free_memory()
+
+    def _engine(self) -> Any:
+        """The vLLM engine that this process keeps for all policies; None if it keeps nothing."""
+        if self.keep and self._vllm is None:
+            from turncredit.policy.engines.vllm import Engine
+
+            self._vllm = Engine()
+        return self._vllm
+
+    def rest(self) -> None:
+        """Let the sampling engine, if there is one, give the memory of its GPU to other stages."""
+        from turncredit.policy.sampling import free_memory
+
+        if self._vllm is not None:
+            self._vllm.sleep()
+        free_memory()
+
+    def end_engine(self) -> None:
+        """End the sampling engine, if there is one: the next stage that samples starts it again."""
+        if self._vllm is not None:
+            self._vllm.end()
+
+    def hash(self, path: str) -> str:
+        """The hash of a file or folder (`content_hash`), computed once."""
+        if path not in self._hashes:
+            self._hashes[path] = content_hash(path)
+        return self._hashes[path]
+
+    def forget(self, keep: Sequence[str]) -> None:
+        """Free all tables and policies except those at these paths."""
+        kept = set(keep)
+        self._tables = {path: table for path, table in self._tables.items() if path in kept}
+        self._policies = {path: policy for path, policy in self._policies.items() if path in kept}
+
+
+@dataclass
+class Job:
+    """One job of a stage: its keys, its slice of the configuration, its files, and the process's store.
+
+    `operation` is what the job is told outside its slice: settings that cannot change the result (a judge's address, a
+    number of processes), and what already follows from its keys (a name for the record, which input is which).
+    """
+
+    stage: str
+    at: At
+    config: Any
+    input: Inputs
+    output: dict[str, str]
+    outputs: Mapping[str, str]
+    operation: Any = None
+    threads: int = 1
+    store: Store = field(default_factory=Store)
+
+    def path(self, name: str) -> str:
+        """The path of the single input `name`."""
+        value = self.input[name]
+        assert isinstance(value, str), f"input '{name}' of {self.stage} is a list"
+        return value
+
+    def paths(self, name: str) -> list[str]:
+        """The paths of the input `name`, one or several; empty if there is none."""
+        value = self.input.get(name, [])
+        return [value] if isinstance(value, str) else list(value)
+
+    def table(
+        self,
+        name: str,
+        schema: str | None = None,
+        columns: Sequence[str] | None = None,
+        optional: Sequence[str] = (),
+    ) -> pa.Table:
+        """The input table `name`."""
+        return self.store.table(self.path(name), schema, columns, optional)
+
+    def policy(self, name: str) -> Any:
+        """The input policy `name`, opened according to the stage's slice (`dtype`, and `engine` if it has one)."""
+        engine = getattr(self.config, "engine", "lockstep")
+        return self.store.policy(self.path(name), dtype=self.config.dtype, engine=engine)
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Write the output table `name`, with its provenance."""
+        schema = ARTIFACTS[self.outputs[name]].schema
+        assert schema is not None, f"output '{name}' of {self.stage} is not a table"
+        written = tables.write(table, self.output[name], schema, self.provenance())
+        self.store.put_table(self.output[name], written)
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """A temporary folder that becomes the output folder `name`, with its provenance, when the block succeeds."""
+        with new_folder(self.output[name]) as folder:
+            yield folder
+            (folder / PROVENANCE_FILE).unlink(missing_ok=True)  # of another experiment's policy that was copied
+            content, files = provenance.folder_hashes(folder)
+            made_by = {**self.provenance(), "content": content, "files": files}
+            (folder / PROVENANCE_FILE).write_text(json.dumps(made_by, sort_keys=True) + "\n")
+        self.store.changed(self.output[name])
+
+    def provenance(self, *, without: Collection[str] = ()) -> dict[str, Any]:
+        """The provenance of the outputs: stage, keys, slice, and the hashes of all inputs (but those `without`)."""
+        inputs = {}
+        for name, value in self.input.items():
+            if name in without:
+                continue
+            if isinstance(value, str):
+                inputs[name] = self.store.hash(value)
+            else:
+                inputs |= {f"{name}_{number}": self.store.hash(path) for number, path in enumerate(value)}
+        config = {**self.at.keys, **self.config.model_dump(mode="json")}
+        seed = self.at.seed if self.at.seed >= 0 else None
+        return provenance.record(self.stage, config=config, hashes=inputs, seed=seed)
+
+    def is_made(self, *, deleted: Sequence[str] = ()) -> bool:
+        """Whether every output exists and is up to date with inputs, slice, seed and version (ignoring the code's
+        commit).
+
+        Paths in `deleted` were removed because they are no longer needed: outputs that may be missing, inputs whose
+        content is not compared.
+        """
+        expected = [path for path in self.output.values() if path not in deleted]
+        if not all(os.path.exists(path) for path in expected):
+            return False
+        gone = {name for name, value in self.input.items() if value in deleted}
+        try:
+            current = _comparable(self.provenance(without=gone), gone)
+        except FileNotFoundError:
+            return False
+        records = [provenance.made_from(path) for path in expected]
+        return all(_comparable(one, gone) == current for one in records if one is not None) and any(records)
+
+
+def _comparable(made_by: Mapping[str, Any], without: set[str]) -> dict[str, Any]:
+    """The part of a provenance that must be equal for an artifact to be up to date."""
+    inputs = {name: value for name, value in (made_by.get("inputs") or {}).items() if name not in without}
+    version = str(made_by.get("code")).partition("+")[0]
+    return {**{key: made_by.get(key) for key in ("stage", "config_hash", "seed")}, "inputs": inputs, "code": version}
+
+
+def content_hash(path: str | Path) -> str:
+    """The hash of a file's content; for a folder written by a stage, the recorded hash."""
+    if (Path(path) / PROVENANCE_FILE).is_file():
+        return str(provenance.record_of(path)["content"])
+    return provenance.file_hash(path)

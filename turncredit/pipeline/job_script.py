@@ -1,0 +1,316 @@
+"""The entry point of a job's script: runs one stage, reports its result, and measures it.
+
+A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job writes `<log>.job.json` next to its
+log, from which the script can repeat it by hand:
+
+    python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turncredit import envs
+from turncredit.config import from_mapping
+from turncredit.data.files import write_json
+from turncredit.data.provenance import config_hash, file_hash
+from turncredit.errors import UserError, in_one_line
+from turncredit.pipeline import failures, live_progress, preflight
+from turncredit.pipeline.job import At, Job, Store
+from turncredit.pipeline.plan import Plan, load
+from turncredit.views.sql_views import metrics_hash, read_metrics
+
+
+@dataclass(frozen=True)
+class Description:
+    """The description of a job by its rule, as plain data.
+
+    slice    the stage's part of the configuration, which determines its output; config   all of it
+    input    paths by name; output   likewise, `metrics` among them
+    threads  the number of cores of the job, at most what its rule asked for
+    """
+
+    stage: str
+    rule: str
+    slice: dict[str, Any]
+    config: dict[str, Any]
+    input: dict[str, Any]
+    output: dict[str, str]
+    wildcards: dict[str, str] = field(default_factory=dict)
+    log: str | None = None
+    threads: int = 1
+
+    @property
+    def label(self) -> str:
+        """The rule and its wildcards in a readable form: `credit gigpo seed0 round02`."""
+        return failures.label(self.rule, self.wildcards)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What determines the outputs besides the inputs (`Plan.settings`)."""
+        return {**At.of(self.wildcards).keys, **self.slice}
+
+    def job(self) -> Job:
+        """The stage's job."""
+        module, at = load(self.stage), At.of(self.wildcards)
+        load_own_environment(self.config.get("env", {}).get("name", ""))
+        operation = None
+        if hasattr(module, "operation"):
+            experiment = from_mapping(self.config)
+            results = experiment_folder(next(iter(self.output.values()))).parent
+            operation = module.operation(Plan(experiment, results), at)
+        return Job(
+            stage=self.stage,
+            at=at,
+            config=module.Config.model_validate(self.slice),
+            input=self.input,
+            output={name: path for name, path in self.output.items() if name != "metrics"},
+            outputs=module.OUTPUTS,
+            operation=operation,
+            threads=self.threads,
+            store=Store(),
+        )
+
+
+def load_own_environment(name: str) -> None:
+    """Load a user's environment from its file, so that it is found by the name that tables use."""
+    if ".py" in name:
+        envs.load(name)
+
+
+def run(stage: str, snakemake: Any = None) -> None:
+    """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
+
+    What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
+    on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
+    warning is a line on stderr and in the log.
+    """
+    if snakemake is None:
+        described = _from_file(sys.argv)
+        carry_out(described, lambda: load(stage).run(described.job()))
+        return
+    without_network()
+    described = _from_snakemake(stage, snakemake)
+
+    def work() -> Mapping[str, float]:
+        preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
+        return load(stage).run(described.job())
+
+    folder = str(experiment_folder(next(iter(described.output.values()))))
+    with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
+        write_description(described)
+        carry_out(described, work)
+
+
+def write_description(described: Description) -> None:
+    """Write a job's description next to its log, from which it can be repeated by hand."""
+    if described.log:
+        path = Path(described.log).with_suffix(".job.json")
+        clear_leftovers([str(path)])
+        write_json(path, asdict(described))
+
+
+def without_network() -> None:
+    """On a node of a cluster, read hub models from the cache alone: Snakemake fetched them before any job."""
+    if "SLURM_JOB_ID" in os.environ:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def experiment_folder(output: str) -> Path:
+    """The experiment's folder, `results/<experiment>`, from the path of an output.
+
+    Where jobs share no file system, Snakemake copies their files from and to a storage, below `.snakemake/storage`.
+    """
+    parts = Path(output).parts
+    first = parts.index("results") if "results" in parts else 0
+    return Path(*parts[: first + 2])
+
+
+def carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
+    """Do a job's work: announced, logged and measured. Ends the process if it fails."""
+    with failing_in_one_line(described.label):
+        _carry_out(described, work)
+
+
+@contextmanager
+def failing_in_one_line(label: str) -> Iterator[None]:
+    """Inside, a full disk, or a path that may not be used, ends the process with one line on the terminal.
+
+    This is for what is outside of the stage's own work: the job's log, for one, is on the same disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = in_one_line(error)
+        if reason is None:
+            raise
+        line = f"{label}: {reason}"
+        print(line, file=sys.stderr, flush=True)
+        raise failures.JobFailed(failures.OTHER_ERROR, line, None) from None
+
+
+def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) -> None:
+    with logged(described.log) as say, live_progress.announced(described.rule, described.label) as tell:
+        line, status = "", 0
+        try:
+            metrics = measured(described.stage, described.settings, described.output, work)
+        except UserError as error:
+            line, status = f"{described.label}: {error}", failures.USER_ERROR
+        except Exception as error:
+            reason = in_one_line(error) if isinstance(error, OSError) else None
+            if reason is None:
+                with suppress(OSError):  # the disk of the log may be the full one
+                    traceback.print_exc()
+            where = f"; the traceback is in {described.log}" if described.log else ""
+            reason = reason or f"{type(error).__name__}: {error}{where}"
+            line, status = f"{described.label}: {reason}", failures.OTHER_ERROR
+        if status:
+            tell(error=line)
+            say(line)
+            raise failures.JobFailed(status, line, described.log)
+        warning = getattr(load(described.stage), "warning", lambda _: None)(metrics)
+        if warning:
+            line = f"{described.label}: warning: {warning}"
+            tell(warning=line)
+            say(line)
+        tell(metrics=metrics)
+
+
+def measured(
+    stage: str, settings: Mapping[str, Any], output: Mapping[str, str], work: Callable[[], Mapping[str, float]]
+) -> dict[str, float]:
+    """Run a stage, and write its metrics and those of its process to the output `metrics`.
+
+    These are wall and CPU seconds of the stage itself, and the peak memory of its process; with them the hashes of its
+    settings (`Plan.settings`) and of the files that it has written. An earlier run's metrics are removed first: where
+    they are, the job has ended.
+    """
+    clear_leftovers(output.values())
+    if "metrics" in output:
+        Path(output["metrics"]).unlink(missing_ok=True)
+    started, clock, before = time.time(), time.perf_counter(), _cpu_seconds()
+    metrics = dict(work())
+    own = {
+        "stage": stage,
+        "settings": config_hash(settings),
+        "started": started,
+        "wall_s": time.perf_counter() - clock,
+        "cpu_s": _cpu_seconds() - before,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if "metrics" in output:
+        write_metrics(output["metrics"], {**own, "metrics": metrics}, output)
+    return metrics
+
+
+def write_metrics(path: str, data: Mapping[str, Any], output: Mapping[str, str]) -> None:
+    """Write a job's metrics, with the hashes of the files among its outputs, by name, and one of the metrics.
+
+    Folders say themselves what was written. By the hashes `turncredit check` finds any changed byte, also where a
+    file has no checksums (JSON, pages, a table's footer).
+    """
+    files = {name: file_hash(file) for name, file in output.items() if name != "metrics" and Path(file).is_file()}
+    written = json.loads(json.dumps({**data, "files": files}, default=str))
+    write_json(path, {**written, "hash": metrics_hash(written)})
+
+
+def rewritten(plan: Plan, stage: str, at: At) -> None:
+    """Record that a command has written a job's outputs again, if the job has ended before."""
+    path = plan.metrics(stage, at)
+    if os.path.exists(path):
+        data = read_metrics(Path(path))
+        write_metrics(
+            path, {name: data[name] for name in data if name not in ("files", "hash")}, plan.outputs(stage, at)
+        )
+
+
+def _from_snakemake(stage: str, snakemake: Any) -> Description:
+    """A `Description` of the `snakemake` object of a script; paths become plain strings and lists."""
+    return Description(
+        stage=stage,
+        rule=snakemake.rule,
+        slice=snakemake.params["config"],
+        config=dict(snakemake.config),
+        input={name: _plain(value) for name, value in snakemake.input.items()},
+        output={name: str(value) for name, value in snakemake.output.items()},
+        wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
+        log=str(snakemake.log[0]) if len(snakemake.log) else None,
+        threads=int(snakemake.threads),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, str) else [str(part) for part in value]
+
+
+def _from_file(argv: list[str]) -> Description:
+    """The job that the file named on the command line describes."""
+    if len(argv) != 2:
+        raise SystemExit(f"usage: python {argv[0]} FILE.job.json (each job writes one next to its log)")
+    path = Path(argv[1])
+    try:
+        return Description(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        raise SystemExit(f"{path}: no such file; each job writes a .job.json next to its log") from None
+    except (ValueError, TypeError) as error:
+        raise SystemExit(f"{path}: not a job's description ({error})") from None
+
+
+@contextmanager
+def logged(log: str | None):
+    """Redirect all output to `log`, including that of native code; yields a function that writes to the terminal.
+
+    Lines given to that function go to the terminal and to the log.
+    """
+    if log is None:
+        yield lambda line: print(line, file=sys.stderr, flush=True)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+
+    def say(line: str) -> None:
+        os.write(kept[1], f"{line}\n".encode())
+        with suppress(OSError):  # a log on a full disk
+            print(line, file=sys.stderr, flush=True)
+
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield say
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+        for target, saved in enumerate(kept, start=1):
+            os.dup2(saved, target)
+            os.close(saved)
+
+
+def clear_leftovers(outputs: Iterable[str]) -> None:
+    """Remove what a killed job left of these outputs, or of their folders: temporary names.
+
+    A job may name one file of the folder that it writes, as the pages do.
+    """
+    for output in map(Path, outputs):
+        for whole in (output, output.parent):
+            for left in (*whole.parent.glob(f".{whole.name}.*.part"), *whole.parent.glob(f".{whole.name}.*.old")):
+                shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+
+
+def _cpu_seconds() -> float:
+    """User and system seconds of this process and of its children that have ended."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

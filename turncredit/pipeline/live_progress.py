@@ -1,0 +1,70 @@
+"""Live progress of a run: small files in the folder named by the environment variable TURNCREDIT_WATCH.
+
+A job leaves `<pid>.job` while it runs, with `<pid>.progress` next to it if the stage reports its progress, and a line
+in `ended.jsonl` when it ends. Without the variable nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from turncredit.data.files import write_json
+
+VARIABLE = "TURNCREDIT_WATCH"
+
+
+def tell_plan(**plan: Any) -> None:
+    """Record what this run is about (its results folder, its number of runs)."""
+    folder = _folder()
+    if folder:
+        write_json(folder / "plan.json", plan)
+
+
+@contextmanager
+def announced(rule: str, label: str) -> Iterator[Callable[..., None]]:
+    """Announce a job while the block runs. The function it yields adds facts to the line about its end.
+
+    A job that is interrupted says that it was stopped. One that is killed says nothing: its `.job` stays (`left_by`).
+    """
+    folder = _folder()
+    facts: dict[str, Any] = {}
+    if folder is None:
+        yield lambda **_: None
+        return
+    running, progress = folder / f"{os.getpid()}.job", folder / f"{os.getpid()}.progress"
+    os.environ["TURNCREDIT_PROGRESS"] = str(progress)
+    line = {"rule": rule, "label": label, "started": time.time()}
+    write_json(running, line)
+    try:
+        yield facts.update
+    except BaseException:
+        facts.setdefault("stopped", "error" not in facts)
+        raise
+    finally:
+        text = json.dumps({**line, "ended": time.time(), **facts}, default=str)
+        with (folder / "ended.jsonl").open("a") as file:
+            file.write(text + "\n")
+        running.unlink(missing_ok=True)
+        progress.unlink(missing_ok=True)
+
+
+def left_by(running: Path) -> bool:
+    """Whether this `.job` file is of a process of this machine that ended without a word, as a killed one does."""
+    try:
+        os.kill(int(running.stem), 0)
+    except ProcessLookupError:
+        return running.exists()  # otherwise it ended well after the caller saw the file
+    except PermissionError:
+        return False
+    return False
+
+
+def _folder() -> Path | None:
+    name = os.environ.get(VARIABLE)
+    return Path(name) if name and os.path.isdir(name) else None

@@ -1,0 +1,136 @@
+"""What Slurm's partitions offer, by `sinfo`, and whether any node of a rule's partition can run its jobs.
+
+Slurm takes a job that is longer than its partition allows and lets it wait for ever (`PartitionTimeLimit`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from turncredit.pipeline import retries
+
+
+class Asked(NamedTuple):
+    """What the jobs of a rule ask for; 0: not known here. `partition` is "" for Slurm's default."""
+
+    rule: str
+    partition: str = ""
+    gpus: int = 0
+    minutes: int = 0
+    mem_mb: int = 0
+    cores: int = 0
+
+
+class Offer(NamedTuple):
+    """What one kind of a partition's nodes has, and the minutes that the partition gives a job; infinite: not known."""
+
+    gpus: float
+    minutes: float
+    mem_mb: float
+    cores: float
+
+
+#: The key of `resources` behind each part of an offer, and its unit.
+KEYS = {"gpus": "gpu", "minutes": "runtime", "mem_mb": "mem_mb", "cores": "threads"}
+UNITS = {"gpus": "GPUs", "minutes": "minutes", "mem_mb": "MB of memory", "cores": "cores"}
+
+
+class Partitions(NamedTuple):
+    """Slurm's partitions, each with its kinds of nodes; and the one that jobs without a partition get, "" if none."""
+
+    offers: Mapping[str, Sequence[Offer]]
+    default: str
+
+    def named(self, partition: str) -> list[str]:
+        """The partitions of which Slurm takes the first that is free; all, where it is not known."""
+        return [name.strip() for name in (partition or self.default).split(",") if name.strip()] or sorted(self.offers)
+
+
+def listed() -> Partitions:
+    """The partitions that sinfo lists; none if it does not answer."""
+    offers: dict[str, list[Offer]] = {}
+    default = ""
+    # --exact: a line for each kind of node, where sinfo otherwise says the least and a plus.
+    for line in printed("sinfo", "--exact", "--noheader", "--format=%P|%G|%l|%m|%c"):
+        if line.count("|") == 4:
+            name, *offered = line.split("|")
+            default = name.rstrip("*") if name.endswith("*") else default
+            offers.setdefault(name.rstrip("*"), []).append(_offer(*offered))
+    return Partitions(offers, default)
+
+
+def _offer(gres: str, limit: str, mem_mb: str, cores: str) -> Offer:
+    unseen = mem_mb == "0"  # nodes of a cloud that are switched off are not listed
+    return Offer(math.inf if unseen else gpus_in(gres), minutes_in(limit), _number(mem_mb), _number(cores))
+
+
+def gpus_in(gres: str) -> float:
+    """GPUs of a node as sinfo writes them: `gpu:a100:4(S:0-1),gpu:2`, `(null)`."""
+    kinds = [kind.split(":") for kind in re.sub(r"\([^)]*\)", "", gres).split(",")]
+    return sum(int(kind[-1]) if kind[-1].isdigit() else 1 for kind in kinds if kind[0] == "gpu")
+
+
+def minutes_in(limit: str) -> float:
+    """Minutes of a time as sinfo writes it: `30:00`, `2:00:00`, `1-00:00:00`; infinite for `infinite` and the like."""
+    match = re.fullmatch(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+)", limit)
+    if match is None:
+        return math.inf
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return 1440 * days + 60 * hours + minutes + seconds / 60
+
+
+def _number(text: str) -> float:
+    """A number of which there may be more (`64000+`), or that is not known (0)."""
+    return int(text) if text.isdigit() and int(text) else math.inf
+
+
+def refusal(asked: Asked, partitions: Partitions) -> str | None:
+    """One line about a job that no node of its partition can run; None if one can, or if nothing is known of them."""
+    names = partitions.named(asked.partition)
+    offers = [offer for name in names for offer in partitions.offers.get(name, ())]
+    parts = [part for part in KEYS if getattr(asked, part)]
+    if not offers or any(all(getattr(offer, part) >= getattr(asked, part) for part in parts) for offer in offers):
+        return None
+    most = {part: max(getattr(offer, part) for offer in offers) for part in parts}
+    where = f"{'' if asked.partition else 'default '}partition {', '.join(names)}"
+    other = f"name another with --set-resources {asked.rule}:slurm_partition=..."
+    short = next((part for part in parts if getattr(asked, part) > most[part]), None)
+    if short is None:
+        all_of_it = ", ".join(_amount(part, getattr(asked, part)) for part in parts)
+        return f"{asked.rule} asks for {all_of_it}, and no node of the {where} offers all of it (sinfo); {other}"
+    said = f"{asked.rule} asks for {_amount(short, getattr(asked, short))}, and {_offered(short, most[short], where)}"
+    less = f"{_less(asked.rule, short)}, or " if most[short] else ""
+    return f"{said} (sinfo); {less}{other}"
+
+
+def _amount(part: str, number: int) -> str:
+    if number == 1:
+        return "a GPU" if part == "gpus" else f"1 {UNITS[part].removesuffix('s')}"
+    return f"{number:,} {UNITS[part]}"
+
+
+def _offered(part: str, most: float, where: str) -> str:
+    if part == "minutes":
+        return f"a job in the {where} gets {most:,.0f} at most"
+    return f"no node of the {where} has {f'more than {most:,.0f}' if most else 'one'}"
+
+
+def _less(rule: str, part: str) -> str:
+    """What to set so that a job asks for less."""
+    if rule.startswith("rounds_"):
+        fewer = "put fewer rounds into a job (granularity: round, rounds_per_job), " if part == "minutes" else ""
+        return f"{fewer}set resources.rounds.{KEYS[part]} to less"
+    return f"set resources.{retries.STAGES.get(rule, rule)}.{KEYS[part]} to less"
+
+
+def printed(*command: str) -> list[str]:
+    """The lines that a command prints; none if it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

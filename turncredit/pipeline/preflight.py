@@ -1,0 +1,360 @@
+"""What would stop an experiment's jobs, found before the first of them: engines, torch, weights, memory, time, disk,
+Slurm.
+
+Snakemake's main process checks the stages that it is about to run, and `turncredit doctor` those of a whole experiment.
+What cannot be known here (whether a node sees its GPU) is checked by the job itself, before its work.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from turncredit.config import POLICY_STAGES, Experiment
+from turncredit.errors import UserError
+from turncredit.pipeline import partitions, resources
+from turncredit.pipeline.learned_models import config_of, shapes
+from turncredit.pipeline.partitions import Asked
+from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.pipeline.playing import plays
+from turncredit.policy.hub import FETCHED_FILES, SAVE_AGAIN, lacking
+from turncredit.policy.shapes import lockstep_reads
+
+#: The share of free disk that an experiment may be estimated to fill.
+FILLED = 0.95
+
+
+@dataclass(frozen=True)
+class Where:
+    """How jobs will run: in environments of their own ("conda", "apptainer", or "image": that of a cloud's jobs) or in
+    this one (""); by which executor; in which partitions and accounts; whether files go through a storage.
+
+    `own` are (rule, resource, value) of what a profile gives single rules. `asked` is what each rule's jobs ask for,
+    empty where the executor chooses their partitions by itself; None: not known yet. `gpu_limit` is Snakemake's, on the
+    GPUs of all jobs that run at a time; None: it has none.
+    """
+
+    deployed: str = ""
+    executor: str = "local"
+    partitions: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    storage: bool = False
+    own: tuple[tuple[str, str, str], ...] = ()
+    asked: tuple[Asked, ...] | None = None
+    gpu_limit: int | None = 1
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was looked at, whether jobs can run (None: perhaps not), and a line about it."""
+
+    what: str
+    fine: bool | None
+    line: str
+
+
+#: plan, stages that will run, and how, to findings
+Check = Callable[[Plan, Collection[str], Where], Iterator[Finding]]
+
+
+def findings(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Everything that was checked for jobs of these stages."""
+    for check in CHECKS:
+        yield from check(plan, stages, where)
+
+
+def refuse(plan: Plan, stages: Collection[str], where: Where) -> list[str]:
+    """Raise UserError for the first thing that would stop jobs of these stages; returns lines about what may."""
+    warnings = []
+    for finding in findings(plan, stages, where):
+        if finding.fine is False:
+            raise UserError(finding.line)
+        if finding.fine is None:
+            warnings.append(finding.line)
+    return warnings
+
+
+def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The sampling engine, and the judge's server, can be imported where the rules that need them run."""
+    experiment = plan.experiment
+    engine, playing = experiment.policy.engine, _playing(stages)
+    if playing and engine == "vllm":
+        yield _installed(
+            "policy.engine: vllm", "vllm", playing[0], where, "set policy.engine to lockstep or transformers"
+        )
+    if playing and engine == "lockstep":
+        refused = lockstep_reads(config_of(experiment.policy.source, experiment.policy.revision))
+        if refused:
+            line = f"policy.engine: the lockstep engine does not read {refused}; set it to transformers or vllm"
+            yield Finding("engine", False, line)
+        else:
+            yield Finding("engine", True, "the lockstep engine needs no further package")
+    serve = experiment.judge.serve
+    if "label" in stages and serve is not None:
+        joint = experiment.granularity != "stage" and engine != "vllm"
+        if where.deployed and joint and not os.path.isabs(serve.python):
+            line = (
+                f"judge.serve: with granularity {experiment.granularity}, labels are made in the environment of the "
+                f"policy's engine {engine}, which has no vLLM; set granularity to stage, or name an interpreter with "
+                "vLLM by its whole path in judge.serve.python"
+            )
+            yield Finding("judge", False, line)
+        elif shutil.which(serve.python) is None and not where.deployed:
+            line = f"judge.serve.python is '{serve.python}', which is not here; name the interpreter of an environment "
+            yield Finding("judge", False, line + "with vLLM, or run with --sdm conda")
+        elif not os.path.isabs(serve.python) and not where.deployed:
+            yield _installed(
+                "judge.serve", "vllm", "label", where, "name an interpreter with vLLM in judge.serve.python"
+            )
+        else:
+            yield Finding("judge", True, f"{serve.python} serves the judge")
+    if experiment.policy.lora and set(stages) & set(POLICY_STAGES) and not where.deployed:
+        yield _installed("policy.lora", "peft", "sft", where, "install it")
+
+
+def _playing(stages: Collection[str]) -> list[str]:
+    """Those of the stages in which a policy plays. Scripts that are no stage, such as `rounds`, may be among them."""
+    return [stage for stage in STAGES if stage in stages and plays(stage)]
+
+
+def _installed(key: str, package: str, stage: str, where: Where, instead: str) -> Finding:
+    if where.deployed:
+        return Finding("engine", True, f"{package} comes with the environment of {stage} ({where.deployed})")
+    if importlib.util.find_spec(package) is not None:
+        return Finding("engine", True, f"{package} is installed")
+    line = f"{key}: the package {package} is not installed in {sys.prefix}, where {stage} runs; add --sdm conda, or "
+    return Finding("engine", False, line + instead)
+
+
+def storage(plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Where jobs share no file system, their files are those that the rules name: a job of a single stage."""
+    kind = plan.experiment.granularity
+    if where.storage and kind != "stage":
+        line = f"granularity: {kind} needs a file system that all jobs share; with a storage provider set it to stage"
+        yield Finding("storage", False, line)
+
+
+def images(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """The images that the rules name have been built."""
+    if where.deployed != "apptainer":
+        return
+    playing = plan.experiment.policy.engine == "vllm" and _playing(stages)
+    serving = plan.experiment.judge.serve is not None and "label" in stages
+    for environment in ("core", *(["gpu-rollout"] if playing or serving else [])):
+        image = Path("containers") / f"{environment}.sif"
+        command = f"apptainer build --build-arg environment={environment} {image} containers/turncredit.def"
+        line = f"{image} is there" if image.exists() else f"{image}: there is no such image; build it: {command}"
+        yield Finding("images", image.exists(), line)
+
+
+def torch_build(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """torch can use GPUs, if jobs ask for them."""
+    asking = [stage for stage in stages if stage != "label" and plan.experiment.gpus(stage)]
+    if not asking or where.deployed:
+        return
+    version = importlib.metadata.version("torch")
+    if version.endswith("+cpu"):
+        yield Finding(
+            "GPU",
+            False,
+            f"{asking[0]} asks for a GPU, but torch {version} in {sys.prefix} is the build for CPUs; make the "
+            "environment again with TORCH_INDEX=https://download.pytorch.org/whl/cu130 make setup, add --sdm conda, or "
+            f"set resources.{asking[0]}.gpu to 0",
+        )
+    elif where.executor == "local" and not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
+        line = f"{asking[0]} asks for a GPU, and this machine has no NVIDIA driver; set resources.{asking[0]}.gpu to 0"
+        yield Finding("GPU", False, line)
+    else:
+        yield Finding("GPU", True, f"torch {version}")
+
+
+def one_gpu_job_at_a_time(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """On one machine, jobs that ask for a GPU do not meet on it: none of them chooses another than the first."""
+    asking = next((asked.rule for asked in where.asked or () if asked.gpus), None)
+    if where.executor != "local" or asking is None or where.gpu_limit == 1:
+        return
+    limit = "no limit" if where.gpu_limit is None else f"--resources gpu={where.gpu_limit}"
+    line = (
+        f"{asking} asks for a GPU, and with {limit} several such jobs would run on this machine's first GPU at a time; "
+        "give --resources gpu=1 (several GPUs: Slurm, or a folder and a CUDA_VISIBLE_DEVICES for each experiment)"
+    )
+    yield Finding("GPU", False, line)
+
+
+def weights(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """Models in folders are whole; a hub's are in its cache, or can be fetched into it: nodes need no network."""
+    for key, name, revision, reader in models_read(plan.experiment, stages):
+        if Path(name).is_dir():
+            lack = lacking(Path(name), reader)
+            line = f"{key} {name} is whole" if lack is None else f"{key} '{name}' has no {lack}; {SAVE_AGAIN}"
+            yield Finding("weights", lack is None, line)
+        if Path(name).exists():
+            continue
+        try:
+            size = fetched(name, revision, reader)
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            line = f"{key} '{name}' is neither a local folder nor in the hub's cache, and cannot be fetched ({reason})"
+            yield Finding("weights", False, line)
+        else:
+            yield Finding("weights", True, f"{key} {name} is in the hub's cache ({size / 1e9:.1f} GB)")
+
+
+def models_read(experiment: Experiment, stages: Collection[str]) -> Iterator[tuple[str, str, str | None, str]]:
+    """(key, folder or name, revision, reader) of the pretrained models that these stages read."""
+    policy = experiment.policy
+    if "base" in stages and policy.source != "scratch":
+        yield "policy.source", policy.source, policy.revision, "policy"
+    if "label" in stages and experiment.judge.serve is not None:
+        yield "judge.model", experiment.judge.model, None, "judge"
+    if "credit" in stages:
+        for name, entry in experiment.define.items():
+            kind, _, model = str(entry.params.get("scorer", "")).partition(":")
+            if kind in ("bi-encoder", "cross-encoder") and model:
+                yield f"define.{name}.params.scorer", model, None, "scorer"
+
+
+def fetched(name: str, revision: str | None, reader: str) -> int:
+    """Fetch a model into the hub's cache unless it is there; returns its bytes."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    patterns = list(FETCHED_FILES)
+    try:
+        folder = snapshot_download(name, revision=revision, allow_patterns=patterns, local_files_only=True)
+        whole = lacking(Path(folder), reader) is None
+    except LocalEntryNotFoundError:
+        whole = False
+    if not whole:
+        folder = snapshot_download(name, revision=revision, allow_patterns=patterns)
+    return sum(file.stat().st_size for file in Path(folder).iterdir() if file.is_file())
+
+
+def memory(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Jobs fit an 80 GB GPU; on this machine's CPU, its memory."""
+    lines = [line for stage in resources.ordered(stages) if (line := resources.fits(plan, stage))]
+    if where.executor == "local":
+        ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        asked = {stage: 1e6 * (resources.resource(plan, stage).mem_mb or 0) for stage in resources.ordered(stages)}
+        lines += [
+            f"{stage} takes about {size / 1e9:.0f} GB of memory, and this machine has {ram / 1e9:.0f} GB"
+            for stage, size in asked.items()
+            if size > ram and not plan.experiment.gpus(stage) and shapes(plan.experiment) is not None
+        ]
+    yield from (Finding("memory", None, f"memory: {line}") for line in lines)
+    if not lines:
+        yield Finding("memory", True, "every stage fits the memory of its GPU or machine, as estimated")
+
+
+def time(plan: Plan, stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """Jobs on a GPU end within the time that is given for them, as estimated."""
+    lines = [line for stage in resources.ordered(stages) if (line := resources.in_time(plan, stage))]
+    yield from (Finding("time", None, f"time: {line}") for line in lines)
+    if not lines:
+        yield Finding("time", True, "every stage on a GPU ends within its time, as estimated")
+
+
+def disk(plan: Plan, _stages: Collection[str], _where: Where) -> Iterator[Finding]:
+    """The results fit the disk, as estimated."""
+    estimate = sum(resources.disk(plan).values())
+    folder = plan.layout.root
+    while not folder.exists():
+        folder = folder.parent
+    used = sum(file.stat().st_size for file in plan.layout.root.rglob("*") if file.is_file())
+    free = shutil.disk_usage(folder).free
+    left = max(0.0, estimate - used)
+    if left > FILLED * free:
+        keep = "; keep_policies: last takes less" if plan.experiment.keep_policies == "all" else ""
+        line = (
+            f"disk: the results take about {left / 1e9:,.0f} GB more, and {folder.resolve()} has {free / 1e9:,.0f} GB"
+        )
+        yield Finding("disk", None, line + keep)
+    else:
+        yield Finding("disk", True, f"{left / 1e9:.1f} GB more are needed, {free / 1e9:,.0f} GB are free")
+
+
+def slurm(_plan: Plan, _stages: Collection[str], where: Where) -> Iterator[Finding]:
+    """Slurm's commands are here, it knows the partitions and accounts that jobs name, and has nodes for these jobs."""
+    if where.executor != "slurm":
+        return
+    missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
+    if missing:
+        line = (
+            f"the slurm profile needs {missing[0]}, which is not here; start Snakemake on a login node of the cluster"
+        )
+        yield Finding("slurm", False, line)
+        return
+    known = partitions.listed()
+    # A job may name several, of which Slurm takes the first that is free.
+    every = dict.fromkeys([*where.partitions, *(value for _, name, value in where.own if name == "slurm_partition")])
+    named = [name.strip() for several in every for name in several.split(",")]
+    unknown = [name for name in named if known.offers and name not in known.offers]
+    if unknown:
+        there = ", ".join(sorted(known.offers))
+        yield Finding(
+            "slurm", False, f"slurm_partition is '{unknown[0]}', which Slurm does not have; there are {there}"
+        )
+        return
+    refused = next((line for asked in where.asked or () if (line := partitions.refusal(asked, known))), None)
+    if refused:
+        yield Finding("slurm", False, refused)
+        return
+    user = os.environ.get("USER", "")
+    accounts = partitions.printed(
+        "sacctmgr", "--noheader", "--parsable2", "show", "associations", f"user={user}", "format=account"
+    )
+    unknown = [name for name in where.accounts if accounts and name not in accounts]
+    if unknown:
+        line = f"slurm_account is '{unknown[0]}', and {user} may use {', '.join(sorted(set(accounts)))}"
+        yield Finding("slurm", False, line)
+        return
+    yield Finding("slurm", True, f"partitions: {', '.join(sorted(known.offers)) or 'unknown'}")
+
+
+CHECKS: tuple[Check, ...] = (
+    storage,
+    engines,
+    images,
+    torch_build,
+    one_gpu_job_at_a_time,
+    slurm,
+    weights,
+    memory,
+    time,
+    disk,
+)
+
+
+def check_gpu(stage: str, asked: int) -> None:
+    """Raise UserError if a job sees fewer GPUs than it asked for: without any, torch would compute on the CPU without
+    a word.
+
+    The driver's management library is asked (NVML), here and in all that the job starts: CUDA's own count of devices
+    would leave this process unable to fork one that uses a GPU, as `rollout.processes` and vLLM do.
+    """
+    if not asked or stage == "label":  # labels are computed by a server of their own
+        return
+    import torch
+
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+    if torch.cuda.is_available():
+        if asked > 1 and (seen := torch.cuda.device_count()) < asked:
+            raise UserError(
+                f"asks for {asked} GPUs on {os.uname().nodename}, and torch sees {seen} (CUDA_VISIBLE_DEVICES: "
+                f"{visible}); mend the node, or give resources.{stage}.gpu as many as there are"
+            )
+        return
+    build = "it is a build for CPUs" if torch.version.cuda is None else f"a build for CUDA {torch.version.cuda}"
+    raise UserError(
+        f"asks for {asked} GPU{'s' * (asked > 1)} on {os.uname().nodename}, and torch {torch.__version__} sees none "
+        f"({build}; CUDA_VISIBLE_DEVICES: {visible}); mend the environment or the node, or set "
+        f"resources.{stage}.gpu to 0"
+    )

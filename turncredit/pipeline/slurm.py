@@ -1,0 +1,180 @@
+"""Slurm jobs of earlier runs, found and cancelled; whether a job ran out of memory; how jobs start and are polled.
+
+Snakemake's plugin names all jobs of a run after the run's id and puts rule and wildcards into their comment. Each run
+leaves its id here, so that the next one of the same experiment finds what is still queued or running: two jobs that
+make the same files would delete each other's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turncredit.data.files import write_json
+from turncredit.errors import UserError
+from turncredit.pipeline import locks
+
+#: Below Snakemake's folder.
+RECORDS = "turncredit-slurm"
+#: Seconds until cancelled jobs have to be gone (Slurm kills after KillWait, 30 s by default), and between two looks.
+GONE_WITHIN, LOOK_EVERY = 120.0, 2.0
+#: States of jobs that have not ended.
+LIVING = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "STOPPED", "COMPLETING")
+
+
+class SlurmJob(NamedTuple):
+    """A job as squeue lists it: id, state, why it waits, the run that submitted it, and its rule with wildcards."""
+
+    id: str
+    state: str
+    reason: str
+    run: str
+    comment: str
+
+    @property
+    def rule(self) -> str:
+        """The rule of the job; '' for a group of several."""
+        match = re.match(r"rule_(.+?)(_wildcards_.*)?$", self.comment)
+        return match[1] if match else ""
+
+
+def remember(state: Path, experiment: str, run: str, *, process: int) -> None:
+    """Record in `state` (Snakemake's folder) that the run `run` of this machine's `process` submits its jobs."""
+    (state / RECORDS).mkdir(parents=True, exist_ok=True)
+    record = {"experiment": experiment, "run": run, "process": locks.identity(process)}
+    write_json(state / RECORDS / f"{run}.json", record)
+
+
+def runs_of(state: Path, experiment: str, *, ended: bool = False) -> list[str]:
+    """The recorded runs of the experiment; with `ended` without those whose Snakemake still runs on this machine."""
+    runs = []
+    for path in sorted((state / RECORDS).glob("*.json")):
+        try:
+            record = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue  # just being written
+        if record.get("experiment") == experiment and not (ended and locks.lives(record.get("process"))):
+            runs.append(str(record["run"]))
+    return runs
+
+
+def queue(runs: Sequence[str], *, ended: bool = False) -> list[SlurmJob]:
+    """The jobs of these runs that have not ended, or, with `ended`, also those that Slurm still lists.
+
+    Raises UserError if squeue does not answer.
+    """
+    if not runs:
+        return []
+    command = ["squeue", "--noheader", "--format=%i|%T|%r|%j|%k", f"--name={','.join(runs)}"]
+    if ended:
+        command.append("--states=all")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"squeue does not answer ({error}); run this where Slurm's commands work") from None
+    if done.returncode:
+        why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
+        raise UserError(f"squeue does not answer ({why}); run this where Slurm's commands work")
+    rows = [line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") >= 4]
+    jobs = [SlurmJob(*(part.strip() for part in row)) for row in rows]
+    return jobs if ended else [job for job in jobs if job.state in LIVING]
+
+
+def cancel_leftovers(state: Path, experiment: str, *, sleep: Callable[[float], None] = time.sleep) -> str | None:
+    """Cancel what earlier runs of the experiment have left in Slurm, and wait until it is gone.
+
+    The work of these jobs is repeated: nothing has recorded what they were asked for, so what they make cannot be told
+    from what the configuration asks for now. A run whose Snakemake still works here has no file in common with this
+    one, by Snakemake's lock, and keeps its jobs. Returns the line to be printed; None if nothing was left. Raises
+    UserError for jobs that do not go.
+    """
+    runs = runs_of(state, experiment, ended=True)
+    if not runs:
+        return None
+    if shutil.which("squeue") is None:
+        return (
+            f"Slurm jobs of an earlier run of {experiment} may still be running, and there is no squeue here to find "
+            "them; cancel them if there are any"
+        )
+    left = queue(runs)
+    if left:
+        _cancel(left)
+    waited = 0.0
+    while going := (queue(runs) if left else []):
+        if waited >= GONE_WITHIN:
+            raise UserError(
+                f"Slurm jobs of an earlier run do not end although they were cancelled ({_ids(going)}); wait until "
+                "squeue does not list them, and start again"
+            )
+        sleep(LOOK_EVERY)
+        waited += LOOK_EVERY
+    for run in runs:
+        (state / RECORDS / f"{run}.json").unlink(missing_ok=True)
+    if not left:
+        return None
+    running = sum(job.state != "PENDING" for job in left)
+    return (
+        f"{len(left)} Slurm job{'s' * (len(left) > 1)} of an earlier run ({_ids(left)}; {running} running) "
+        "were cancelled, and run again if still needed"
+    )
+
+
+def _cancel(jobs: Iterable[SlurmJob]) -> None:
+    ids = [job.id for job in jobs]
+    done = subprocess.run(["scancel", *ids], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode and queue([job.run for job in jobs]):
+        why = (done.stderr.strip() or f"exit status {done.returncode}").splitlines()[0]
+        raise UserError(
+            f"Slurm jobs of an earlier run ({', '.join(ids)}) cannot be cancelled ({why}); cancel them and start again"
+        )
+
+
+def _ids(jobs: Sequence[SlurmJob]) -> str:
+    ids = [job.id for job in jobs]
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+
+
+def out_of_memory(run: str, rule: str, wildcards: Sequence[str]) -> int | None:
+    """How often a job of a run has run out of memory; None if Slurm does not tell."""
+    if shutil.which("squeue") is None:
+        return None
+    try:
+        listed = queue([run], ended=True)
+    except UserError:
+        return None
+    comment = f"rule_{rule}" + (f"_wildcards_{'_'.join(wildcards)}" if wildcards else "").replace("/", "_")
+    mine = [job for job in listed if job.comment == comment]
+    return sum(job.state == "OUT_OF_MEMORY" for job in mine) if mine else None
+
+
+def poll_every(executor: Any, seconds: float) -> None:
+    """Let Snakemake's Slurm executor look at its jobs every `seconds`.
+
+    The plugin (2.8) ignores Snakemake's `--seconds-between-status-checks`: it waits 10 s longer after each look that
+    found no job ended, up to 180 s, so that the end of a long job is noticed up to three minutes late.
+    """
+    of_executor = type(executor)
+    # The plugin assigns to this attribute after each look.
+    polling = property(lambda _: seconds, lambda _, __: None)
+    executor.__class__ = type(of_executor.__name__, (of_executor,), {"next_seconds_between_status_checks": polling})
+
+
+def without_job_step(executor: Any) -> None:
+    """Let a Slurm job run its stage directly, not in a job step.
+
+    The plugin's jobs start Snakemake, which starts by `srun` a second Snakemake, which starts the stage. A step places
+    the tasks of parallel jobs on their nodes; ours have one task, for which the job's own limits on cores, memory and
+    GPUs are enough. Snakemake's executors for other schedulers start a stage this way.
+
+    Where job arrays are asked for (`--slurm-array-jobs`), nothing is changed: what the second and later tasks of an
+    array run is passed to the plugin's own executor in the job, and any other would run the first task's job in each.
+    """
+    if executor.workflow.executor_settings.array_jobs:
+        return
+    executor.additional_general_args = lambda: "--executor local"

@@ -1,0 +1,57 @@
+"""Stage `base`: an agent's base model, built from scratch with its own tokenizer, or fetched by name."""
+
+from __future__ import annotations
+
+from turncredit import agents
+from turncredit.config import ScratchConfig
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """The model's source; `scratch` and the texts for its tokenizer only if it is built here."""
+
+    source: str
+    revision: str | None
+    scratch: ScratchConfig | None
+    own_columns: tuple[str, ...]
+    vocabulary: tuple[str, ...]
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The part of `policy` about the base model, and the agent's settings that affect its texts."""
+    policy = plan.experiment.policy
+    from_scratch = policy.source == "scratch"
+    agent = agents.load(plan.agent(at).name)
+    return Config(
+        source=policy.source,
+        revision=policy.revision,
+        scratch=policy.scratch if from_scratch else None,
+        own_columns=(*agent.demo_columns, *agent.optional_columns) if from_scratch else (),
+        vocabulary=agent.vocabulary if from_scratch else (),
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The demonstrations: a tokenizer built from scratch is trained on their text."""
+    return {"demos": plan.layout.path("demos")}
+
+
+OUTPUTS = {"model": "base"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the base model's folder (weights and tokenizer); returns its size in parameters and tokens."""
+    from turncredit.policy.base import fetch_base, new_base
+
+    config: Config = job.config
+    with job.folder("model") as folder:
+        if config.scratch is None:
+            return fetch_base(config.source, config.revision, folder)
+        return new_base(
+            job.table("demos", "demos"),
+            config.scratch,
+            folder,
+            own_columns=config.own_columns,
+            vocabulary=config.vocabulary,
+        )

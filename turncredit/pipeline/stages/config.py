@@ -1,0 +1,35 @@
+"""Stage `config`: the resolved configuration, with every key written out, including defaults."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from turncredit.data.files import write_text
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """All of it."""
+
+    experiment: dict[str, Any]
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The whole configuration."""
+    return Config(experiment=plan.experiment.model_dump(mode="json"))
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Nothing."""
+    return {}
+
+
+OUTPUTS = {"config": "config"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write it as JSON."""
+    write_text(job.output["config"], json.dumps(job.config.experiment, indent=2) + "\n")
+    return {}

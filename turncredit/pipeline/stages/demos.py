@@ -1,0 +1,52 @@
+"""Stage `demos`: demonstrations of the environment's expert on the training games."""
+
+from __future__ import annotations
+
+import pyarrow.compute as pc
+
+from turncredit import envs
+from turncredit.config import DemosConfig, EnvSlice
+from turncredit.data import tables
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan, Playing
+from turncredit.rollouts.demos import make_demos
+from turncredit.rollouts.tasks import Games
+
+
+class Config(Slice):
+    """The environment, and the mistakes of its expert."""
+
+    env: EnvSlice
+    demos: DemosConfig
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`env` and `demos`."""
+    return Config(env=plan.env, demos=plan.experiment.demos)
+
+
+def operation(plan: Plan, at: At) -> Playing:
+    """The time limit of an environment's call."""
+    return plan.playing()
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The training games."""
+    return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
+
+
+OUTPUTS = {"demos": "demos"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the demonstrations; returns their success and length. Without an expert the table has no rows."""
+    config: Config = job.config
+    if envs.load(config.env.name).expert is None:
+        job.write("demos", tables.schema("demos").empty_table())
+        return {"demonstrations": 0.0}
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
+    table = make_demos(games, config.demos, processes=job.threads)
+    job.write("demos", table)
+    won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
+    count = config.demos.count
+    return {"demonstrations": float(count), "success": won / count, "turns": len(table) / count}

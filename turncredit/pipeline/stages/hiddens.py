@@ -1,0 +1,64 @@
+"""Stage `hiddens`: a policy's last hidden state at each turn, for learned credit models.
+
+Those of the SFT policy on its own rollouts are shared by all methods that read them at the same point.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turncredit.config.warm_starts import SFT
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """How the policy is loaded, and the number of tokens per pass."""
+
+    dtype: str
+    tokens_per_pass: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The part of `policy` and `update` that is needed to read a policy."""
+    experiment = plan.experiment
+    return Config(dtype=experiment.policy.dtype, tokens_per_pass=experiment.update.tokens_per_pass)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The frozen SFT policy, or the one that sampled; and the turns."""
+    policy = plan.sft_policy(at) if at.read == SFT else plan.sampler(at)
+    return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
+
+
+OUTPUTS = {"hiddens": "hiddens"}
+
+
+def operation(plan: Plan, at: At) -> str:
+    """The name of the frozen SFT policy, for the record."""
+    return plan.start(at)
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the hidden states; returns their number, width and size."""
+    from turncredit.credit.models.hiddens import COLUMNS, contexts, hiddens
+
+    turns, config, at = job.table("turns", columns=COLUMNS), job.config, job.at
+    table = hiddens(
+        job.policy("policy"),
+        turns,
+        reader=job.operation if at.read == SFT else None,
+        point=at.point,  # type: ignore[arg-type]
+        tokens_per_pass=config.tokens_per_pass,
+        where=job.path("turns"),
+    )
+    job.write("hiddens", table)
+    sequences = contexts(turns, job.path("turns"))
+    hidden = table.column("hidden").combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return {
+        "turns": float(table.num_rows),
+        "contexts": float(len(sequences)),
+        "tokens": float(sum(len(sequence.ids) for sequence in sequences)),
+        "width": float(len(hidden) / table.num_rows),
+        "rms": float(np.sqrt(np.mean(hidden.astype(np.float32) ** 2))),
+    }

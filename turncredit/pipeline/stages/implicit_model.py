@@ -1,0 +1,114 @@
+"""Stage `implicit_model`: the implicit reward model of a round, trained on the rounds before it.
+
+Like other learned models it needs nothing of its own round. In round 1 it is the SFT policy, and there is no job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from turncredit.config import Experiment, validated
+from turncredit.data.strict_model import Closed
+from turncredit.errors import UserError
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Settings(Closed):
+    """`define.<method>.model` of a method with an implicit reward model. Defaults as in iStar's code."""
+
+    lr: float | None = Field(None, gt=0, description="null: twice the policy's (the source: 1e-6 and 5e-7)")
+    steps: int = Field(1, ge=1, description="optimiser steps a round, each on all pairs of the round before")
+
+
+class Config(Slice):
+    """How the model is trained and loaded."""
+
+    beta: float
+    lr: float
+    steps: int
+    dtype: str
+    train_dtype: str
+    moments_dtype: str
+    tokens_per_pass: int
+
+
+def settings(experiment: Experiment, method: str) -> Settings:
+    """The settings of the method's implicit reward model. Raises UserError for an unknown or impossible one."""
+    entry = experiment.define.get(method)
+    return validated(Settings, entry.model if entry else {}, f"define.{method}.model")
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The model's settings; beta is the one of the method's rewards."""
+    experiment, method = plan.experiment, plan.method(at.method)
+    part = next((part for part in method.parts if part.reader == "implicit"), None)
+    if part is None:
+        raise UserError(f"implicit_model: the method '{at.method}' has no implicit reward model")
+    model_settings = settings(experiment, at.method)
+    return Config(
+        beta=part.settable()["beta"],
+        lr=model_settings.lr or 2 * experiment.section_for(at.method, "update").lr,
+        steps=model_settings.steps,
+        dtype=experiment.policy.dtype,
+        train_dtype=experiment.policy.train_dtype,
+        moments_dtype=experiment.policy.moments_dtype,
+        tokens_per_pass=experiment.update.tokens_per_pass,
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The turns of the round before, and its model: in round 2 the SFT policy. Raises UserError in round 1."""
+    before = plan.round_before(at)
+    if before is None:
+        raise UserError(
+            "implicit_model: in round 1 it is the SFT policy, which no job of this stage makes; see round 2"
+        )
+    path = plan.layout.path
+    return {
+        "turns": path("turns", before.keys),
+        "policy": plan.sft_policy(at) if at.round == 2 else path("implicit", before.keys),
+    }
+
+
+OUTPUTS = {"implicit": "implicit"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the model's folder, a policy's with the optimiser's moments; returns metrics of the training."""
+    from safetensors.torch import load_file, save_file
+
+    from turncredit.data import provenance
+    from turncredit.data.seeding import derive_seed
+    from turncredit.policy import models
+    from turncredit.policy.weights import MOMENTS_FILE
+    from turncredit.training import implicit
+
+    config: Config = job.config
+    before = job.policy("policy")
+    kept = before.folder / MOMENTS_FILE
+    provenance.verify(before.folder, lambda name: name == MOMENTS_FILE)
+    masters = before.masters(config.train_dtype)
+    moments, metrics = implicit.train(
+        masters,
+        job.table("turns", columns=implicit.COLUMNS),
+        beta=config.beta,
+        lr=config.lr,
+        steps=config.steps,
+        tokens_per_pass=config.tokens_per_pass,
+        moments=load_file(kept) if kept.exists() else {},
+        moments_dtype=config.moments_dtype,
+        rounding_seed=derive_seed(job.at.seed, "implicit rounding", job.at.round),
+        where=job.path("turns"),
+    )
+    after = Path(job.output["implicit"])
+    with job.folder("implicit") as folder, masters.in_model() as model:
+        models.save_model(model, folder, base=before.folder, final=after)
+        if moments:
+            save_file(moments, folder / MOMENTS_FILE)
+    masters.release()
+    # The model that was opened has other weights now: whoever asks for the one before reads it from its folder.
+    job.store.put_policy(job.output["implicit"], before.trained_into(after))
+    return metrics

@@ -1,0 +1,126 @@
+"""Stage `invariants`: checks of every round of a run (docs/invariants.md). One job reads all rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turncredit.audit.checked_round import CheckSettings, RoundFiles, StepSettings
+from turncredit.config.judge import JudgeConfig, decides
+from turncredit.config.layout import sampler_id
+from turncredit.data.progress import progress
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """The part of the configuration that the checks read."""
+
+    checks: CheckSettings
+
+
+def check_settings(plan: Plan, policy: str, methods: Sequence[str]) -> CheckSettings:
+    """The part of the configuration for checking these methods' credit on turns with the key `policy`."""
+    experiment = plan.experiment
+    return CheckSettings(
+        methods={name: experiment.definition(name) for name in methods},
+        judge=JudgeConfig.model_validate(decides(experiment.judge)),
+        temperature=plan.sampling(policy).temperature,
+        dtype=experiment.policy.dtype,
+        dropout=experiment.policy.lora.dropout if experiment.policy.lora else 0.0,
+        tokens_per_pass=experiment.update.tokens_per_pass,
+    )
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The run's own method, its judge, its sampling, and how its policy is loaded."""
+    return Config(checks=run_settings(plan, at.method))
+
+
+def run_settings(plan: Plan, method: str) -> CheckSettings:
+    """The part of the configuration for checking the run of `method`."""
+    update = plan.experiment.section_for(method, "update")
+    asked = StepSettings(**{name: getattr(update, name) for name in StepSettings.model_fields})
+    return check_settings(plan, method, [method]).model_copy(update={"update": asked})
+
+
+def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
+    """The artifacts of one round of a run.
+
+    The policy that sampled is read only if it is kept anyway: always in round 1, later with `keep_policies: all`.
+    """
+    path = plan.layout.path
+    turns = plan.turns_at(method, seed, round)
+    own = {**turns.keys, "method": method}
+    needs = plan.method(method).needs
+    labels, forks = plan.keys_for("label", turns, method), plan.keys_for("forks", turns, method)
+    kept = round == 1 or plan.experiment.keep_policies == "all"
+    evaluated = round in plan.experiment.eval_rounds()
+    read = {name: plan.keys_for(name, turns, method) for name in ("hiddens", "logprobs")}
+    return RoundFiles.model_validate(
+        {
+            "run": method,
+            "seed": seed,
+            "round": round,
+            "sampler": sampler_id(turns.policy, seed, round),
+            "turns": path("turns", own),
+            "measures": path("measures", own) if plan.keys_for("measures", turns, method) else None,
+            "credits": {method: path("credits", own)},
+            "values": {method: path("values", own)} if "values" in needs else {},
+            "continuations": continuations_files(plan, turns, [method]),
+            "forks": {method: path("forks", forks.keys)} if forks else {},
+            "labels": [path("labels", labels.keys)] if labels else [],
+            "beside": [(name, path(name, at.keys)) for name, at in read.items() if at],
+            "updates": path("updates", own),
+            "evals": path("evals", own) if evaluated else None,
+            "policy": plan.policy_before(method, seed, round) if kept else None,
+        }
+    )
+
+
+def continuations_files(plan: Plan, turns: At, methods: Sequence[str]) -> dict[str, str]:
+    """The continuations, of these turns, that each of these methods reads, if it reads any."""
+    reading = [name for name in methods if "continuations" in plan.method(name).needs]
+    return {name: plan.layout.path("continuations", plan.continuations_at(turns, name).keys) for name in reading}
+
+
+def run_files(plan: Plan, at: At) -> list[RoundFiles]:
+    """The artifacts of all rounds of a run."""
+    return [round_files(plan, at.method, at.seed, round) for round in range(1, plan.experiment.rounds + 1)]
+
+
+def operation(plan: Plan, at: At) -> list[RoundFiles]:
+    """The inputs by name."""
+    return run_files(plan, at)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Every artifact of the run."""
+    return {"artifacts": every_file(run_files(plan, at))}
+
+
+def every_file(rounds: Sequence[RoundFiles]) -> list[str]:
+    """Every file and folder of these rounds, each once."""
+    paths = [str(path) for files in rounds for path in (*(path for _, path in files.all()), files.policy) if path]
+    return list(dict.fromkeys(paths))
+
+
+OUTPUTS = {"invariants": "invariants"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Check every round, print violations, and write the table.
+
+    A violation is recorded and is not an error; the report states it in its first line.
+    """
+    from turncredit.audit.invariants import table
+    from turncredit.audit.logprobs import check_all
+
+    rows = []
+    for number, files in enumerate(job.operation):
+        rows += check_all(job.config.checks, files)
+        progress(number + 1, len(job.operation))
+    broken = [row for row in rows if not row["holds"]]
+    for row in broken:
+        print(f"{row['name']}, round {row['round']}: {row['detail']}")
+    job.write("invariants", table(rows))
+    return {"checked": float(len(rows)), "broken": float(len(broken))}

@@ -1,0 +1,92 @@
+"""Stage `leaks`: does a learned credit model know how a rollout ended from its length or its last turn?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from turncredit.data import tables
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages import credit, credit_model
+
+
+class Learned(Slice):
+    """A learned method: its definition, its model, and the side tables that it reads beside the model's values."""
+
+    method: dict[str, Any] | str
+    model: credit_model.Config
+    side: tuple[str, ...]
+
+
+class Config(Slice):
+    """The audit's learned methods."""
+
+    learned: dict[str, Learned]
+
+
+def config(plan: Plan, at: At) -> Config:
+    """Each learned method of the audit."""
+    learned = {}
+    for name in plan.audit_learned:
+        keys = At(method=name)
+        learned[name] = Learned(
+            method=credit.config(plan, keys).method,
+            model=credit_model.config(plan, keys),
+            side=_side(plan, name),
+        )
+    return Config(learned=learned)
+
+
+def _side(plan: Plan, name: str) -> tuple[str, ...]:
+    """The side tables that the credit of the method `name` reads; not the values, which each view has of its own."""
+    return tuple(side for side in plan.side_tables(name) if side != "values")
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Turns, ground truth, each learned method's model and hidden states, and the side tables that they read."""
+    path = plan.layout.path
+    names = plan.audit_learned
+    side: dict[str, list[str]] = {}
+    for name in names:
+        for one in _side(plan, name):
+            side.setdefault(one, []).append(path(one, plan.side_at(at, name, one).keys))
+    return {
+        "turns": path("turns", at.keys),
+        "branches": path("branches", at.keys),
+        "models": [path("model", at.keys, method=name) for name in names],
+        "hiddens": [path("hiddens", plan.hiddens_at(at, name).keys) for name in names],
+        **side,
+    }
+
+
+OUTPUTS = {"leaks": "leaks"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the leak tests of all learned methods, and print the verdicts."""
+    from turncredit.audit import leak_measures
+    from turncredit.audit import leak_tests as tests
+    from turncredit.credit import resolve
+    from turncredit.credit.models.train import load
+
+    paths = {side: iter(job.paths(side)) for entry in job.config.learned.values() for side in entry.side}
+    learned = []
+    for (name, entry), model, hiddens in zip(
+        job.config.learned.items(), job.paths("models"), job.paths("hiddens"), strict=True
+    ):
+        side = {one: job.store.table(next(paths[one]), one) for one in entry.side}
+        method = resolve(entry.method, name)
+        learned.append(tests.Learned(method, load(model), job.store.table(hiddens, "hiddens"), side))
+    rows = tests.leaks(
+        job.table("turns"),
+        learned,
+        job.table("branches"),
+        seed=job.at.seed,
+        round=job.at.round,
+        where=job.path("turns"),
+    )
+    job.write("leaks", pa.Table.from_pylist(rows, schema=tables.schema("leaks")))
+    print(leak_measures.text(rows))
+    return {"methods": float(len(learned)), "rows": float(len(rows))}

@@ -1,0 +1,61 @@
+"""Stage `rollout`: groups of rollouts of one policy, as a table of turns."""
+
+from __future__ import annotations
+
+from turncredit.config import RolloutConfig
+from turncredit.pipeline.job import At, Inputs, Job
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.playing import PlayingSlice, as_sampled, common_columns, cut_short, open_player, played_with
+
+
+class Config(PlayingSlice):
+    """Environment, agent and sampling.
+
+    The number of processes changes nothing and is left out.
+    """
+
+    rollout: RolloutConfig
+
+
+def config(plan: Plan, at: At) -> Config:
+    """The sampling settings of the policy's run."""
+    return Config(
+        **played_with(plan, at),
+        rollout=plan.sampling(at.policy).model_copy(update={"processes": 1}),
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The policy that samples, and the training games."""
+    return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
+
+
+OUTPUTS = {"turns": "turns"}
+operation = as_sampled
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the turns; returns success, length, invalid actions and dead groups."""
+    from turncredit.rollouts.rollout import rollout, summary, turn_table
+
+    config, at = job.config, job.at
+    settings = config.rollout
+    slots = min(settings.slots, settings.tasks * settings.group_size)
+    player = open_player(job, slots)
+    played = rollout(player, settings, seed=at.seed, round=at.round)
+    common = common_columns(at, player, settings.temperature)
+    job.write("turns", turn_table(played, common, player.turn_columns))
+    return summary(played)
+
+
+def warning(metrics: dict[str, float]) -> str | None:
+    """A line where rollouts had to be redone, or ended because their contexts had become too long."""
+    lines = []
+    if redone := int(metrics.get("redone", 0)):
+        lines.append(
+            f"{redone} rollouts were played again from their start, because the environment's process had died; the "
+            "column `redone` of the turns marks them"
+        )
+    if full := cut_short(metrics):
+        lines.append(full)
+    return "; ".join(lines) or None

@@ -1,0 +1,61 @@
+"""Stage `rollout_invariants`: checks of all artifacts of an audited round (docs/invariants.md)."""
+
+from __future__ import annotations
+
+from turncredit.audit.checked_round import RoundFiles
+from turncredit.config.layout import sampler_id
+from turncredit.pipeline.job import At, Inputs
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.invariants import Config, check_settings, continuations_files, every_file, run
+
+__all__ = ["OUTPUTS", "Config", "config", "inputs", "operation", "run"]
+
+#: The tables that the audit computes from the turns themselves, besides every method's credit.
+TABLES = ("branches", "fidelity", "gradients", "leaks")
+
+
+def config(plan: Plan, at: At) -> Config:
+    """All methods of the audit, the judge, and the turns' sampling."""
+    return Config(checks=check_settings(plan, at.policy, plan.audit_methods))
+
+
+def audited_files(plan: Plan, at: At) -> RoundFiles:
+    """The credits of all methods of the audit on these turns, and the tables that the audit made."""
+    path = plan.layout.path
+    labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
+    hiddens = {path("hiddens", plan.hiddens_at(at, name).keys) for name in plan.audit_learned}
+    reading = [name for name in plan.audit_methods if "logprobs" in plan.method(name).needs]
+    logprobs = {path("logprobs", plan.logprobs_at(at, name).keys) for name in reading}
+    audit_tables = [name for name in TABLES if name != "leaks" or plan.audit_learned]
+    return RoundFiles.model_validate(
+        {
+            "run": at.policy,
+            "seed": at.seed,
+            "round": at.round,
+            "sampler": sampler_id(at.policy, at.seed, at.round),
+            "turns": path("turns", at.keys),
+            "measures": path("measures", at.keys) if plan.measurable(at) else None,
+            "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
+            "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
+            "continuations": continuations_files(plan, at, plan.audit_methods),
+            "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
+            "beside": [
+                *(("hiddens", file) for file in sorted(hiddens)),
+                *(("logprobs", file) for file in sorted(logprobs)),
+                *((name, path(name, at.keys)) for name in audit_tables),
+            ],
+        }
+    )
+
+
+def operation(plan: Plan, at: At) -> list[RoundFiles]:
+    """The inputs by name."""
+    return [audited_files(plan, at)]
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """Every artifact of the audit of these turns."""
+    return {"artifacts": every_file([audited_files(plan, at)])}
+
+
+OUTPUTS = {"invariants": "rollout_invariants"}

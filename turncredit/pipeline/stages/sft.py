@@ -1,0 +1,112 @@
+"""Stage `sft`: an agent's supervised warm start on demonstrations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit.config import AgentSlice, LoraConfig, SftConfig
+from turncredit.data import tables
+from turncredit.errors import UserError
+from turncredit.pipeline.gpu_processes import on_gpus
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """The model's inputs (environment and agent) and the training settings.
+
+    The limit on a response's length only matters for sampling, so it is left out.
+    """
+
+    env: str
+    agent: AgentSlice
+    sft: SftConfig
+    lora: LoraConfig | None
+    dtype: str
+    train_dtype: str
+    moments_dtype: str
+    train_gpus: int
+    tokens_per_pass: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`agent`, `sft`, and the part of `policy` and `update` that applies to this training."""
+    experiment, agent = plan.experiment, plan.agent(at)
+    return Config(
+        env=experiment.env.name,
+        agent=AgentSlice(name=agent.name, settings=agent.settings),
+        sft=experiment.sft,
+        lora=experiment.policy.lora,
+        dtype=experiment.policy.dtype,
+        train_dtype=experiment.policy.train_dtype,
+        moments_dtype=experiment.policy.moments_dtype,
+        train_gpus=experiment.policy.train_gpus,
+        tokens_per_pass=experiment.update.tokens_per_pass,
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The base model and the demonstrations."""
+    path = plan.layout.path
+    return {"base": path("base", plan.keys(at)), "demos": path("demos"), **plan.plugin_files(at)}
+
+
+OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
+    return on_gpus(job, _run) if job.config.sft.epochs else _run(job, None)
+
+
+def _run(job: Job, ranks: Any) -> dict[str, float]:
+    from turncredit import envs
+    from turncredit.data.seeding import derive_seed
+    from turncredit.policy import models
+    from turncredit.policy.masters import Masters
+    from turncredit.policy.spread import SpreadMasters
+    from turncredit.training import sft
+
+    config: Config = job.config
+    settings, base = config.sft, job.policy("base")
+    words = envs.load(config.env).words
+    demos = job.table("demos", "demos")
+    if settings.successful_only:
+        demos = demos.filter(demos.column("success"))
+    where = job.path("demos")
+    sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
+    if settings.epochs and not sequences:
+        raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
+    adapter = derive_seed(settings.seed, "lora")
+    masters: Any
+    if ranks is not None:
+
+        def load() -> Any:
+            whole = models.load_model(base.folder, dtype=config.dtype if config.lora else config.train_dtype)
+            return models.add_lora(whole, config.lora, adapter) if config.lora else whole
+
+        masters = SpreadMasters(load, config.dtype)
+    elif config.lora:
+        masters = Masters(models.add_lora(base.model(), config.lora, adapter), config.dtype)
+    else:
+        masters = base.masters(config.train_dtype)
+    rows = sft.train(
+        masters,
+        sequences,
+        settings,
+        tokens_per_pass=config.tokens_per_pass,
+        processes=job.threads,
+        moments_dtype=config.moments_dtype,
+        ranks=ranks,
+    )
+    if ranks is not None and not ranks.leads:
+        with masters.in_model():  # hands over this process's share
+            return {}
+    with job.folder("policy") as folder, masters.in_model() as model:
+        models.save_model(model, folder, base=base.folder, final=job.output["policy"])
+    job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))
+    loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
+    return {"steps": float(len(rows)), **loss}

@@ -1,0 +1,42 @@
+"""Stage `track`: the stages' metrics, copied to MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turncredit.config import TrackingConfig
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.stages.report import finished_runs
+
+
+class Config(Slice):
+    """Where MLflow is."""
+
+    tracking: TrackingConfig
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`tracking`."""
+    return Config(tracking=plan.experiment.tracking)
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The last outputs of training, and the resolved configuration."""
+    return {
+        "config": plan.layout.path("config"),
+        "runs": finished_runs(plan),
+    }
+
+
+OUTPUTS: dict[str, str] = {}
+
+
+def run(job: Job) -> dict[str, float]:
+    """Copy what is missing; returns the numbers of files copied now and before."""
+    from turncredit.pipeline import expected_artifacts
+    from turncredit.views.experiments import read_config
+    from turncredit.views.tracking import track
+
+    root = Path(job.path("config")).parent
+    return track(experiment=read_config(root), results=root, make_layout=expected_artifacts.current)

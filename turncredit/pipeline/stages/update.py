@@ -1,0 +1,121 @@
+"""Stage `update`: one round of clipped policy gradient. Every method shares it; only `advantage` differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from turncredit.config import UpdateConfig
+from turncredit.config.layout import round_name
+from turncredit.data import tables
+from turncredit.data.turns import with_forks
+from turncredit.pipeline.gpu_processes import on_gpus
+from turncredit.pipeline.job import At, Inputs, Job, Slice
+from turncredit.pipeline.plan import Plan
+
+
+class Config(Slice):
+    """The method's update settings; `decay_rounds` is always a number where the learning rate decays, else null."""
+
+    update: UpdateConfig
+    dtype: str
+    train_dtype: str
+    moments_dtype: str
+    train_gpus: int
+
+
+def config(plan: Plan, at: At) -> Config:
+    """`update` as the method overrides it."""
+    experiment = plan.experiment
+    update = experiment.section_for(at.method, "update")
+    # Nothing else of the slice depends on the number of rounds: more of them leave the earlier ones as they are.
+    ends = (update.decay_rounds or experiment.rounds) if update.final_lr < 1 else None
+    return Config(
+        update=update.model_copy(update={"decay_rounds": ends}),
+        dtype=experiment.policy.dtype,
+        train_dtype=experiment.policy.train_dtype,
+        moments_dtype=experiment.policy.moments_dtype,
+        train_gpus=experiment.policy.train_gpus,
+    )
+
+
+def inputs(plan: Plan, at: At) -> Inputs:
+    """The policy that sampled, the SFT policy to which a KL penalty keeps close, turns and any forks, their credit."""
+    turns = plan.turns_at(at.method, at.seed, at.round)
+    return {
+        "policy": plan.policy_before(at.method, at.seed, at.round),
+        "reference": plan.sft_policy(at),
+        "turns": plan.layout.path("turns", turns.keys),
+        **plan.forks_file(turns, at.method),
+        "credits": plan.layout.path("credits", turns.keys, method=at.method),
+    }
+
+
+OUTPUTS = {"policy": "policy", "updates": "updates"}
+
+
+#: The mean |log p - log p when sampled| of a round's first step up to which bfloat16 explains it (docs/update.md).
+AGREES = 0.02
+
+
+def warning(metrics: Mapping[str, float]) -> str | None:
+    """What to say of a round from which no credit was learned, or whose engine sampled from another distribution."""
+    if not metrics["steps"]:
+        return "no optimiser step, so the policy is the one before: the rollouts of every group had equal returns"
+    if not metrics["turns_with_advantage"]:
+        return "every advantage is 0, so no credit was learned; the steps had only momentum, weight decay and any KL"
+    # With recomputed log-probabilities the first step's ratio is 1, and the difference is no part of it.
+    if metrics.get("first_log_ratio", 0.0) > AGREES and metrics["first_ratio_max"] > 1 + AGREES:
+        return (
+            f"log-probabilities differ from the sampling engine's by {metrics['first_log_ratio']:.3f} in the mean "
+            "before the first step, as if the policy had changed; see 'Engines that disagree with training' in "
+            "docs/update.md"
+        )
+    return None
+
+
+def run(job: Job) -> dict[str, float]:
+    """Write the new policy and one log row per step; returns means over the steps."""
+    return on_gpus(job, _run)
+
+
+def _run(job: Job, ranks: Any) -> dict[str, float]:
+    from turncredit.training.update import COLUMNS, round_rate, training_set, update
+
+    config, at = job.config, job.at
+    turns = job.table("turns", columns=COLUMNS)
+    if "forks" in job.input:
+        turns = with_forks(turns, job.table("forks", columns=COLUMNS))
+    credit = job.table("credits")
+    policy = job.policy("policy")
+    data = training_set(turns, credit, config.update, job.path("credits"))
+    result = update(
+        policy,
+        config.update,
+        data,
+        reference=job.policy("reference"),
+        rate=round_rate(config.update, at.round),
+        seed=at.seed,
+        round=at.round,
+        processes=job.threads,
+        train_dtype=config.train_dtype,
+        moments_dtype=config.moments_dtype,
+        ranks=ranks,
+    )
+    after = Path(job.output["policy"])
+    if ranks is not None and not ranks.leads:
+        with result.masters.in_model():  # hands over this process's share
+            return {}
+    with job.folder("policy") as folder:
+        result.save(folder, base=policy.folder, final=after)
+    job.store.put_policy(job.output["policy"], policy.trained_into(after))
+    identity = {"policy_id": round_name(at.method, at.seed, at.round)}
+    rows = [{**identity, **row} for row in result.rows]
+    schema = tables.schema("updates")
+    for name in ("log_ratio", "log_ratio_max"):  # not in the schema: tables of earlier versions lack them
+        schema = schema.append(pa.field(name, pa.float64()))
+    job.write("updates", pa.Table.from_pylist(rows, schema=schema))
+    return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}

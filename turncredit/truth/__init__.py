@@ -1,1 +1,0 @@
-"""Ground truth for credit: continuations sampled from before and after a turn."""

@@ -1,0 +1,454 @@
+"""The pages of one audited round, and single pages of any tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from turncredit.credit import METHODS, Method
+from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS
+from turncredit.data import provenance
+from turncredit.data.files import write_text
+from turncredit.stats.rank_correlation import FEWEST
+from turncredit.views.pages import draw
+from turncredit.views.pages.agreement import Agreement, agreement, disagreement_R, mean_ranks
+from turncredit.views.pages.cells import rank_cell
+from turncredit.views.pages.choose import choose
+from turncredit.views.pages.choose import pairs as chosen_pairs
+from turncredit.views.pages.data import Book
+from turncredit.views.pages.formats import number, one_line, plain
+from turncredit.views.pages.method_details import PROBES, gate_words, model_strips, walk
+from turncredit.views.pages.strips import brackets, course, lanes, walk_view
+from turncredit.views.pages.turn_details import marks, parting, side_by_side, subgoals, turns_of
+from turncredit.views.pages.verdict import verdict
+
+#: the number of methods shown at first: the audited run's, those that follow A* best, and the one that follows it least
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The data shared by all pages of a round.
+
+    order     the methods' order: by mean rank correlation with A*, then as given
+    off       indices of the methods whose columns are hidden at first
+    methods   the methods by name, for their summaries and for SCPO's parameters
+    files     rollout -> file name; group -> file name; (failed, successful) -> file name
+    """
+
+    book: Book
+    order: list[str]
+    off: list[int]
+    methods: Mapping[str, Method]
+    ranks: dict[str, float]
+    rollout_files: dict[int, str]
+    group_files: dict[int, str]
+    pair_files: dict[tuple[int, int], str]
+
+
+def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str | None, title: str) -> dict[str, str]:
+    """The pages of one audited round by file name: `index.html`, a page for each of at most `count` rollouts, of
+    their groups, and of each of them beside a sibling with the other outcome.
+
+    `methods` are those whose credit the book has; `first` is shown first, if it is among them.
+    """
+    chosen = choose(book, count)
+    apart_R = disagreement_R(book)
+    chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
+    pages = gather(book, chosen, methods, first=first)
+    texts = {"index.html": render_index(pages, chosen, title)}
+    for place, rollout in enumerate(chosen):
+        texts[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
+    for place, group in enumerate(pages.group_files):
+        texts[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
+    for place, pair in enumerate(pages.pair_files):
+        texts[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
+    return texts
+
+
+def page(book: Book, rollout: int, *, against: int | None, out: str | Path, shown: Sequence[str] | None = None) -> None:
+    """Write a page of `rollout`, or of it next to its sibling `against`, to the file `out`.
+
+    If only one succeeded, the failure is on the left, whichever was named first.
+    """
+    if against is not None and book.success_R[rollout] and not book.success_R[against]:
+        rollout, against = against, rollout
+    chosen = [rollout] if against is None else [rollout, against]
+    methods = {name: METHODS[name] for name in book.credits if name in METHODS}
+    pages = gather(book, chosen, methods, first=None, shown=shown, alone=True)
+    text = render_rollout(pages, rollout, {}) if against is None else render_pair(pages, rollout, against, {})
+    write_text(out, text)
+
+
+def gather(
+    book: Book,
+    chosen: Sequence[int],
+    methods: Mapping[str, Method],
+    *,
+    first: str | None,
+    shown: Sequence[str] | None = None,
+    alone: bool = False,
+) -> Pages:
+    """The order of the methods, which are shown at first, and the files' names (none for a single page)."""
+    ranks = mean_ranks(book)
+    order = sorted(book.credits, key=lambda name: -np.nan_to_num(ranks[name], nan=-2.0))
+    if shown is None:
+        preferred = [*([first] if first in book.credits else []), *order[: SHOWN - 2], *order[-1:], *order]
+        shown = list(dict.fromkeys(preferred))[:SHOWN]
+    used: set[str] = set()
+    rollouts = [] if alone else list(chosen)
+    groups = list(dict.fromkeys(int(book.turns.group_R[r]) for r in rollouts))
+    paired = chosen_pairs(book, rollouts)
+    names = {r: _slug(book.ids_R[r][1]) for r in [*rollouts, *(r for pair in paired for r in pair)]}
+    return Pages(
+        book=book,
+        order=order,
+        off=[number for number, name in enumerate(order) if name not in shown],
+        methods=methods,
+        ranks=ranks,
+        rollout_files={r: _file(names[r], used) for r in rollouts},
+        group_files={g: _file("group-" + _slug(_group_name(book, g)), used) for g in groups},
+        pair_files={pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
+    )
+
+
+# Pages ---------------------------------------------------------------------------------------------------------------
+
+
+def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
+    """One rollout's page."""
+    book = pages.book
+    rows = book.rows(rollout)
+    group = int(book.turns.group_R[rollout])
+    pair = next((file for pair, file in pages.pair_files.items() if rollout in pair), None)
+    start = book.cell("observation", int(rows[0]))
+    return _render(
+        "rollout.html.j2",
+        pages,
+        links={
+            "index": "index.html" if pages.rollout_files else None,
+            "group": pages.group_files.get(group),
+            "pair": pair,
+            "prev": links.get("prev"),
+            "next": links.get("next"),
+        },
+        head=_head(book, rollout),
+        verdict=verdict(book, rollout),
+        lanes=lanes(book, rollout, pages.order, len(rows)),
+        brackets=brackets(book, rollout),
+        subgoals={subgoal.last: subgoal for subgoal in subgoals(book, rollout)},
+        course=course(book, rollout, len(rows)),
+        strips=_strips(book, rollout),
+        gates=_gates(book, rollout, pages.order),
+        probes=_probes(book),
+        start=one_line(start),
+        turns=turns_of(book, rollout, pages.order, components=True),
+        stop_word="turn",
+    )
+
+
+def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> str:
+    """Two rollouts of one group side by side, with SCPO's walk where one failed and the other was its reference."""
+    book = pages.book
+    walks, drawn = [], {}
+    for method in pages.order:
+        scpo_walk = walk(book, method, pages.methods[method], left) if method in pages.methods else None
+        if scpo_walk is not None and set(scpo_walk.reference.tolist()) <= set(book.rows(right).tolist()):
+            walks.append(walk_view(book, scpo_walk, drawn))
+    sides = [turns_of(book, rollout, pages.order, components=False) for rollout in (left, right)]
+    return _render(
+        "pair.html.j2",
+        pages,
+        links={
+            "index": "index.html" if pages.rollout_files else None,
+            "group": pages.group_files.get(int(book.turns.group_R[left])),
+            "prev": links.get("prev"),
+            "next": links.get("next"),
+        },
+        goal=_goal(book, left),
+        left=_side(pages, left),
+        right=_side(pages, right),
+        rows=side_by_side(*sides),
+        verdict=[parting(*sides), *_fates(pages, left, right)],
+        walks=walks,
+        stop_word="turn",
+    )
+
+
+def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
+    """All siblings of a group: outcome, length, return and a strip for each method."""
+    book = pages.book
+    first = int(book.turns.first_G[group])
+    rollouts = range(first, first + int(book.turns.size_G[group]))
+    width = int(book.turns.length_R[first : first + len(rollouts)].max())
+    siblings = []
+    for rollout in sorted(rollouts, key=lambda r: (not book.success_R[r], r)):
+        siblings.append(
+            {
+                **_side(pages, rollout),
+                "result": plain(float(book.turns.return_R[rollout])),
+                "marks": marks(book, rollout),
+                "lanes": lanes(book, rollout, pages.order, width),
+                "actions": _actions(book, rollout),
+            }
+        )
+    return _render(
+        "group.html.j2",
+        pages,
+        links={"index": "index.html", "prev": links.get("prev"), "next": links.get("next")},
+        name=_group_name(book, group),
+        goal=_goal(book, first),
+        facts=[str(family)] if (family := book.cell("family", int(book.turns.first_R[first]))) else [],
+        won=int(book.success_R[list(rollouts)].sum()),
+        width=width,
+        siblings=siblings,
+        pairs=[
+            {"link": file, "words": f"{_short(book, a)} beside {_short(book, b)}"}
+            for (a, b), file in pages.pair_files.items()
+            if a in rollouts
+        ],
+        stop_word="sibling",
+    )
+
+
+def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
+    """The list of the round's pages, those on which methods disagree most first."""
+    book = pages.book
+    branched_R = book.turns.sum_R(book.truth.branched_N) if book.truth else np.zeros(book.turns.rollouts)
+    rows = []
+    for rollout in chosen:
+        count = int(branched_R[rollout])
+        at = book.rows(rollout)
+        credit = book.credits[pages.order[0]]
+        line = (book.truth.advantage_N, book.truth.scale) if book.truth else (credit.advantage_N, credit.scale)
+        rows.append(
+            {
+                **_side(pages, rollout),
+                "goal": _goal(book, rollout),
+                "group": pages.group_files[int(book.turns.group_R[rollout])],
+                "pair": next((file for pair, file in pages.pair_files.items() if rollout in pair), None),
+                "branched": count,
+                "picture": draw.strip(line[0][at], line[1], width=len(at), label="A*" if book.truth else "credit"),
+                "cells": [rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
+                if book.truth
+                else [],
+            }
+        )
+    varied = {name for name, ranked in book.correlations.items() if ranked.varies_R.any()}
+    compared = [name for name in pages.order if name not in BASELINE_AND_BOUNDS and name in varied]
+    facts = [
+        f"{book.turns.rollouts} rollouts in {book.turns.groups} groups",
+        f"{100 * book.success_R.mean():.0f}% succeeded",
+        f"{book.turns.n} turns",
+    ]
+    if book.truth:
+        facts.append(f"{int(book.truth.branched_N.sum())} turns branched")
+    means = [rank_cell(method, Agreement(pages.ranks[method], 0, 0, True)) for method in pages.order]
+    return _render(
+        "index.html.j2",
+        pages,
+        title=title,
+        facts=facts,
+        rows=rows,
+        means=means,
+        ranked=max((int(ranked.scored_R.sum()) for ranked in book.correlations.values()), default=0),
+        best=_best(pages, compared),
+        stop_word="rollout",
+    )
+
+
+def _best(pages: Pages, compared: Sequence[str]) -> str:
+    """The first of these methods, in the order of their agreement with A*; empty if that says nothing.
+
+    They are methods whose credit varies within rollouts: to agree better than credit that is the same on every turn, or
+    less badly than another, is no agreement.
+    """
+    if len(compared) < 2 or not pages.ranks[compared[0]] > 0:
+        return ""
+    return f"{compared[0]} (mean {number(pages.ranks[compared[0]])})"
+
+
+def _render(template: str, pages: Pages, **values: Any) -> str:
+    environment = _environment()
+    folder = files("turncredit.views.pages") / "templates"
+    return environment.get_template(template).render(
+        style=Markup((folder / "style.css").read_text(encoding="utf-8")),
+        script=Markup((folder / "script.js").read_text(encoding="utf-8")),
+        methods=[
+            {
+                "name": name,
+                "summary": pages.methods[name].summary if name in pages.methods else name,
+                "breakable": Markup("_<wbr>").join(name.split("_")),
+            }
+            for name in pages.order
+        ],
+        off=pages.off,
+        truth=pages.book.truth is not None,
+        sources=list(pages.book.sources.items()),
+        code=provenance.code_version(),
+        **values,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("turncredit.views.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+# Pieces --------------------------------------------------------------------------------------------------------------
+
+
+def _head(book: Book, rollout: int) -> dict[str, Any]:
+    rows = book.rows(rollout)
+    group, name = book.ids_R[rollout]
+    cells = [book.cell(key, int(rows[0])) for key in ("family", "policy_id")]
+    facts = [f"{len(rows)} turns", f"return {plain(float(book.turns.return_R[rollout]))}"]
+    invalid = sum(book.cell("valid", int(row)) is False for row in rows)
+    facts += [f"{invalid} invalid"] if invalid else []
+    facts += [str(fact) for fact in cells if fact is not None]
+    return {
+        "name": name,
+        "goal": _goal(book, rollout),
+        "won": bool(book.success_R[rollout]),
+        "facts": [*facts, name],
+        "length": len(rows),
+        "marks": marks(book, rollout),
+        "siblings": len(book.siblings(rollout)),
+        "group": group,
+    }
+
+
+def _side(pages: Pages, rollout: int) -> dict[str, Any]:
+    book = pages.book
+    return {
+        "name": book.ids_R[rollout][1],
+        "won": bool(book.success_R[rollout]),
+        "length": int(book.turns.length_R[rollout]),
+        "link": pages.rollout_files.get(rollout),
+    }
+
+
+def _fates(pages: Pages, left: int, right: int) -> list[Markup]:
+    """The turns that mattered most in each of the two, if known."""
+    out = []
+    for side, rollout in (("a", left), ("b", right)):
+        sentences = verdict(pages.book, rollout)
+        if sentences and marks(pages.book, rollout):
+            which = "the failure" if not pages.book.success_R[rollout] else "the success"
+            # The sentence links to a turn on the rollout's own page; here the turns' ids have the letter of their side.
+            text = str(sentences[0]).replace('href="#t', f'href="#{side}')
+            out.append(Markup("In {}: ").format(which) + Markup(text))
+    return out
+
+
+def _strips(book: Book, rollout: int) -> list[dict[str, Any]]:
+    out = []
+    for method, what, numbers, kind in model_strips(book, rollout):
+        low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
+        if what == "attention":
+            picture = draw.levels(numbers, top=high or 1.0, width=len(numbers), label=f"attention of {method}")
+        else:
+            size = max(abs(low), abs(high)) or 1.0
+            picture = draw.strip(numbers, size, width=len(numbers), label=f"V of {method}")
+        out.append(
+            {
+                "name": f"{method}: {what}",
+                "title": f"{what} of the {kind} model behind {method}, turn by turn",
+                "picture": picture,
+                "range": f"{plain(low)} to {plain(high)}",
+            }
+        )
+    return out
+
+
+def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any]]:
+    """MGR's gated reward of each turn, with the gate of the rollout."""
+    out = []
+    rows = book.rows(rollout)
+    for method in order:
+        parts = book.credits[method].components
+        if gate_words(parts, int(rows[0])) is None:
+            continue
+        reward, outcome, gate = (parts[name][rows] for name in ("reward_mgr", "outcome", "gate"))
+        words = "gate kept" if gate[0] > 0 else "gate turned"
+        if gate[0] == 0:
+            words = f"no gate: {'the rollout succeeded' if outcome[0] > 0 else 'all rollouts of the group ended alike'}"
+        size = float(np.abs(reward).max()) or 1.0
+        out.append(
+            {
+                "name": f"{method}: reward",
+                "words": words,
+                "picture": draw.strip(reward, size, width=len(rows), label=f"gated reward of {method}"),
+            }
+        )
+    return out
+
+
+def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
+    probes = []
+    for method, measures in book.probes.items():
+        values = [(words, plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
+        if values:
+            probes.append((method, values))
+    return probes
+
+
+def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
+    out = []
+    for row in book.rows(rollout).tolist():
+        action = book.cell("action", row) if book.turns.has("action") else book.cell("response_text", row)
+        out.append((one_line(action), book.cell("valid", row) is not False))
+    return out
+
+
+def _goal(book: Book, rollout: int) -> str:
+    return one_line(book.cell("goal", int(book.turns.first_R[rollout])))
+
+
+def _group_name(book: Book, group: int) -> str:
+    return book.ids_R[int(book.turns.first_G[group])][0]
+
+
+def _short(book: Book, rollout: int) -> str:
+    """A sibling's name without the prefix that it shares with its group's name."""
+    group, name = book.ids_R[rollout]
+    return name.removeprefix(group) or name
+
+
+def _around(names: Mapping[Any, str], place: int) -> dict[str, str]:
+    """The files before and after the one at `place`."""
+    files_in_order = list(names.values())
+    around = {}
+    if place > 0:
+        around["prev"] = files_in_order[place - 1]
+    if place + 1 < len(files_in_order):
+        around["next"] = files_in_order[place + 1]
+    return around
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:60] or "rollout"
+
+
+def _file(stem: str, used: set[str]) -> str:
+    """`stem.html`, or with a number if that is taken."""
+    name, number = stem, 2
+    while name.lower() in used or name == "index":
+        name, number = f"{stem}-{number}", number + 1
+    used.add(name.lower())
+    return f"{name}.html"

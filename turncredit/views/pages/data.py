@@ -1,0 +1,281 @@
+"""The data of credit pages: a table of turns, and all tables about these turns.
+
+Shapes: `_N` turns in sorted order, `_R` rollouts, as in `turncredit.data.turns`. NaN means "none".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turncredit.credit.parts.conventions import success_R
+from turncredit.data import tables
+from turncredit.data.tables import KEYS
+from turncredit.data.turns import SideTable, Turns, by_method, credit_of
+from turncredit.errors import UserError
+from turncredit.stats.rank_correlation import Ranked, rounded, within
+
+#: How far from zero, in standard errors, a true advantage must be for its sign to count as known. `turncredit fidelity`
+#: requires 1: there, wrong signs average out over hundreds of turns, and the ceiling accounts for them. Here a method
+#: is judged on a single turn: of turns that change nothing, one in three would pass at 1, and one in twenty passes at
+#: 1.96.
+CLEAR = 1.96
+#: the share of a method's credits that are drawn paler than full colour
+FULL_COLOUR = 0.95
+
+
+def noise_of_largest(se: float, count: int) -> float:
+    """The size that the largest of `count` turns that change nothing stays below in 95 of 100 rollouts.
+
+    `se` is the standard error of each. Of eighteen turns one is beyond 1.96 standard errors more often than not, so
+    whether the turn that was picked for its size stands out is another question than whether its own sign is known.
+    Bonferroni: 1.96 standard errors for one turn, 2.99 for eighteen.
+    """
+    return se * NormalDist().inv_cdf(1 - 0.025 / count)
+
+
+def extremes(true: Mapping[int, float]) -> dict[int, str]:
+    """The turns of the largest A* above zero (`useful`) and of the smallest below (`harmful`); of equals the first.
+
+    `true` is A* by turn number; pages and terminal write `most useful` and `most harmful`.
+    """
+    turns = sorted(true)
+    best, worst = max(turns, key=true.__getitem__, default=None), min(turns, key=true.__getitem__, default=None)
+    named = {}
+    if best is not None and true[best] > 0:
+        named[best] = "useful"
+    if worst is not None and true[worst] < 0:
+        named[worst] = "harmful"
+    return named
+
+
+@dataclass(frozen=True)
+class Credit:
+    """One method's credit: advantages (N), components by name (N), and the size of advantage drawn in full colour."""
+
+    method: str
+    advantage_N: np.ndarray
+    components: dict[str, np.ndarray]
+
+    @cached_property
+    def scale(self) -> float:
+        """The 95th percentile of |advantage|: methods differ in scale, so sizes are comparable only within one."""
+        return _scale(self.advantage_N)
+
+    @cached_property
+    def sign_N(self) -> np.ndarray:
+        """-1, 0 or 1; 0 for values that are 0 up to rounding."""
+        return np.sign(rounded(self.advantage_N))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """Ground truth by branching (N each): A* = Q - V with standard errors, and its parts."""
+
+    advantage_N: np.ndarray
+    se_N: np.ndarray
+    extra: dict[str, np.ndarray]
+
+    @cached_property
+    def scale(self) -> float:
+        """As `Credit.scale`."""
+        return _scale(self.advantage_N)
+
+    @cached_property
+    def branched_N(self) -> np.ndarray:
+        """Which turns were branched."""
+        return np.isfinite(self.advantage_N)
+
+    @cached_property
+    def clear_N(self) -> np.ndarray:
+        """Which branched turns have a known sign: A* is more than 1.96 standard errors from zero."""
+        clear_N = self.branched_N.copy()
+        true, se = self.advantage_N[clear_N], self.se_N[clear_N]
+        clear_N[clear_N] = (np.abs(true) > CLEAR * se) & (rounded(true) != 0)
+        return clear_N
+
+    def of(self, name: str, row: int) -> float:
+        """A further column of the branches at a turn; NaN if the table has none."""
+        return float(self.extra[name][row]) if name in self.extra else float("nan")
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of a learned credit model for each turn (N each): the value, and the attention if it has one."""
+
+    kind: str
+    value_N: np.ndarray
+    weight_N: np.ndarray
+
+
+@dataclass(frozen=True)
+class Book:
+    """A table of turns with all tables about these turns.
+
+    labels    judge and question -> side table; values: method -> outputs of its credit model
+    probes    method -> measures of its credit model in this round (stage `values`)
+    sources   the file of each table, for the page's footer
+    """
+
+    turns: Turns
+    credits: dict[str, Credit]
+    truth: Truth | None
+    labels: dict[str, SideTable]
+    values: dict[str, Outputs]
+    probes: dict[str, dict[str, float]]
+    sources: dict[str, str]
+
+    @cached_property
+    def success_R(self) -> np.ndarray:
+        """Which rollouts succeeded: `success`, or without that column a return above 0."""
+        return success_R(self.turns, "credit pages", None, graded=True)
+
+    @cached_property
+    def ids_R(self) -> list[tuple[str, str]]:
+        """(group id, rollout id) of each rollout."""
+        return self.turns.ids_R()
+
+    @cached_property
+    def is_chance(self) -> bool:
+        """Whether all returns are 0 or 1, so that a value is a probability of success."""
+        return bool(np.isin(self.turns.return_R, (0.0, 1.0)).all())
+
+    @cached_property
+    def correlations(self) -> dict[str, Ranked]:
+        """Each method's rank correlation with A* within each rollout, over its branched turns; empty without A*."""
+        if self.truth is None:
+            return {}
+        rows = np.flatnonzero(self.truth.branched_N)
+        true, rollout, count = self.truth.advantage_N[rows], self.turns.rollout_N[rows], self.turns.rollouts
+        return {name: within(credit.advantage_N[rows], true, rollout, count) for name, credit in self.credits.items()}
+
+    def rows(self, rollout: int) -> np.ndarray:
+        """The sorted rows of a rollout's turns."""
+        first = int(self.turns.first_R[rollout])
+        return np.arange(first, first + int(self.turns.length_R[rollout]))
+
+    def siblings(self, rollout: int) -> np.ndarray:
+        """The rollouts of the same group."""
+        group = int(self.turns.group_R[rollout])
+        first = int(self.turns.first_G[group])
+        return np.arange(first, first + int(self.turns.size_G[group]))
+
+    def cell(self, name: str, row: int) -> Any:
+        """The value of a column of the turns; None if the table has no such column or no value."""
+        if not self.turns.has(name):
+            return None
+        return self.turns.table.column(name)[int(self.turns.order_N[row])].as_py()
+
+    def branched(self, rollout: int) -> np.ndarray:
+        """The rows of a rollout that have ground truth."""
+        rows = self.rows(rollout)
+        return rows[self.truth.branched_N[rows]] if self.truth else rows[:0]
+
+
+def read_book(
+    *,
+    turns: str | Path,
+    credits: Mapping[str, str | Path],
+    measures: str | Path | None = None,
+    branches: str | Path | None = None,
+    labels: Mapping[str, str | Path] | None = None,
+    values: Mapping[str, str | Path] | None = None,
+    probes: Mapping[str, str | Path] | None = None,
+) -> Book:
+    """Read the tables. `credits` maps a method's name to its table; a table of several methods is split by `method`.
+
+    Raises UserError for a table that cannot be read, lacks a column, or does not cover the turns (branches may cover
+    any part of them, and every branched turn must be one of the turns).
+    """
+    side = {"measures": tables.read(measures)} if measures else {}
+    view = Turns(tables.read(turns), side, where=str(turns))
+    book_credits: dict[str, Credit] = {}
+    for name, path in credits.items():
+        for method, part in by_method(tables.read(path), name, str(path)).items():
+            if method in book_credits:
+                raise UserError(f"{path}: credits of '{method}' were given twice")
+            book_credits[method] = _credit(view, part, method, str(path))
+    named = {
+        "turns": turns,
+        "measures": measures,
+        **{f"credits of {name}": path for name, path in credits.items()},
+        "branches": branches,
+    }
+    named |= {f"labels {name}": path for name, path in (labels or {}).items()}
+    named |= {f"values of {name}": path for name, path in (values or {}).items()}
+    return Book(
+        turns=view,
+        credits=book_credits,
+        truth=_truth(view, tables.read(branches), str(branches)) if branches else None,
+        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in (labels or {}).items()},
+        values={name: _outputs(view, tables.read(path), str(path)) for name, path in (values or {}).items()},
+        probes={name: _metrics(path) for name, path in (probes or {}).items()},
+        sources={name: str(path) for name, path in named.items() if path},
+    )
+
+
+def _scale(x_N: np.ndarray) -> float:
+    size = np.abs(x_N[np.isfinite(x_N)])
+    if not len(size) or size.max() == 0:
+        return 1.0
+    return float(np.quantile(size, FULL_COLOUR)) or float(size.max())
+
+
+def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> Credit:
+    advantage_N, components = credit_of(turns, table, where, "a credit page")
+    return Credit(method, advantage_N, components)
+
+
+def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
+    """The branches aligned to the turns by key; NaN where a turn was not branched."""
+    for name in (*KEYS, "advantage_true", "advantage_true_se"):
+        if name not in table.column_names:
+            raise UserError(f"{where}: a credit page needs the column '{name}' of branches, which is missing")
+    first = {key: int(row) for key, row in zip(turns.ids_R(), turns.first_R, strict=True)}
+    length = dict(zip(turns.ids_R(), turns.length_R.tolist(), strict=True))
+    ids = zip(*(table.column(key).cast(pa.string()).to_pylist() for key in KEYS[:2]), strict=True)
+    at = np.empty(table.num_rows, dtype=np.int64)
+    for place, (key, turn) in enumerate(zip(ids, table.column("turn").to_pylist(), strict=True)):
+        if key not in first or not 0 <= turn < length[key]:
+            raise UserError(f"{where}: turn {turn} of rollout {key[1]!r}, group {key[0]!r}, is not one of these turns")
+        at[place] = first[key] + turn
+    if len(np.unique(at)) < len(at):
+        raise UserError(f"{where}: a turn is branched more than once; there must be one row per turn")
+
+    def spread(name: str) -> np.ndarray:
+        out_N = np.full(turns.n, np.nan)
+        out_N[at] = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return out_N
+
+    optional = ("v_true", "v_se", "q_true", "q_se", "advantage_reference", "advantage_reference_se", "continuations")
+    return Truth(
+        advantage_N=spread("advantage_true"),
+        se_N=spread("advantage_true_se"),
+        extra={name: spread(name) for name in optional if name in table.column_names},
+    )
+
+
+def _outputs(turns: Turns, table: pa.Table, where: str) -> Outputs:
+    side = SideTable(turns, table, where)
+    columns = {}
+    for name in ("value", "weight"):
+        has_values = side.has(name) and not side.all_null(name)
+        columns[name] = side.numbers(name, "a credit page", nulls=True) if has_values else np.full(turns.n, np.nan)
+    kind = str(table.column("model")[0].as_py()) if side.has("model") else "credit model"
+    return Outputs(kind, columns["value"], columns["weight"])
+
+
+def _metrics(path: str | Path) -> dict[str, float]:
+    """The metrics that a stage returned, from its metrics file."""
+    try:
+        return dict(json.loads(Path(path).read_text())["metrics"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a stage's metrics ({error}); run the stage again") from None

@@ -1,0 +1,436 @@
+"""Analyses of turns as grids and text: fidelity, gradient signal, leaks of credit models, invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from turncredit.audit import leak_measures
+from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
+from turncredit.stats.bootstrap import FEWEST_GROUPS
+from turncredit.stats.intervals import pooled
+from turncredit.views.collect import Results
+from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.selection import files_of, sampler
+from turncredit.views.sql_views import quoted
+
+CEILING = "noise ceiling"
+#: measure -> (heading, meaning, unit)
+FIDELITY = {
+    "rank_correlation": (
+        "rank correlation",
+        "Spearman with A* within a rollout, averaged over rollouts",
+        "correlation",
+    ),
+    "sign_agreement": ("sign agreement", "share of clear turns whose credit has A*'s sign; zero counts half", "share"),
+    "regression_auc": ("finds regressions", "within successes: AUC of low credit for harmful turns", "auc"),
+    "useful_auc": ("finds useful steps", "within failures: AUC of high credit for useful turns", "auc"),
+    "calibration": ("calibration", "slope of A* on the standardised credit", "signed"),
+    "error_minus_flat": ("error minus flat", "squared error minus flat GRPO's; below zero is better", "signed"),
+    "pooled_correlation": (
+        "pooled (misleading)",
+        "rank correlation over all turns of all rollouts: rewards knowing the outcome, not which turn mattered",
+        "correlation",
+    ),
+}
+#: Measures whose ceiling is on the measure's own scale.
+WITH_CEILING = ("rank_correlation", "sign_agreement", "regression_auc", "useful_auc")
+GRADIENTS = {
+    "snr": ("signal to noise", "of one minibatch's policy gradient", "small"),
+    "signal": ("signal", "squared length of the mean gradient, from split halves", "small"),
+    "noise": ("noise", "variance of a minibatch's gradient", "small"),
+    "cosine_flat": ("cosine, flat GRPO", "of the mean gradient with flat GRPO's", "correlation"),
+    "cosine_oracle": ("cosine, oracle", "of the mean gradient with the oracle's", "correlation"),
+    "cosine_truth": ("cosine, A*", "of the mean gradient with that of the true advantages", "correlation"),
+}
+LEAKS = {
+    ("full", "outcome_auc"): ("in full", "the prediction tells success from failure: AUC with inputs as they are"),
+    ("padded", "outcome_auc"): ("equal length", "the same, all rollouts padded to one length"),
+    ("masked_last", "outcome_auc"): ("last turn hidden", "the same, the last turn hidden"),
+    ("blind", "outcome_auc"): ("both", "the same, length and last turn hidden"),
+    ("length_only", "outcome_auc"): ("length alone", "no model: how well the length alone tells success"),
+    ("full", "rank_with_truth"): ("credit and truth", "rank correlation of the credit with A* within rollouts"),
+}
+
+
+#: The range of each measure, to which its interval is clipped.
+BOUNDS = {
+    **dict.fromkeys(
+        ("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle", "cosine_truth"), (-1.0, 1.0)
+    ),
+    **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
+    **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
+}
+
+
+def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
+    """The (policy, round) pairs whose turns a table is about, round by round."""
+    frame = results.analysis.get(table)
+    pairs = set() if frame is None else set(zip(frame["policy"], frame["round"], strict=True))
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+
+
+def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
+    """One measure of a table, pooled over seeds; None if it is missing. `keys`: method, measure, subset, view."""
+    frame = results.analysis.get(table)
+    if frame is None:
+        return None
+    keep = (frame["policy"] == policy) & (frame["round"] == round_)
+    for name, key in keys.items():
+        keep &= frame[name] == key
+    rows = frame[keep]
+    if rows.empty:
+        return None
+    seeds = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
+    defined = rows[rows["value"].notna()]
+    if 0 < len(defined) < len(rows):
+        rows, seeds = defined, f"{len(defined)} of {seeds}"
+    value, low, high = pooled(rows)
+    if low is not None and keys["measure"] in BOUNDS:
+        low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
+    count = int(rows["turns"].sum()) if "turns" in rows else None
+    unit = _unit(table, keys)
+    where = _where(results, policy, round_, **keys)
+    note = seeds
+    groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
+    if groups < FEWEST_GROUPS:
+        low = high = None
+        note += f"; no interval with {groups} group{'s' * (groups != 1)}"
+    sql = f"SELECT avg(value) FROM {table} WHERE {where}"
+    return Number(value, unit, sql, _files(rows, policy, round_, table), low, high, count, note)
+
+
+def _unit(table: str, keys: dict[str, str]) -> str:
+    if table == "leaks":
+        return "correlation" if keys["measure"].startswith("rank") else "auc"
+    measures = FIDELITY if table == "fidelity" else GRADIENTS
+    return measures.get(keys["measure"], ("", "", "small"))[2]
+
+
+def _where(results: Results, policy: str, round_: int, **keys: str) -> str:
+    named = {"experiment": results.folder.name, "policy": policy, **keys}
+    return " AND ".join([*(f"{name} = {quoted(value)}" for name, value in named.items()), f"round = {round_}"])
+
+
+def _files(rows: pd.DataFrame, policy: str, round_: int, table: str) -> str:
+    return files_of(table, policy=[policy], seed=sorted(set(rows["seed"])), round=[round_])
+
+
+def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
+    """One grid for each round with ground truth (the first open), and one of the rank correlation over rounds."""
+    grids = []
+    rounds = rounds_of(results, "fidelity")
+    for place, (policy, round_) in enumerate(rounds):
+        grid = _fidelity_round(results, names, policy, round_)
+        grid.closed = place > 0
+        grids.append(grid)
+    if len(rounds) > 1:
+        grids.insert(1, _by_round(results, names, rounds))
+    return grids
+
+
+def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int) -> Grid:
+    frame = results.analysis["fidelity"]
+    here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
+    shown = [name for name in FIDELITY if name in set(here["measure"])]
+    grid = Grid(
+        name=f"fidelity_{policy}_{round_:02d}",
+        title=f"Fidelity of credit in round {round_}, rollouts of {sampler(policy)}",
+        caption=(
+            "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
+            "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
+            f"groups, from {FEWEST_GROUPS} groups of a seed on. The noise ceiling is what the truth itself would score "
+            "against this noisy estimate of it; that of the rank correlation is an upper bound (docs/fidelity.md)."
+        ),
+        columns=[
+            *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
+            *(Column(name, *FIDELITY[name][:2]) for name in shown),
+        ],
+    )
+    ceiling = {name: _ceiling(results, here, policy, round_, name) for name in shown if name in WITH_CEILING}
+    if any(isinstance(cell, Number) for cell in ceiling.values()):
+        grid.rows[CEILING] = {**dict.fromkeys((*(f"n_{name}" for name in SAMPLE), *shown), ""), **ceiling}
+    for method in _present(names, here):
+        grid.rows[method] = {
+            **_sample(results, policy, round_, method),
+            **{
+                name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
+                for name in shown
+            },
+        }
+    return grid
+
+
+#: what a fidelity rests on -> its meaning
+SAMPLE = {
+    "turns": "turns with ground truth that were scored, of all seeds",
+    "rollouts": "rollouts with ground truth, of all seeds",
+    "groups": "task groups of these rollouts, of all seeds",
+}
+
+
+def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most.
+
+    A measure counts what it can be computed on: a rank correlation leaves out rollouts whose A* does not vary.
+    """
+    frame = results.analysis["fidelity"]
+    keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
+    rows = frame[keep & (frame["subset"] == "all")]
+    if rows.empty:
+        return {}
+    where = _where(results, policy, round_, method=method, subset="all")
+    files = _files(rows, policy, round_, "fidelity")
+    cells: dict[str, Cell] = {
+        f"n_{name}": Number(
+            int(rows.groupby("seed")[name].max().sum()),
+            "count",
+            f"SELECT sum(n) FROM (SELECT max({name}) AS n FROM fidelity WHERE {where} GROUP BY seed)",
+            files,
+        )
+        for name in ("turns", "groups")
+    }
+    rollouts = results.branched_rollouts[policy, round_]
+    if rollouts:
+        sql = (
+            "SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches "
+            f"WHERE {_where(results, policy, round_)})"
+        )
+        cells["n_rollouts"] = Number(rollouts, "count", sql, _files(rows, policy, round_, "branches"))
+    return cells
+
+
+def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
+    """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
+    parts = []
+    frame = results.analysis.get("fidelity", pd.DataFrame())
+    for policy, round_ in pairs if len(frame) else ():
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
+        per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
+        rollouts = results.branched_rollouts[policy, round_]
+        parts.append(
+            f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
+            f"{per_seed['groups']:.0f} groups"
+        )
+    return f"Ground truth: {'; '.join(parts)}." if parts else ""
+
+
+def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
+    """The ceiling, which is shared by methods that are scored on the same turns."""
+    rows = here[(here["measure"] == name) & here["ceiling"].notna()]
+    if rows.empty:
+        return ""
+    where = _where(results, policy, round_, measure=name, subset="all")
+    sql = f"SELECT avg(ceiling) FROM fidelity WHERE {where}"
+    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, policy, round_, "fidelity"))
+
+
+def _by_round(results: Results, names: Sequence[str], rounds: Sequence[tuple[str, int]]) -> Grid:
+    several = len({round_ for _, round_ in rounds}) < len(rounds)
+    grid = Grid(
+        name="fidelity_rounds",
+        title="Rank correlation by round",
+        caption="Does a credit model get better as it learns, and does credit stay right as the policy changes? "
+        + resting_on(results, rounds),
+        columns=[
+            Column(
+                f"{policy}_{round_:02d}",
+                f"{policy}, {round_}" if several else f"round {round_}",
+                f"rollouts of {sampler(policy)}",
+            )
+            for policy, round_ in rounds
+        ],
+    )
+    frame = results.analysis["fidelity"]
+    for method in _present(names, frame):
+        cells = {
+            f"{policy}_{round_:02d}": measure(
+                results, "fidelity", policy, round_, method=method, measure="rank_correlation", subset="all"
+            )
+            for policy, round_ in rounds
+        }
+        grid.rows[method] = dict(cells)
+    return grid
+
+
+def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
+    """One grid for each round: the gradient that a method's advantages give, signal against noise."""
+    grids = []
+    for place, (policy, round_) in enumerate(rounds_of(results, "gradients")):
+        frame = results.analysis["gradients"]
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+        shown = [name for name in GRADIENTS if name in set(here["measure"])]
+        grid = Grid(
+            name=f"gradients_{policy}_{round_:02d}",
+            title=f"Gradient signal in round {round_}, rollouts of {sampler(policy)}",
+            caption=(
+                "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
+                "sampled them: how much of one minibatch's gradient is signal, and its direction."
+            ),
+            columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
+            closed=place > 0,
+        )
+        for method in _present(names, here):
+            grid.rows[method] = {
+                name: measure(results, "gradients", policy, round_, method=method, measure=name) for name in shown
+            }
+        grids.append(grid)
+    return grids
+
+
+def _present(names: Sequence[str], frame: pd.DataFrame) -> list[str]:
+    """The methods of a table: those of the final table in its order, then those that are only compared."""
+    have = list(dict.fromkeys(frame["method"]))
+    return [*(name for name in names if name in have), *(name for name in have if name not in names)]
+
+
+# Leaks ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leak:
+    """The verdict of one credit model's leak tests; `clear`: no leak was found."""
+
+    method: str
+    words: str
+    clear: bool
+
+
+def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]:
+    """One sentence for each learned method, of the last round with leak tests, and which round that was."""
+    rounds = rounds_of(results, "leaks")
+    if not rounds:
+        return [], ""
+    policy, round_ = rounds[-1]
+    frame = results.analysis["leaks"]
+    here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+    lines = []
+    for method in _present(names, here):
+        rows = here[here["method"] == method]
+        measures = {}
+        for (view, name), part in rows.groupby(["view", "measure"], sort=False):
+            value, low, high = pooled(part)
+            ends = (float("nan") if end is None else end for end in (low, high))
+            measures[view, name] = leak_measures.Measured(value, *ends)
+        lines.append(Leak(method, leak_measures.leak_summary(measures), not _leaks(measures)))
+    return lines, f"round {round_}, rollouts of {sampler(policy)}"
+
+
+def _leaks(measures: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
+    """Whether hiding the length or the last turn removes knowledge of the outcome, by a margin."""
+    tests = [(view, "outcome_drop") for view in ("padded", "masked_last", "blind")] + [("half", "hindsight")]
+    return any(leak_measures.clear(measures.get(test, leak_measures.NOTHING)) for test in tests)
+
+
+def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
+    """The leak tests' numbers, one grid for each round."""
+    grids = []
+    for policy, round_ in rounds_of(results, "leaks"):
+        frame = results.analysis["leaks"]
+        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+        have = set(zip(here["view"], here["measure"], strict=True))
+        shown = [key for key in LEAKS if key in have]
+        n = f" {resting_on(results, [(policy, round_)])}" if ("full", "rank_with_truth") in have else ""
+        grid = Grid(
+            name=f"leaks_{policy}_{round_:02d}",
+            title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
+            caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them."
+            + n,
+            columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
+            closed=True,
+        )
+        for method in _present(names, here):
+            grid.rows[method] = {
+                f"{view}_{name}": measure(results, "leaks", policy, round_, method=method, view=view, measure=name)
+                for view, name in shown
+            }
+        grids.append(grid)
+    return grids
+
+
+# Invariants ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Whether the invariants hold (None: not checked), in words."""
+
+    all: bool | None
+    words: str
+
+
+def holds(results: Results) -> Holds:
+    """The report's first line: whether all invariants hold, and which ones fail where."""
+    frame, spent = results.analysis.get("invariants"), _spent(results)
+    lines = [f"the methods took unequal optimiser steps: {line}" for line in unequal(results.experiment, spent)]
+    if frame is None and not lines:
+        return Holds(None, f"Invariants: not checked here; turncredit check results/{results.folder.name} checks them.")
+    if frame is None:
+        return Holds(False, f"Invariants: {_listed(lines)}.")
+    named = _named(frame)
+    rounds = len(frame.reindex(columns=["policy", "method", "seed", "round"]).drop_duplicates())
+    broken = named[~named["holds"]]
+    checked = counted(len(frame) + bool(spent), frame["name"].nunique() + bool(spent), rounds)
+    if broken.empty and not lines:
+        return Holds(True, f"All invariants hold: {checked}.")
+    lines += [
+        f"{row.invariant} in {row.where}, seed {row.seed}, round {row.round}: {row.detail}"
+        for row in broken.itertuples()
+    ]
+    failed = f"{len(broken)} of {checked} fail" if len(broken) else f"Of {checked} none fails, but"
+    return Holds(False, f"{failed}{':' * bool(len(broken))} {_listed(lines)}.")
+
+
+def _listed(lines: list[str]) -> str:
+    return f"{'; '.join(lines[:5])}{' ...' if len(lines) > 5 else ''}"
+
+
+def _spent(results: Results) -> dict[RunUpdate, Spent]:
+    """Optimiser steps, sequences and tokens of every update, from the metrics of its job."""
+    frame = results.metrics[(results.metrics["stage"] == "update") & results.metrics["name"].isin(Spent._fields)]
+    wide = frame.pivot_table(index=["method", "seed", "round"], columns="name", values="value", aggfunc="first")
+    return {
+        RunUpdate(str(method), int(seed), int(round)): Spent(**{name: int(row[name]) for name in Spent._fields})
+        for (method, seed, round), row in wide.dropna().iterrows()
+    }
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Invariants with a column `where`: a run, or the policy that sampled the turns."""
+    keys = frame.reindex(columns=["policy", "method"])
+    where = keys["method"].where(keys["policy"].isna(), keys["policy"].map(sampler, na_action="ignore"))
+    return frame.rename(columns={"name": "invariant"}).assign(where=where)
+
+
+def invariants(results: Results) -> list[Grid]:
+    """Each invariant: in how many rounds it was checked and held, and its largest deviation."""
+    frame = results.analysis.get("invariants")
+    if frame is None:
+        return []
+    grid = Grid(
+        name="invariants",
+        title="Invariants",
+        caption="Properties that must hold for every method (docs/invariants.md).",
+        columns=[
+            Column("checked", "rounds checked", "rounds of turns and of runs"),
+            Column("failed", "failed", "rounds in which it does not hold"),
+            Column("things", "things checked", "rows, rollouts or files that were checked"),
+            Column("worst", "largest deviation", "if the invariant has one"),
+        ],
+        closed=True,
+    )
+    files = f"{files_of('invariants')} {files_of('rollout_invariants')}"
+    for name, rows in frame.groupby("name", sort=True):
+        base = f"FROM invariants WHERE experiment = {quoted(results.folder.name)} AND name = {quoted(name)}"
+        grid.rows[str(name)] = {
+            "checked": Number(len(rows), "count", f"SELECT count(*) {base}", files),
+            "failed": Number(int((~rows["holds"]).sum()), "count", f"SELECT count(*) {base} AND NOT holds", files),
+            "things": Number(int(rows["checked"].sum()), "count", f"SELECT sum(checked) {base}", files),
+            "worst": ""
+            if rows["worst"].isna().all()
+            else Number(float(rows["worst"].max()), "small", f"SELECT max(worst) {base}", files),
+        }
+    return [grid]

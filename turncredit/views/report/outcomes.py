@@ -1,0 +1,315 @@
+"""The policies' results: final success, differences, learning curves, families, turns and tokens, as grids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from turncredit.config.warm_starts import is_start
+from turncredit.credit.parts.baselines import BASELINE
+from turncredit.stats import intervals
+from turncredit.stats.intervals import Estimate
+from turncredit.views.collect import Results
+from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.ordering import Corrected
+from turncredit.views.report.selection import (
+    Checkpoint,
+    at_checkpoint,
+    closed_gap,
+    difference_sql,
+    eval_files,
+    files_of,
+    final_evals,
+    final_rounds,
+    gap_sql,
+    listed,
+    mean_sql,
+    paired,
+    upper_of,
+    where_sql,
+)
+from turncredit.views.sql_views import quoted
+
+
+def final(
+    results: Results,
+    names: Sequence[str],
+    baseline: str,
+    differences: Mapping[str, Estimate],
+    corrected: Corrected,
+) -> Grid:
+    """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values."""
+    rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)
+    with_gap = baseline == BASELINE and results.finished_seeds(upper)
+    span = f"rounds {rounds[0]} to {rounds[-1]}" if len(rounds) > 1 else f"round {rounds[0]}"
+    grid = Grid(
+        name="final",
+        title="Final success",
+        caption=(
+            f"Held-out games, mode '{mode}'. Final is the mean of {span}, never the best of them. Intervals are 95%, "
+            "over seeds and games together (games alone with one seed). Differences are paired by seed, round and "
+            "game. The best checkpoint is selected on these same games, so it is too high by construction; it is here "
+            "because papers report it, and its interval is over seeds only. Sorted by difference; this is a ranking "
+            "only where a p says so, and p is corrected over families: variants count as one."
+        ),
+        columns=[
+            Column("final", "final success", f"mean of {span}"),
+            Column("minus_baseline", f"above {baseline}", f"paired difference to {baseline}, in points"),
+            *([Column("gap", "gap closed", gap_words(upper))] if with_gap else []),
+            Column("minus_sft", "above SFT", "paired difference to the SFT policy that it began with, in points"),
+            Column("last", "last round", "mean over seeds of the last round alone"),
+            Column("best", BEST, "mean over seeds of each seed's best round, selected on these games: optimistic"),
+            Column("training", "in training", "training success, mean of the rounds after the first quarter"),
+            Column("seeds", "seeds", "finished seeds"),
+            Column("holm", "p, families", "p of the difference, corrected over families; one method a family"),
+        ],
+    )
+    if corrected.variants:
+        words = "the same for the families' other methods, corrected among these"
+        grid.columns.append(Column("holm_variants", "p, variants", words))
+    for method in names:
+        grid.rows[method] = _final_row(results, method, baseline, differences.get(method), corrected)
+    return grid
+
+
+BEST = "best checkpoint (selected on these games)"
+
+
+def gap_words(upper: str) -> str:
+    """What the column "gap closed" says."""
+    return (
+        f"share of the gap between {BASELINE} and {upper}, the upper bound, that is closed; empty if that gap is not "
+        "clear, 'not clear' if the share's interval is wider than the gap"
+    )
+
+
+def _final_row(
+    results: Results, method: str, baseline: str, difference: Estimate | None, corrected: Corrected
+) -> dict[str, Cell]:
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    row: dict[str, Cell] = {"final": checkpoint_cell(results, method, "final")}
+    if row["final"] is None:
+        return {"final": None, "seeds": _progress(results, method)}
+    if is_start(method):
+        others = ("minus_sft", "minus_baseline", "gap", "last", "best", "training", "holm", "holm_variants")
+        return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
+    seeds, start = results.finished_seeds(method), results.experiment.start_of(method)
+    for key, other, estimate in (
+        ("minus_sft", start, paired(results, method, start)),
+        ("minus_baseline", baseline, difference),
+    ):
+        if estimate is not None:
+            common = seeds if other == start else sorted(set(seeds) & set(results.finished_seeds(other)))
+            sql = difference_sql(results, method, other, rounds, mode, common)
+            files = f"{eval_files(method, rounds, common)} {eval_files(other, rounds, common)}"
+            row[key] = _estimated(estimate, "points", sql, files)
+    if method == baseline:
+        row["minus_baseline"] = "baseline"
+    row["gap"] = _gap(results, method, baseline)
+    return {
+        **row,
+        "last": checkpoint_cell(results, method, "last"),
+        "best": checkpoint_cell(results, method, "best"),
+        "training": _training(results, method, seeds),
+        "seeds": str(len(seeds)),
+        "holm": _p(corrected.families.get(method)),
+        "holm_variants": _p(corrected.variants.get(method), corrected.family_of.get(method, "")),
+    }
+
+
+def _p(p: float | None, family: str = "") -> str:
+    """A p-value as text, with the family of a variant: `0.080 (triage)`."""
+    if p is None:
+        return ""
+    text = "none" if np.isnan(p) else f"{p:.3f}" if p >= 0.001 else "< 0.001"
+    return f"{text} ({family})" if family else text
+
+
+def checkpoint_cell(
+    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = ()
+) -> Number | None:
+    """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
+    success = at_checkpoint(results, method, checkpoint, families)
+    return None if success is None else _estimated(success[0], "share", success[1], success[2])
+
+
+def _gap(results: Results, method: str, baseline: str) -> Cell:
+    """The share of the gap from flat GRPO to the upper bound that a method closes; empty for these two themselves."""
+    if baseline != BASELINE or method in (BASELINE, upper_of(results)):
+        return ""
+    gap, seeds = closed_gap(results, method)
+    if gap is None:
+        return ""
+    if not gap.high - gap.low < 1:  # also where an end is unknown
+        return "not clear"
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    files = " ".join(eval_files(name, rounds, seeds) for name in (method, BASELINE, upper_of(results)))
+    return _estimated(gap, "gap", gap_sql(results, method, rounds, mode, seeds), files)
+
+
+def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | None:
+    """Mean training success of the rounds after the first quarter (and after round 1, which all methods share)."""
+    frame = results.training
+    first = max(2, results.experiment.rounds // 4 + 1)
+    rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
+    if rows.empty:
+        return None
+    # From round 2 on a run learns from turns that it samples itself.
+    where = f"experiment = {quoted(results.folder.name)} AND policy = {quoted(method)} AND seed IN ({listed(seeds)})"
+    sql = (
+        "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
+        "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
+        f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
+    )
+    path = files_of("turns", policy=[method], seed=seeds, round=sorted(set(rows["round"])))
+    value = float((rows["successes"] / rows["rollouts"]).mean())
+    return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
+
+
+def _estimated(estimate: Estimate, unit: str, sql: str, path: str) -> Number:
+    ends = np.clip([estimate.low, estimate.high], 0, 1) if unit == "share" else (estimate.low, estimate.high)
+    low, high = (None if np.isnan(end) else float(end) for end in ends)
+    counted = f"{estimate.seeds} seed{'s' if estimate.seeds > 1 else ''}, {estimate.games} games"
+    note = f"{counted}; interval over {estimate.covers}"
+    return Number(estimate.value, unit, sql, path, low, high, estimate.rollouts, note)
+
+
+def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
+    """The learning curves as numbers: success after each evaluated round; round 0 is the SFT policy."""
+    mode, rounds = results.experiment.eval.primary, results.experiment.eval_rounds()
+    grid = Grid(
+        name="curve",
+        title="The curves in numbers",
+        caption="Success on held-out games after each round; round 0 is the SFT policy, over all rounds' games.",
+        columns=[Column(f"round{round_:02d}", str(round_), f"after round {round_}") for round_ in [0, *rounds]],
+        closed=True,
+    )
+    for method in names:
+        evals = results.evals[(results.evals["method"] == method) & (results.evals["mode"] == mode)]
+        cells: dict[str, Cell] = {}
+        for point in points[points["method"] == method].itertuples():
+            at = sorted(set(evals["round"])) if is_start(method) else [point.round]
+            seeds = None if is_start(method) else sorted(set(evals[evals["round"] == point.round]["seed"]))
+            cells[f"round{point.round:02d}"] = Number(
+                point.success,
+                "share",
+                mean_sql(where_sql(results, method, at, mode, seeds)),
+                eval_files(method, at, seeds),
+                None if np.isnan(point.low) else point.low,
+                None if np.isnan(point.high) else point.high,
+                point.rollouts,
+                f"interval over {point.covers}",
+            )
+        if cells:
+            grid.rows[method] = cells
+    return grid
+
+
+def curve_points(results: Results) -> pd.DataFrame:
+    """The learning curves: method, round, success, low, high, rollouts, covers; an SFT policy is a point at round 0.
+
+    Intervals are those of the final table, over seeds and games; if only one seed has reached a round, over games.
+    """
+    primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
+    keyed = primary.assign(at=primary["round"].where(~primary["method"].map(is_start).astype(bool), 0))
+    rows = []
+    for (method, at), evals in keyed.groupby(["method", "at"], sort=True):
+        mean = intervals.crossed_mean(intervals.cells(evals))
+        low, high = np.clip([mean.low, mean.high], 0, 1)  # NaN where there is no interval
+        rows.append((method, at, mean.value, low, high, mean.rollouts, mean.covers))
+    return pd.DataFrame(rows, columns=["method", "round", "success", "low", "high", "rollouts", "covers"])
+
+
+def families(results: Results, names: Sequence[str]) -> Grid:
+    """Success by family of task."""
+    families = sorted(set(results.evals["family"]))
+    grid = Grid(
+        name="families",
+        title="Success per family",
+        caption="The same rounds and games, by family of task; intervals as above.",
+        columns=[Column(family, family, f"success on '{family}' games") for family in families],
+    )
+    for method in names:
+        success = {family: at_checkpoint(results, method, "final", [family]) for family in families}
+        grid.rows[method] = {family: one and _estimated(one[0], "share", *one[1:]) for family, one in success.items()}
+    return grid
+
+
+#: column -> (heading, meaning, unit, SQL over the rows of `evals`)
+_COSTS: dict[str, tuple[str, str, str, str]] = {
+    "turns_to_success": (
+        "turns to success",
+        "mean turns of the successful rollouts",
+        "number",
+        "avg(turns) FILTER (WHERE success)",
+    ),
+    "turns_per_success": (
+        "turns per success",
+        "all turns divided by all successes: the cost of one success",
+        "number",
+        "sum(turns) / sum(success::INT)",
+    ),
+    "invalid_rate": ("invalid actions", "share of invalid turns", "share", "sum(invalid) / sum(turns)"),
+    "tokens_per_rollout": ("tokens per rollout", "tokens that the policy sampled per rollout", "number", "avg(tokens)"),
+}
+
+
+def costs(results: Results, names: Sequence[str]) -> Grid:
+    """The cost of a success in turns and tokens."""
+    rounds, mode = final_rounds(results), results.experiment.eval.primary
+    grid = Grid(
+        name="costs",
+        title="Turns, invalid actions and tokens",
+        caption="The same rounds and games.",
+        columns=[Column(key, heading, meaning) for key, (heading, meaning, _, _) in _COSTS.items()],
+    )
+    for method in names:
+        evals = final_evals(results, method).assign(one=0)
+        seeds = None if is_start(method) else results.finished_seeds(method)
+        if evals.empty:
+            grid.rows[method] = dict.fromkeys(_COSTS)
+            continue
+        rates, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
+        where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
+        grid.rows[method] = {
+            key: Number(float(rates[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n)
+            for key, (_, _, unit, sql) in _COSTS.items()
+        }
+    return grid
+
+
+def modes(results: Results, names: Sequence[str]) -> list[Grid]:
+    """Final success in every evaluation mode, if there are several."""
+    mode_names = [mode.name for mode in results.experiment.eval.modes]
+    if len(mode_names) < 2:
+        return []
+    rounds = final_rounds(results)
+    grid = Grid(
+        name="modes",
+        title="Final success by evaluation mode",
+        caption="The same policies and games, sampled in different ways.",
+        columns=[
+            Column(mode.name, mode.name, f"temperature {mode.temperature:g}") for mode in results.experiment.eval.modes
+        ],
+    )
+    for method in names:
+        seeds = None if is_start(method) else results.finished_seeds(method)
+        row: dict[str, Cell] = dict.fromkeys(mode_names)
+        for mode in mode_names:
+            evals = final_evals(results, method, mode)
+            if len(evals):
+                mean = intervals.crossed_mean(intervals.cells(evals))
+                sql = mean_sql(where_sql(results, method, rounds, mode, seeds))
+                row[mode] = _estimated(mean, "share", sql, eval_files(method, rounds, seeds))
+        grid.rows[method] = row
+    return [grid]
+
+
+def _progress(results: Results, method: str) -> str:
+    if is_start(method):
+        return "not evaluated yet"
+    rows = results.runs[results.runs["method"] == method]
+    done, total = sum(len(row) for row in rows["evaluated"]), sum(len(row) for row in rows["wanted"])
+    return f"unfinished: {done} of {total} evaluations"

@@ -1,0 +1,158 @@
+"""Can this experiment tell methods apart? The answer from its bounds, in words, and what to run next.
+
+An upper bound (`oracle_progress`, or `truth`) and noise (`random_credit`) are trained like any method. If not even
+their difference shows, no difference between methods can be read; if it shows, smaller ones may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from turncredit.credit.parts.baselines import BASELINE, ORACLE, RANDOM
+from turncredit.stats.intervals import Estimate, points
+from turncredit.views.collect import Results
+from turncredit.views.report.selection import paired, upper_of
+
+#: open: a bound has no finished run
+State = Literal["apart", "undecided", "cannot", "open"]
+ANSWERS: dict[State, str] = {
+    "apart": "This experiment tells methods apart",
+    "undecided": "Whether this experiment tells methods apart is undecided",
+    "cannot": "This experiment cannot tell methods apart",
+    "open": "Whether this experiment tells methods apart is not tested",
+}
+#: A difference of success below this is small whatever its p (docs/comparisons.md, fixed before its runs).
+RELEVANT = 0.02
+#: Seeds from which on an interval over seeds is worth its name: Student's t with 1 degree of freedom spans 12.7 errors.
+FEW_SEEDS = 4
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The paired differences between the bounds and flat GRPO; None if one of the two has no finished run.
+
+    upper   the upper bound - flat_grpo
+    lower   random_credit - flat_grpo
+    whole   the upper bound - random_credit
+    name    the upper bound
+    """
+
+    upper: Estimate | None
+    lower: Estimate | None
+    whole: Estimate | None
+    name: str = ORACLE
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer: `words` begin with it and give the differences; `next` is what to run next."""
+
+    state: State
+    words: str
+    next: str
+
+
+def bounds_of(results: Results, differences: Mapping[str, Estimate]) -> Bounds:
+    """The bounds' differences, given those to flat GRPO."""
+    upper = upper_of(results)
+    whole = paired(results, upper, RANDOM) if upper in differences and RANDOM in differences else None
+    return Bounds(differences.get(upper), differences.get(RANDOM), whole, upper)
+
+
+def verdict(
+    bounds: Bounds, *, apart: Sequence[str], methods: Sequence[str], seeds: Sequence[int], measurable: bool = True
+) -> Verdict:
+    """Whether the experiment can tell methods apart.
+
+    `apart`: the methods that differ from flat GRPO after Holm's correction; `methods` and `seeds`: those of the
+    configuration; `measurable`: whether the environment has the exact distance that the oracle reads. Decided by 95%
+    intervals over seeds and games:
+
+    apart      the upper bound is above flat GRPO and above noise, and both intervals exclude zero; or a method is told
+               apart from flat GRPO while noise is not above it
+    cannot     noise is above flat GRPO, its interval excludes zero; or the upper bound is less than 2 points above it
+    undecided  anything else, and always with one seed, whose intervals do not cover the choice of the seed
+    """
+    state = _state(bounds, apart)
+    words = f"{ANSWERS[state]}: {_reason(state, bounds, apart)}.{_facts(bounds)}"
+    return Verdict(state, words, _next(state, bounds.name, methods, seeds, measurable))
+
+
+def _state(bounds: Bounds, apart: Sequence[str]) -> State:
+    upper, lower, whole = bounds.upper, bounds.lower, bounds.whole
+    if upper is None or lower is None or whole is None:
+        return "open"
+    if min(upper.seeds, lower.seeds, whole.seeds) == 1:
+        return "undecided"
+    if lower.low > 0:
+        return "cannot"
+    if (upper.low > 0 and whole.low > 0) or apart:
+        return "apart"
+    return "cannot" if upper.high < RELEVANT else "undecided"
+
+
+def _reason(state: State, bounds: Bounds, apart: Sequence[str]) -> str:
+    upper, lower, whole = bounds.upper, bounds.lower, bounds.whole
+    if upper is None or lower is None or whole is None:
+        gone = [name for name, difference in ((bounds.name, upper), (RANDOM, lower)) if difference is None]
+        why = "the bounds have no finished seed in common"
+        if gone:
+            why = f"{' and '.join(gone)} {'has' if len(gone) == 1 else 'have'} no finished run"
+        if apart and lower is None:
+            why += f"; whether noise differs from {BASELINE} as {' and '.join(apart)} {_do(apart)} is open"
+        return why
+    if state == "apart" and upper.low > 0 and whole.low > 0:
+        return f"credit from the upper bound is clearly better than {BASELINE}'s and than noise"
+    if state == "apart":
+        which = f"{', '.join(apart)} clearly differ{'s' if len(apart) == 1 else ''} from {BASELINE}"
+        return f"{which}, though the bounds alone would not show it"
+    if state == "cannot" and lower.low > 0:
+        return f"noise as credit is clearly better than {BASELINE}'s"
+    if state == "cannot":
+        return f"credit from the upper bound gains less than {100 * RELEVANT:.0f} points"
+    seeds = min(upper.seeds, lower.seeds, whole.seeds)
+    if seeds == 1:
+        return "one seed; intervals cover the choice of games, and another seed may give another order"
+    return f"with {seeds} seeds an interval of the bounds includes zero"
+
+
+def _do(names: Sequence[str]) -> str:
+    return "does" if len(names) == 1 else "do"
+
+
+def _facts(bounds: Bounds) -> str:
+    """The bounds' differences as a sentence; empty if there is none."""
+    facts = [
+        f"{name} is {points(difference)} against {against}"
+        for name, against, difference in (
+            (bounds.name, BASELINE, bounds.upper),
+            (RANDOM, BASELINE, bounds.lower),
+            (bounds.name, RANDOM, bounds.whole),
+        )
+        if difference is not None
+    ]
+    return f" {', '.join(facts)}." if facts else ""
+
+
+def _next(state: State, upper: str, methods: Sequence[str], seeds: Sequence[int], measurable: bool) -> str:
+    """What to run next, as an addition to the command that made the results: finished work is kept."""
+    if state == "open" and upper == ORACLE and not measurable:
+        return "This environment has no exact distance, so no upper bound: read each difference by its own interval."
+    if state == "open":
+        absent = [name for name in (BASELINE, RANDOM, upper) if name not in methods]
+        if absent:
+            return f"Next, the same command with the bounds: --config 'methods=[{', '.join([*methods, *absent])}]'"
+        return "Next, the same command: it finishes the runs."
+    if state == "undecided":
+        more = sorted({*seeds, *_unused(seeds, max(FEW_SEEDS, 2 * len(seeds)) - len(seeds))})
+        return f"Next, the same command with more seeds: --config 'seeds={more}'"
+    if state == "cannot":
+        return "Next, change the experiment, not the methods: warm start, horizon, rounds (docs/regime.md)."
+    return "Next, other methods: list them under 'methods' in a configuration; turncredit methods prints all."
+
+
+def _unused(seeds: Sequence[int], count: int) -> list[int]:
+    """The first `count` whole numbers that are not among `seeds`."""
+    return [number for number in range(len(seeds) + count) if number not in set(seeds)][:count]

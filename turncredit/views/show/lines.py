@@ -1,0 +1,243 @@
+"""What `turncredit show` prints: lines of text. Control characters in the tables are shown, not obeyed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from turncredit.data import tables
+from turncredit.stats.rank_correlation import FEWEST, within
+from turncredit.views.pages.data import extremes, noise_of_largest
+from turncredit.views.pages.subgoals import Subgoal, charged, subgoals_of
+from turncredit.views.show.read import RolloutCredit, RolloutTables
+from turncredit.views.terminal import plain_table, visible
+
+#: Cells of a bar on each side of zero.
+BAR = 12
+
+
+def listed(turns: pd.DataFrame, truth: pd.DataFrame | None) -> list[tuple[str, str]]:
+    """(group, rollout) of all rollouts in the order of the list: those with ground truth first."""
+    branched = _branched(truth)
+    ids = turns[["group_id", "rollout_id"]].drop_duplicates().itertuples(index=False, name=None)
+    return sorted(ids, key=lambda one: one not in branched)
+
+
+def rollout_list(turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> Table:
+    """One line per rollout, with its number of turns with ground truth, if there are any."""
+    optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
+    numeric = {"score", "turns", "branched", "invalid"}
+    branched = _branched(truth)
+    counted = [
+        name for name, present in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if present
+    ]
+    columns = ["rollout", "turns", *counted, *optional]
+    grid = plain_table(columns, [name in numeric for name in columns], where)
+    rows_of = dict(iter(turns.groupby(["group_id", "rollout_id"])))
+    for group, rollout in listed(turns, truth):
+        rows = rows_of[group, rollout]
+        last = rows.iloc[-1]
+        counts = {"branched": branched.get((group, rollout), 0)}
+        if "invalid" in counted:
+            counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
+        numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
+        texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
+        grid.add_row(*(visible(text) for text in texts))
+    return grid
+
+
+def _branched(truth: pd.DataFrame | None) -> dict[tuple[str, str], int]:
+    """The number of turns with ground truth of each (group, rollout) that has any."""
+    return {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+
+
+def rollout_head(rows: pd.DataFrame) -> Iterator[Text]:
+    """The rollout's name, goal and outcome, and the first observation."""
+    last = rows.iloc[-1].to_dict()
+    yield _text(f"{last['group_id']}/{last['rollout_id']}", "bold")
+    facts = [
+        f"{name} {_value(last[name])}" for name in ("goal", "family", "success", "score", "policy_id") if name in last
+    ]
+    yield _text("; ".join([*facts, f"{len(rows)} turns"]))
+    if "observation" in last:
+        yield _text(str(rows.iloc[0]["observation"]).strip(), "dim")
+    yield Text()
+
+
+def rollout_turns(rows: pd.DataFrame, about: RolloutTables, components: bool) -> Iterator[Text]:
+    """All turns of a rollout, in the brackets of its subgoals."""
+    yield from _agreement(about)
+    records = rows.to_dict("records")
+    subgoals = subgoals_of(records)
+    for row in records:
+        under = next((goal for goal in subgoals if goal.first <= row["turn"] <= goal.last), None)
+        yield from _bracketed(_turn(row, about, components), under, row["turn"])
+
+
+def turn_in_full(rows: pd.DataFrame, about: RolloutTables, turn: int) -> Iterator[Text]:
+    """Every column of one turn but the tokens, then every component of every method."""
+    row = rows[rows["turn"] == turn].iloc[0].to_dict()
+    for name, value in row.items():
+        if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
+            continue
+        text = (
+            "\n  ".join(str(part) for part in value)
+            if hasattr(value, "tolist") and not isinstance(value, str)
+            else _value(value)
+        )
+        yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
+    yield from _truth_line(row["turn"], about)
+    for judge, labels in about.labels:
+        if row["turn"] in labels:
+            yield Text.assemble((f"label by {judge}: ", "dim"), visible(_label(labels[row["turn"]])))
+    yield Text()
+    width = max((len(credit.method) for credit in about.credits), default=0)
+    for credit in about.credits:
+        yield _credit_line(credit, row["turn"], width)
+        for name, value in credit.components[row["turn"]].items():
+            yield Text(f"       {name} {value:+.4f}", style="dim")
+
+
+def _agreement(about: RolloutTables) -> Iterator[Text]:
+    """Rank correlation of each credit with the ground truth in this rollout, if at least three turns have it."""
+    turns = sorted(about.truth)
+    if len(turns) < FEWEST or not about.credits:
+        return
+    truth = [about.true[turn] for turn in turns]
+    ranks = {credit.method: _rank(truth, [credit.advantage[turn] for turn in turns]) for credit in about.credits}
+    ranking = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(ranks.items(), key=lambda item: -item[1]))
+    yield Text(f"Rank correlation with A* over {len(turns)} turns of this rollout alone: {ranking}")
+    yield Text()
+
+
+def _rank(truth: Sequence[float], credit: Sequence[float]) -> float:
+    """Spearman's rank correlation as in the fidelity measures; 0 if one side is constant."""
+    one_T = np.zeros(len(truth), dtype=np.int64)
+    return float(within(np.array(credit), np.array(truth), one_T, 1).rho_R[0])
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A text from the tables as a line of its own. Control characters in it are shown, not interpreted."""
+    return Text(visible(text), style=style)
+
+
+def _turn(row: dict, about: RolloutTables, components: bool) -> Iterator[Text]:
+    """The lines of one turn: the action and its result, its ground truth, then one line for each method."""
+    number = row["turn"]
+    line = Text(f"{number:>3}  ", style="dim")
+    line.append(f"> {visible(str(row.get('action', row.get('response_text', ''))))}", style="bold")
+    line.append("".join(f"   {fact}" for fact in _facts(row)), style="dim")
+    if not row.get("valid", True):
+        line.append("   invalid", style="red")
+    if row.get("fault"):
+        line.append(f"   malformed: {visible(str(row['fault']))}", style="red")
+    yield line
+    if row.get("reflection"):
+        yield _text(f"     reflection: {' '.join(str(row['reflection']).split())}", "dim")
+    if "next_observation" in row:
+        yield _text(f"     {' '.join(str(row['next_observation']).split())}")
+    yield from _truth_line(number, about)
+    for judge, labels in about.labels:
+        if number in labels:
+            yield _text(f"     {judge}: {_label(labels[number])}", "dim")
+    for words, value, methods in charged({credit.method: credit.components[number] for credit in about.credits}):
+        yield Text(f"     penalty {value:+g}: {words} ({', '.join(methods)})")
+    width = max((len(credit.method) for credit in about.credits), default=0)
+    for credit in about.credits:
+        yield _credit_line(credit, number, width)
+        if components:
+            parts = ", ".join(f"{name} {value:+.3f}" for name, value in credit.components[number].items())
+            yield Text(f"     {'':{width}}  {parts}", style="dim")
+    yield Text()
+
+
+def _bracketed(lines: Iterator[Text], subgoal: Subgoal | None, turn: int) -> Iterator[Text]:
+    """A turn's lines with the bracket of its subgoal before them: its text at the first turn, its end at the last."""
+    if subgoal is None:
+        yield from lines
+        return
+    if turn == subgoal.first:
+        head = Text(f"┌ subgoal {subgoal.number}, {subgoal.span}: ")
+        yield head.append(visible(" ".join(subgoal.text.split())), style="bold")
+    for line in lines:
+        yield Text.assemble("│", line)
+    if turn == subgoal.last:
+        # A bracket that nobody closed stays open.
+        yield Text(f"{'└' if subgoal.completed_at is not None else '╎'} {subgoal.end}")
+        yield Text()
+
+
+def _truth_line(number: int, about: RolloutTables) -> Iterator[Text]:
+    """`A* +0.21 ± 0.08 (V 0.40, Q 0.61)`, and whether it is the rollout's best or worst branched turn, if branched."""
+    if number not in about.truth:
+        return
+    row = about.truth[number]
+    mark = extremes(about.true).get(number)
+    star = f" ★ most {mark}" if mark else ""
+    if mark and abs(row["advantage_true"]) <= noise_of_largest(row["advantage_true_se"], len(about.truth)):
+        star += f", within the noise of the largest of {len(about.truth)}"
+    details = [f"{letter} {row[name]:.2f}" for letter, name in (("V", "v_true"), ("Q", "q_true")) if name in row]
+    if "continuations" in row:
+        details.append(f"{row['continuations']} continuations")
+    text = f"     A* {row['advantage_true']:+.3f} ± {row['advantage_true_se']:.3f}"
+    yield Text.assemble(text, (f" ({', '.join(details)})" if details else "", "dim"), (star, "bold"))
+
+
+def _credit_line(credit: RolloutCredit, number: int, width: int) -> Text:
+    advantage = credit.advantage[number]
+    style = "green" if advantage > 0 else "red" if advantage < 0 else "dim"
+    line = Text(f"     {credit.method:<{width}}  ")
+    line.append(f"{advantage:+8.3f}  ", style=style)
+    line.append(bar(advantage, credit.scale), style=style)
+    return line
+
+
+def bar(value: float, scale: float) -> str:
+    """`value` as a bar to the left or the right of a zero mark; `scale` fills one side. No bar for zero."""
+    cells = 0 if scale == 0 or pd.isna(value) else min(BAR, round(abs(value) / scale * BAR))
+    left, right = (cells, 0) if value < 0 else (0, cells)
+    return " " * (BAR - left) + "█" * left + "│" + "█" * right
+
+
+def _facts(row: dict) -> list[str]:
+    """Reward, progress, distance and tokens, if the table has them and they are informative."""
+    facts = []
+    if row.get("reward"):
+        facts.append(f"reward {row['reward']:g}")
+    for name, before in (("progress", "progress_before"), ("distance", "distance_before")):
+        now, then = row.get(name), row.get(before)
+        if not pd.isna(now):
+            changed = not pd.isna(then) and then != now
+            facts.append(f"{name} {f'{_state(name, then)} to ' if changed else ''}{_state(name, now)}")
+    if not pd.isna(row.get("prompt_tokens")):
+        folded = f", {row['folded_tokens']:,.0f} of them folded" if row.get("folded_tokens") else ""
+        facts.append(f"context {row['prompt_tokens']:,.0f} tokens{folded}")
+    if row.get("truncated_tokens"):
+        facts.append(f"{row['truncated_tokens']:,.0f} tokens did not fit")
+    return facts
+
+
+def _state(name: str, value: Any) -> str:
+    return "unreachable" if name == "distance" and value < 0 else f"{value:.3g}"
+
+
+def _label(label: dict) -> str:
+    """A judge's label: a role, a score, or both, with its evidence; or why there is no label."""
+    role, score = label["role"], label["score"]
+    parts = [role] if isinstance(role, str) else []
+    parts += [] if pd.isna(score) else [f"score {score:g}"]
+    if not parts:
+        return f"no label ({label['reason']})"
+    evidence = f" ({label['evidence']})" if isinstance(label["evidence"], str) else ""
+    return f"{', '.join(parts)}{evidence}"
+
+
+def _value(value: object) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
+        return "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
