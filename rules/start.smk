@@ -10,6 +10,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import (
     failures,
     launch,
+    loop,
     locks,
     preflight,
     retries,
@@ -77,22 +78,13 @@ def before_the_first_job():
 
 def stages_of(jobs):
     """The stages that these jobs run."""
-    scripts = {Path(job.rule.script).stem for job in jobs if job.rule.script}
-    return scripts | (set(fused_stages()) if "rounds" in scripts else set())
-
-
-def fused_stages():
-    """The stages that jobs of several rounds run for some method."""
-    from turncredit.pipeline.rounds import steps_of_round
-
-    all_rounds = range(1, EXPERIMENT.rounds + 1)
-    runs = {method: seed for method, seed in EXPERIMENT.runs()}
-    return {
+    names = {retries.stage_of(job.rule.name) for job in jobs if job.rule.script}
+    in_rounds = {
         stage
-        for method, seed in runs.items()
-        for round in all_rounds
-        for stage, _ in steps_of_round(PLAN, method, seed, round)
+        for method in (EXPERIMENT.trained() if "rounds" in names else ())
+        for stage, _ in loop.run(PLAN, method, EXPERIMENT.seeds[0])
     }
+    return names | in_rounds
 
 
 def values_of(jobs, resource):
@@ -129,7 +121,9 @@ def restart_times(job):
 
 
 onstart:
-    stop_planning()
+    # Jobs all stay alive: only what comes after them is looked at.
+    gc.freeze()
+    gc.enable()
     if workflow.is_main_process and not workflow.touch:
         before_the_first_job()
         Job.restart_times = property(restart_times)

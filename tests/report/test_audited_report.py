@@ -17,8 +17,9 @@ from scipy.stats import t as student
 from tests.helpers import nonempty
 from tests.report.answers import answers
 from tests.results import synthetic
-from turncredit.config import POLICY_STAGES, load
+from turncredit.config import load
 from turncredit.config.layout import Layout
+from turncredit.config.stages import policy_stages
 from turncredit.credit import METHODS
 from turncredit.stats import intervals
 from turncredit.views.collect import collect
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
         rounds=3,
         games=24,
         define={"mine": {"base": "turn_value"}},
-        resources={**{stage: {"gpu": 0} for stage in POLICY_STAGES}, "update": {"gpu": 2}},
+        resources={**{stage: {"gpu": 0} for stage in policy_stages()}, "update": {"gpu": 2}},
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)

@@ -20,10 +20,11 @@ from pydantic import BaseModel
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit.config import from_mapping, merge
+from turncredit.config.stages import stages
 from turncredit.config.warm_starts import start_name
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Slice
-from turncredit.pipeline.plan import STAGES, Plan, load
+from turncredit.pipeline.plan import Plan, load
 from turncredit.training.update import round_rate
 
 COMPARED = ("mine", "flat_grpo", "has_judge", "hcapo", "istar", "vine")
@@ -265,12 +266,12 @@ def jobs(plan: Plan) -> dict[str, list[At]]:
         "tasks": [At(split="train"), At(split="eval")],
         "rollout": turns,
         "measures": turns,
-        "label": [plan.labels_at(at, "has_judge") for at in turns],
-        "continuations": [plan.continuations_at(at, "vine") for at in turns],
-        "forks": [plan.forks_at(at, "tree") for at in turns],
-        "hiddens": [plan.hiddens_at(at, "mine") for at in learned],
+        "label": [plan.keys_of("labels", at, "has_judge") for at in turns],
+        "continuations": [plan.keys_of("continuations", at, "vine") for at in turns],
+        "forks": [plan.keys_of("forks", at, "tree") for at in turns],
+        "hiddens": [plan.keys_of("hiddens", at, "mine") for at in learned],
         "implicit_model": [At(policy="istar", seed=0, round=2, method="istar")],
-        "logprobs": [plan.logprobs_at(at, name) for at in turns for name in ("hcapo", "istar")],
+        "logprobs": [plan.keys_of("logprobs", at, name) for at in turns for name in ("hcapo", "istar")],
         "credit_model": of_mine,
         "values": of_mine,
         "credit": [At(policy=at.policy, seed=0, round=at.round, method=method) for at in turns for method in METHODS],
@@ -291,7 +292,7 @@ def before() -> dict[str, list[Slice]]:
 
 def changed_stages(config: dict[str, Any]) -> set[str]:
     after = slices(Plan(from_mapping(config)))
-    return {stage for stage in STAGES if after[stage] != before()[stage]}
+    return {stage for stage in stages() if after[stage] != before()[stage]}
 
 
 @pytest.mark.slow
@@ -308,7 +309,7 @@ def test_every_entry_of_the_table_is_about_a_key_that_there_is():
 
 
 def test_every_stage_has_jobs_here():
-    assert {stage for stage, ats in jobs(Plan(from_mapping(CONFIG))).items() if ats} == set(STAGES)
+    assert {stage for stage, ats in jobs(Plan(from_mapping(CONFIG))).items() if ats} == set(stages())
 
 
 @pytest.mark.parametrize("rounds", [3, 9, 12, 30])
@@ -399,7 +400,7 @@ def test_the_time_limit_of_an_environment_reaches_every_job_that_plays():
     plan = Plan(from_mapping(merge(CONFIG, {"env": {"timeout": 7.5}})))
     for stage in ("demos", "measures", *sorted(PLAYING)):
         for at in nonempty(jobs(plan)[stage]):
-            assert plan.job(stage, at).operation.timeout == 7.5, stage
+            assert plan.job(stage, at).runtime_options.timeout == 7.5, stage
 
 
 def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
@@ -414,15 +415,15 @@ def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
 
 
 def test_a_slice_that_is_kept_for_several_jobs_is_that_of_each():
-    """`VARIES_BY` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
+    """`varies_by` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
     kept = Plan(from_mapping(CONFIG))
     for stage, ats in nonempty(jobs(kept).items()):
         for at in ats:
-            assert kept.slice(stage, at) == load(stage).config(Plan(from_mapping(CONFIG)), at), (stage, at)
+            assert kept.slice(stage, at) == load(stage).slice(Plan(from_mapping(CONFIG)), at), (stage, at)
 
 
 def test_slices_survive_as_the_plain_data_that_a_job_is_described_by():
     for stage, parts in before().items():
         for part in parts:
             plain = json.loads(json.dumps(part.model_dump(mode="json")))
-            assert load(stage).Config.model_validate(plain) == part, stage
+            assert load(stage).part.model_validate(plain) == part, stage

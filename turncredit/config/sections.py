@@ -511,24 +511,5 @@ class ResourceConfig(Closed):
     threads: int = Field(1, ge=1)
 
 
-#: The valid keys of `resources`: the stages, and `rounds`, a job of several of them (granularity round and run).
-Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "measures", "continuations", "forks", "label", "hiddens",
-    "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
-    "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report", "rounds",
-]  # fmt: skip
-
-
-#: The stages that load a policy's weights.
-POLICY_STAGES = (
-    "sft", "rollout", "continuations", "forks", "hiddens", "implicit_model", "logprobs", "update", "eval", "branch",
-    "gradients", "invariants",
-)  # fmt: skip
-
-
-#: Those of them in which a policy samples.
-SAMPLING_STAGES = ("rollout", "continuations", "forks", "eval", "branch")
-
-
 #: The sections that a method may override.
 Section = Literal["rollout", "update"]

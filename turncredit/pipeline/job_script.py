@@ -1,9 +1,9 @@
 """The entry point of a job's script: runs one stage, reports its result, and measures it.
 
-A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job writes `<log>.job.json` next to its
-log, from which the script can repeat it by hand:
+The script of every rule, workflow_scripts/stage.py, is one line, `main(snakemake)`. Each job writes `<log>.job.json`
+next to its log, from which the script can repeat it by hand:
 
-    python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
+    python workflow_scripts/stage.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from turncredit import envs
-from turncredit.config import from_mapping
+from turncredit.config import from_mapping, stages
+from turncredit.config.experiment import ROUNDS
 from turncredit.data.files import write_json
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
-from turncredit.pipeline import failures, live_progress, preflight
+from turncredit.pipeline import failures, live_progress, preflight, retries
 from turncredit.pipeline.job import At, Job, Store
-from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.plan import Plan
 from turncredit.views.sql_views import metrics_hash, read_metrics
 
 
@@ -63,21 +64,21 @@ class Description:
 
     def job(self) -> Job:
         """The stage's job."""
-        module, at = load(self.stage), At.of(self.wildcards)
+        stage, at = stages.stage(self.stage), At.of(self.wildcards)
         load_own_environment(self.config.get("env", {}).get("name", ""))
-        operation = None
-        if hasattr(module, "operation"):
+        options = None
+        if stage.runtime_options is not None:
             experiment = from_mapping(self.config)
             results = experiment_folder(next(iter(self.output.values()))).parent
-            operation = module.operation(Plan(experiment, results), at)
+            options = stage.runtime_options(Plan(experiment, results), at)
         return Job(
             stage=self.stage,
             at=at,
-            config=module.Config.model_validate(self.slice),
+            config=stage.part.model_validate(self.slice),
             input=self.input,
             output={name: path for name, path in self.output.items() if name != "metrics"},
-            outputs=module.OUTPUTS,
-            operation=operation,
+            makes=stage.makes,
+            runtime_options=options,
             threads=self.threads,
             store=Store(),
         )
@@ -89,23 +90,32 @@ def load_own_environment(name: str) -> None:
         envs.load(name)
 
 
-def run(stage: str, snakemake: Any = None) -> None:
-    """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
+def main(snakemake: Any = None) -> None:
+    """Run the job that Snakemake, or the `.job.json` named on the command line, describes."""
+    if snakemake is None:
+        described = _from_file(sys.argv)
+        carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
+    elif snakemake.rule == ROUNDS:
+        from turncredit.pipeline import rounds
+
+        rounds.run(snakemake)
+    else:
+        run(retries.stage_of(snakemake.rule), snakemake)
+
+
+def run(stage: str, snakemake: Any) -> None:
+    """Run `stage` on Snakemake's job.
 
     What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
     on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
     warning is a line on stderr and in the log.
     """
-    if snakemake is None:
-        described = _from_file(sys.argv)
-        carry_out(described, lambda: load(stage).run(described.job()))
-        return
     without_network()
     described = _from_snakemake(stage, snakemake)
 
     def work() -> Mapping[str, float]:
         preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
-        return load(stage).run(described.job())
+        return stages.stage(stage).run(described.job())
 
     folder = str(experiment_folder(next(iter(described.output.values()))))
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
@@ -179,8 +189,8 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
             tell(error=line)
             say(line)
             raise failures.JobFailed(status, line, described.log)
-        warning = getattr(load(described.stage), "warning", lambda _: None)(metrics)
-        if warning:
+        warn = stages.stage(described.stage).warning
+        if warn is not None and (warning := warn(metrics)):
             line = f"{described.label}: warning: {warning}"
             tell(warning=line)
             say(line)
@@ -242,12 +252,22 @@ def _from_snakemake(stage: str, snakemake: Any) -> Description:
         rule=snakemake.rule,
         slice=snakemake.params["config"],
         config=dict(snakemake.config),
-        input={name: _plain(value) for name, value in snakemake.input.items()},
+        input=_inputs(stage, snakemake),
         output={name: str(value) for name, value in snakemake.output.items()},
         wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
         log=str(snakemake.log[0]) if len(snakemake.log) else None,
         threads=int(snakemake.threads),
     )
+
+
+def _inputs(stage: str, snakemake: Any) -> dict[str, Any]:
+    """The inputs by name: Snakemake's, or the plan's where Snakemake knows only the last output of a job of rounds."""
+    experiment = from_mapping(snakemake.config)
+    if experiment.granularity == "stage":
+        return {name: _plain(value) for name, value in snakemake.input.items()}
+    load_own_environment(experiment.env.name)
+    plan = Plan(experiment, experiment_folder(next(iter(snakemake.output))).parent)
+    return dict(plan.inputs(stage, At.of(dict(snakemake.wildcards.items()))))
 
 
 def _plain(value: Any) -> Any:

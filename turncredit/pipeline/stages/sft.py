@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 
 from turncredit.config import AgentSlice, LoraConfig, SftConfig
+from turncredit.config.stages import Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline.gpu_processes import on_gpus
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
 
 
 class Config(Slice):
@@ -52,9 +54,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """The base model and the demonstrations."""
     path = plan.layout.path
     return {"base": path("base", plan.keys(at)), "demos": path("demos"), **plan.plugin_files(at)}
-
-
-OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -110,3 +109,30 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
     job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))
     loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
     return {"steps": float(len(rows)), **loss}
+
+
+def gpu_work(work: Work) -> float:
+    """Passes with gradients over the demonstrations."""
+    experiment = work.experiment
+    shown = experiment.demos.count * experiment.sft.epochs
+    return work.gradient_passes * work.forward(shown) / experiment.policy.train_gpus
+
+
+STAGE = Stage(
+    name="sft",
+    after="base",
+    phase="start",
+    message="Supervised warm start ({start})",
+    makes={
+        "policy": Artifact("sft_policy", "{start}/policy", folder=True),
+        "log": table("sft_log", "{start}", "log"),
+    },
+    folder="{start}",
+    file="sft",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    policy="trains",
+    gpu_work=gpu_work,
+)

@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from turncredit.config import UpdateConfig
 from turncredit.config.layout import round_name
+from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
 from turncredit.pipeline.gpu_processes import on_gpus
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
 
 
 class Config(Slice):
@@ -52,9 +54,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
         **plan.forks_file(turns, at.method),
         "credits": plan.layout.path("credits", turns.keys, method=at.method),
     }
-
-
-OUTPUTS = {"policy": "policy", "updates": "updates"}
 
 
 #: The mean |log p - log p when sampled| of a round's first step up to which bfloat16 explains it (docs/update.md).
@@ -119,3 +118,36 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
         schema = schema.append(pa.field(name, pa.float64()))
     job.write("updates", pa.Table.from_pylist(rows, schema=schema))
     return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """The run and its round."""
+    return plan.run_at(method, turns)
+
+
+def gpu_work(work: Work) -> float:
+    """Passes with and without gradients over the round's sequences."""
+    experiment = work.experiment
+    update = experiment.section_for(work.at.method, "update") if work.at.method else experiment.update
+    passes = update.epochs * (work.gradient_passes + update.gradient_checkpointing)
+    passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
+    return passes * work.forward(work.rollouts) / experiment.policy.train_gpus
+
+
+STAGE = Stage(
+    name="update",
+    after="credit",
+    phase="round",
+    message="Policy update of {method}, seed {seed}, round {round}",
+    makes={"policy": Artifact("policy", f"{RUN}/policy", folder=True), "updates": table("updates", RUN)},
+    folder=RUN,
+    file="update",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    warning=warning,
+    keys=keys,
+    policy="trains",
+    gpu_work=gpu_work,
+)
