@@ -154,7 +154,11 @@ EXPERIMENTS: dict[str, Run] = {
         sft={"epochs": 16, "successful_only": False},
         rollout={"tasks": 2, "group_size": 2},
         eval={"games": 1, "fresh": False},
-        audit={"rounds": [1], "branch": {**BRANCH, "turns": 1, "max_continuations": 2}},
+        audit={
+            "rounds": [1],
+            "methods": ["flat_grpo", "has_progressive"],
+            "branch": {**BRANCH, "turns": 1, "max_continuations": 2},
+        },
         granularity="run",
     ),
     "demo": Run((), {}),
