@@ -229,6 +229,10 @@ def git(*arguments: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
 
 
+class RunFailedError(Exception):
+    """An experiment did not finish."""
+
+
 def snakemake(run: Run, cores: str) -> list[str]:
     return ["-m", "snakemake", "--cores", cores, "--configfile", *run.files, "over.yaml"]
 
@@ -253,7 +257,7 @@ def make(tree: Tree, name: str, cores: str) -> Path:
     begun = time.monotonic()
     log = where / "snakemake.log"
     if tree.python(where, *snakemake(run, cores), log=log).returncode:
-        raise SystemExit(f"{name}: the run failed; see {log}")
+        raise RunFailedError(f"the run failed; see {log}")
     done.write_text(text)
     print(f"{name}: made in {time.monotonic() - begun:.0f} s in {where}", flush=True)
     return where
@@ -273,8 +277,8 @@ def find(name, *modules):
             continue
     sys.exit(f"{name} is in none of {modules}: say in tests/golden_runs.py where it is")
 
-plan_of = find("plan_of", "pipeline.wanted", "stages.wanted")
-every_job = find("every_job", "pipeline.jobs", "stages.jobs")
+plan_of = find("plan_of", "pipeline.expected_artifacts", "stages.wanted")
+every_job = find("every_job", "pipeline.all_jobs", "stages.jobs")
 deleted_after_use = find("deleted_after_use", "pipeline.integrity", "workflow.integrity")
 config_hash = find("config_hash", "data.provenance", "provenance")
 made_from = find("made_from", "data.provenance", "provenance")
@@ -331,6 +335,14 @@ def prove(tree: Tree, name: str, old: Path) -> list[str]:
     return problems + ([] if nothing else [f"snakemake -n: {said[-3000:]}"])
 
 
+def compare(tree: Tree, name: str, old: Path, cores: str) -> list[str]:
+    """The differences between the results in `old` and those that the code of `tree` makes now."""
+    shutil.rmtree(tree.runs / name, ignore_errors=True)
+    lines, same = golden.compare(results_of(old), results_of(make(tree, name, cores)))
+    print(f"{name}: {lines[-1]}", flush=True)
+    return [] if same else lines
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden_runs")
     parser.add_argument("old", help="the commit before the change")
@@ -350,17 +362,15 @@ def main(arguments: list[str]) -> int:
         if lacks := missing(name):
             print(f"{name}: left out, for want of {lacks}")
             continue
-        old = make(before, name, given.cores)
-        if after is None:
-            continue
-        problems = [] if given.part == "results" else prove(after, name, old)
-        if given.part != "proof":
-            shutil.rmtree(after.runs / name, ignore_errors=True)
-            lines, same = golden.compare(results_of(old), results_of(make(after, name, given.cores)))
-            print(f"{name}: {lines[-1]}")
-            problems += [] if same else lines[:-1]
-        print(f"{name}: {'DIFFERENT' if problems else 'the same'}", flush=True)
-        print("\n".join(problems), end="\n" if problems else "", flush=True)
+        try:
+            old = make(before, name, given.cores)
+            problems = prove(after, name, old) if after and given.part != "results" else []
+            if after and given.part != "proof":
+                problems += compare(after, name, old, given.cores)
+        except RunFailedError as error:
+            problems = [str(error)]
+        verdict = "DIFFERENT" if problems else "the same" if after else "made"
+        print("\n".join([f"{name}: {verdict}", *problems]), flush=True)
         failed += [name] if problems else []
     return 1 if failed else 0
 

@@ -25,12 +25,13 @@ import pytest
 from benchmarks.credit import synthetic
 from tests import tiny
 from tests.golden_runs import EACH_SIDE_TABLE
-from turncredit import credit, provenance, tables
+from turncredit import credit
 from turncredit.config import Experiment
+from turncredit.config.layout import fill
 from turncredit.credit import METHODS
-from turncredit.layout import fill
-from turncredit.stages.jobs import every_job
-from turncredit.stages.plan import STAGES, Plan, load
+from turncredit.data import provenance, tables
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.plan import STAGES, Plan, load
 
 STORED = Path(__file__).with_name("golden_digests.json")
 
