@@ -1,6 +1,6 @@
 """The script of every rule: the stage that is called like the rule, or, in a job of several rounds, the whole loop."""
 
-from turncredit.pipeline import job_script
+from turncredit.pipeline import script
 
 if __name__ == "__main__":
-    job_script.main(globals().get("snakemake"))
+    script.main(globals().get("snakemake"))

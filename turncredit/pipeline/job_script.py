@@ -1,7 +1,7 @@
 """The entry point of a job's script: runs one stage, reports its result, and measures it.
 
-The script of every rule, workflow_scripts/stage.py, is one line, `main(snakemake)`. Each job writes `<log>.job.json`
-next to its log, from which the script can repeat it by hand:
+The script of every rule is workflow_scripts/stage.py. Each job writes `<log>.job.json` next to its log, from which the
+script can repeat it by hand:
 
     python workflow_scripts/stage.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
 """
@@ -23,11 +23,10 @@ from typing import Any
 
 from turncredit import envs
 from turncredit.config import from_mapping, stages
-from turncredit.config.experiment import ROUNDS
 from turncredit.data.files import write_json
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
-from turncredit.pipeline import failures, live_progress, preflight, retries
+from turncredit.pipeline import failures, live_progress, preflight
 from turncredit.pipeline.job import At, Job, Store
 from turncredit.pipeline.plan import Plan
 from turncredit.views.sql_views import metrics_hash, read_metrics
@@ -90,17 +89,10 @@ def load_own_environment(name: str) -> None:
         envs.load(name)
 
 
-def main(snakemake: Any = None) -> None:
-    """Run the job that Snakemake, or the `.job.json` named on the command line, describes."""
-    if snakemake is None:
-        described = _from_file(sys.argv)
-        carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
-    elif snakemake.rule == ROUNDS:
-        from turncredit.pipeline import rounds
-
-        rounds.run(snakemake)
-    else:
-        run(retries.stage_of(snakemake.rule), snakemake)
+def run_described() -> None:
+    """Run the job that the `.job.json` named on the command line describes."""
+    described = _from_file(sys.argv)
+    carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
 
 
 def run(stage: str, snakemake: Any) -> None:
