@@ -118,7 +118,31 @@ PARTS = {}
 def ask(stage, name):
     """Resources of the rule `name`, which runs `stage`, from the block `resources` or the model's size."""
     wanted = needs.resource(PLAN, stage)
-    return {"mem_mb": memory(lambda _: wanted, name), **needs.requested(wanted)}
+    return {
+        "mem_mb": memory(lambda _: wanted, name),
+        **needs.requested(wanted),
+        **(as_for(stage, name) if name != stage else {}),
+    }
+
+
+def as_for(stage, name):
+    """What --set-resources gives the rule of a stage, for the rule `name` that runs it too."""
+    given = workflow.resource_settings.overwrite_resources
+    own = given.get(name, {})
+    values = {key: one for key, one in given.get(stage, {}).items() if key not in own}
+    for key, one in values.items():
+        if one.is_evaluable():
+            sys.exit(
+                f"turncredit: --set-resources {stage}:{key} is an expression; give it to {name} as well, which runs "
+                f"the stage {stage} where its policies are kept (keep_policies: last)"
+            )
+    return {key: one.value for key, one in values.items()}
+
+
+def threads(stage, name):
+    """The cores of a job of the rule `name`, which runs `stage`."""
+    given = workflow.resource_settings.overwrite_threads
+    return given.get(stage, EXPERIMENT.resource(stage).threads)
 
 
 def memory(wanted, name):
@@ -180,7 +204,11 @@ def image_of(*those):
 
 
 def executor():
-    """What starts the jobs of this run: Slurm's or another cluster's executor; None before it is known."""
+    """What starts the jobs of this run: Slurm's or another cluster's executor; None before it is known.
+
+    Snakemake has no public name for it. The run's id is needed to find its jobs in Slurm again, and what an executor
+    does by default costs a second start of Snakemake for each job (turncredit/pipeline/slurm.py).
+    """
     return getattr(getattr(workflow, "scheduler", None), "_executor", None)
 
 

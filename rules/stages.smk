@@ -49,7 +49,7 @@ for name in (*stages.stages(), *KEPT):
             environment_of(stage)
         container:
             image_of(stage)
-        threads: EXPERIMENT.resource(stage.name).threads
+        threads: threads(stage.name, name)
         resources:
             **ask(stage.name, name),
         params:

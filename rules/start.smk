@@ -95,7 +95,9 @@ def values_of(jobs, resource):
 
 def asked_by_rules(jobs):
     """What the jobs of each rule ask for; none where Slurm's plugin chooses their partitions."""
-    if getattr(executor(), "_partitions", None):
+    if getattr(workflow.executor_settings, "partition_config", None) or os.environ.get(
+        "SNAKEMAKE_SLURM_PARTITIONS"
+    ):
         return ()
     here = workflow.local_exec  # then every job counts as local
     return tuple(
@@ -126,12 +128,10 @@ onstart:
     gc.enable()
     if workflow.is_main_process and not workflow.touch:
         before_the_first_job()
+        # Snakemake asks a job how often it may be tried again; there is no public way to answer for one job.
         Job.restart_times = property(restart_times)
     # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
-        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job that
-        # ends adds a timer that then fires every second (hundreds per second in a long run).
-        workflow.scheduler.job_rate_limiter = None
         # An image has no such shell in it.
         if EXPERIMENT.launcher == "warm" and deployed() != "apptainer":
             executable, reason = launch.start(

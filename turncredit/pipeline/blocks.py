@@ -94,12 +94,11 @@ def declared(plan: Plan, inputs: Inputs) -> Inputs:
 
     def by_output(path: str) -> str:
         step = maker(plan, path)
-        inside = loop.block_of(plan, *step) if step is not None else None
+        # A run's invariants are declared themselves.
+        inside = loop.block_of(plan, *step) if step is not None and step[0] != "invariants" else None
         if step is None or inside is None:
             return path
         method, rounds = inside
-        if step[0] == "invariants":  # declared beside the policy
-            return path
         return plan.layout.path("policy", method=method, seed=step[1].seed, round=rounds[-1])
 
     return {
