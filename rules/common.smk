@@ -5,6 +5,8 @@ import gc
 import sys
 from functools import cache
 
+from snakemake.resources import Resource
+
 from turncredit.config import layout, stages
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
@@ -131,12 +133,15 @@ def as_for(stage, name):
     own = given.get(name, {})
     values = {key: one for key, one in given.get(stage, {}).items() if key not in own}
     for key, one in values.items():
-        if one.is_evaluable():
+        if isinstance(one, Resource) and one.is_evaluable():
             sys.exit(
                 f"turncredit: --set-resources {stage}:{key} is an expression; give it to {name} as well, which runs "
                 f"the stage {stage} where its policies are kept (keep_policies: last)"
             )
-    return {key: one.value for key, one in values.items()}
+    return {
+        key: one.value if isinstance(one, Resource) else one
+        for key, one in values.items()
+    }
 
 
 def threads(stage, name):

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,26 +61,21 @@ class Description:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
         return {**At.of(self.wildcards).keys, **self.slice}
 
-    def job(self) -> Job:
-        """The stage's job."""
-        stage, at = stages.stage(self.stage), At.of(self.wildcards)
+    def plan(self) -> Plan:
+        """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""
         load_own_environment(self.config.get("env", {}).get("name", ""))
-        options = None
-        if stage.runtime_options is not None:
-            experiment = from_mapping(self.config)
-            results = experiment_folder(next(iter(self.output.values()))).parent
-            options = stage.runtime_options(Plan(experiment, results), at)
-        return Job(
-            stage=self.stage,
-            at=at,
-            config=stage.part.model_validate(self.slice),
-            input=self.input,
-            output={name: path for name, path in self.output.items() if name != "metrics"},
-            makes=stage.makes,
-            runtime_options=options,
-            threads=self.threads,
-            store=Store(),
-        )
+        return Plan(from_mapping(self.config), experiment_folder(next(iter(self.output.values()))).parent)
+
+    def job(self) -> Job:
+        """The stage's job, with the paths that Snakemake gave it.
+
+        Where one job runs several rounds, Snakemake knows only its last outputs, and inputs are the plan's.
+        """
+        plan = self.plan()
+        planned = plan.job(self.stage, At.of(self.wildcards), threads=self.threads, store=Store())
+        written = {name: path for name, path in self.output.items() if name != "metrics"}
+        read = self.input if plan.experiment.granularity == "stage" else planned.input
+        return replace(planned, input=read, output=written)
 
 
 def load_own_environment(name: str) -> None:
@@ -244,22 +239,12 @@ def _from_snakemake(stage: str, snakemake: Any) -> Description:
         rule=snakemake.rule,
         slice=snakemake.params["config"],
         config=dict(snakemake.config),
-        input=_inputs(stage, snakemake),
+        input={name: _plain(value) for name, value in snakemake.input.items()},
         output={name: str(value) for name, value in snakemake.output.items()},
         wildcards={name: str(value) for name, value in snakemake.wildcards.items()},
         log=str(snakemake.log[0]) if len(snakemake.log) else None,
         threads=int(snakemake.threads),
     )
-
-
-def _inputs(stage: str, snakemake: Any) -> dict[str, Any]:
-    """The inputs by name: Snakemake's, or the plan's where Snakemake knows only the last output of a job of rounds."""
-    experiment = from_mapping(snakemake.config)
-    if experiment.granularity == "stage":
-        return {name: _plain(value) for name, value in snakemake.input.items()}
-    load_own_environment(experiment.env.name)
-    plan = Plan(experiment, experiment_folder(next(iter(snakemake.output))).parent)
-    return dict(plan.inputs(stage, At.of(dict(snakemake.wildcards.items()))))
 
 
 def _plain(value: Any) -> Any:
