@@ -58,6 +58,7 @@ def before_the_first_job():
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
+        tell_of_changed_script(jobs)
         line = slurm.cancel_leftovers(Path(".snakemake"), str(PLAN.layout.root))
         if line:
             print(f"turncredit: {line}", file=sys.stderr)
@@ -74,6 +75,18 @@ def before_the_first_job():
     except UserError as error:
         print(f"turncredit: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def tell_of_changed_script(jobs):
+    """Say how results of another version, whose script was another one, are kept."""
+    changed = sum(workflow.dag.reason(job).code_changed for job in jobs)
+    if changed:
+        print(
+            f"turncredit: {changed} jobs run again because the workflow's script has changed since their results were "
+            f"made. To keep these, stop, and add --rerun-triggers mtime; `turncredit check {PLAN.layout.root}` says "
+            "whether they hold",
+            file=sys.stderr,
+        )
 
 
 def stages_of(jobs):
