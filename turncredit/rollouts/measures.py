@@ -68,12 +68,12 @@ class _Replay:
             for rollout in rollouts:
                 running.append(games.open(self._task(rollout)))
             row_M = view.first_R[list(rollouts)]
-            for row, observation in zip(row_M, games.reset_each(running), strict=True):
+            for row, observation in zip(row_M, games.each(running, "reset"), strict=True):
                 if observation != self.observation_N[row]:
                     self._differs(row, "the first observation")
             self._look(running, row_M, 0)
             while running:
-                steps = games.step_each(running, [self.action_N[row] for row in row_M])
+                steps = games.each(running, "step", [self.action_N[row] for row in row_M])
                 for row, step in zip(row_M, steps, strict=True):
                     self._compare(row, step)
                 self._look(running, row_M, 1)
@@ -96,7 +96,7 @@ class _Replay:
     def _look(self, running: Sequence[Any], row_M: np.ndarray, after: int) -> None:
         """Measure the states before (0) or after (1) these turns."""
         for name in self.names:
-            self.measured[tables.MEASURES[name][after]][row_M] = self.games.measure_each(running, name)
+            self.measured[tables.MEASURES[name][after]][row_M] = self.games.each(running, name)
 
     def _compare(self, row: int, step: Step) -> None:
         """Raise UserError for a step that is not the recorded one."""

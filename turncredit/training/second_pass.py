@@ -25,7 +25,6 @@ from turncredit.training.sequences import (
     batches,
     keys_of,
     list_column,
-    read_only,
     stack,
     token_logprobs,
 )
@@ -73,11 +72,6 @@ def logprobs_N(
             "that read them is damaged, or its training has diverged: lower the learning rate"
         )
     return out_N
-
-
-def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
-    """The token sequences of turns, with other prompts if given. Raises UserError for a turn without a response."""
-    return read_only(turns, where, "a second pass reads sampled tokens", prompts_N)
 
 
 def fitting(sequences: Sequence[TokenSequence], positions: int | None) -> tuple[list[TokenSequence], np.ndarray]:
