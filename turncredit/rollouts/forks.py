@@ -67,19 +67,15 @@ class Tree:
         self.task, self.group_id = task, group_id
         self.states = [State(rollouts[0], 0)]  # the start, which all of them share
         for rollout in rollouts:
-            self._add(rollout, self.states[0])
+            self.add(rollout)
 
     def choose(self) -> State:
         """The state to fork next; among equals the one that has been in the tree longest."""
         return max(self.states, key=lambda state: state.priority)
 
-    def add_fork(self, rollout: TreeRollout) -> None:
-        """Add a fork with its states."""
-        assert rollout.left is not None
-        self._add(rollout, rollout.left)
-
-    def _add(self, rollout: TreeRollout, first: State) -> None:
-        first.add(rollout.turns[0])
+    def add(self, rollout: TreeRollout) -> None:
+        """Add a rollout with its states. Its first turn leaves a state of the tree."""
+        (rollout.left or self.states[0]).add(rollout.turns[0])
         for number, turn in enumerate(rollout.turns[1:], start=1):
             self.states.append(State(rollout, number))
             self.states[-1].add(turn)
@@ -125,7 +121,7 @@ def forks(
         new_forks = player.play(starts, temperature=temperature)
         for tree, state, fork, own in zip(trees, chosen, new_forks, played, strict=True):
             rows = turn_table([fork], dict(common)).select(KEPT).to_pylist()
-            tree.add_fork(TreeRollout(fork.start.rollout_id, rows, state))
+            tree.add(TreeRollout(fork.start.rollout_id, rows, state))
             own.append((fork, state))
         progress(number + 1, per_task)
     pairs = [pair for own in played for pair in own]

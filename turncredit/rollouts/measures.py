@@ -1,7 +1,7 @@
 """Progress and distance of every turn, by replaying recorded actions in the environment.
 
-So they can be computed when something first reads them, without sampling the rollouts again. The environment's steps
-must be deterministic; every step is compared with the recorded one.
+They are computed when something first needs them, without sampling the rollouts again. The environment's steps must be
+deterministic; every step is compared with the recorded one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ OPTIONAL = (CONTEXT_FULL,)
 def measure(games: Games, turns: pa.Table, *, slots: int, where: str = "turns") -> pa.Table:
     """A `measures` table of these turns, in their order; a measure that the environment lacks is null.
 
-    `turns` has `COLUMNS`, and `OPTIONAL` where there is such a rollout.
-
-    `slots` rollouts are replayed side by side, so that the steps of an asynchronous environment run concurrently.
+    `turns` has `COLUMNS`, and `OPTIONAL` if any rollout has them. `slots` rollouts are replayed side by side, so that
+    the steps of an asynchronous environment run concurrently.
 
     Raises UserError for a rollout of an unknown game, and for a step that is not the recorded one.
     """

@@ -1,4 +1,4 @@
-"""The games of an environment: generated or read as a table, opened on demand."""
+"""The games of an environment: a table, generated or read; each game is opened on demand."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Games:
         return float(getattr(self._settings, "success_reward", 1.0))
 
     def with_trials(self, trials: int) -> Games:
-        """The same games, their rollouts with at most this many trials each (`turncredit.envs.trials`)."""
+        """The same games with at most this many trials in a rollout (`turncredit.envs.trials`)."""
         if trials == 1:
             return self
         other = copy(self)
@@ -150,7 +150,7 @@ class Games:
         return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
 
     def close_each(self, running: Sequence[Any]) -> None:
-        """Release abandoned environments; further errors are not reported, because the original one will be."""
+        """Release abandoned environments. Their errors are ignored: the original error is reported."""
         for env in running:
             with suppress(Exception):
                 env.close()

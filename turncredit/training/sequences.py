@@ -55,7 +55,7 @@ def cut(
     logprobs_N: Sequence[np.ndarray],
     learn_N: Sequence[bool] | np.ndarray | None = None,
 ) -> list[TokenSequence]:
-    """Sequences from turns in rollout order. Turns with `learn_N` false are read but never trained on."""
+    """Sequences of turns in rollout order. Turns with `learn_N` false are context only."""
     sequences: list[TokenSequence] = []
     parts: list[tuple[np.ndarray, int, np.ndarray]] = []
 
@@ -130,7 +130,7 @@ def list_column(table: pa.Table, name: str) -> list[np.ndarray]:
 
 
 def batches(sequences: Sequence[TokenSequence], tokens: int) -> Iterator[list[TokenSequence]]:
-    """Sequences of like length together, each batch of at most `tokens` padded tokens (or a single sequence)."""
+    """Batches of sequences of similar length, each of at most `tokens` padded tokens (or a single sequence)."""
     ordered = sorted(sequences, key=lambda sequence: (len(sequence.ids), sequence.rollout))
     batch: list[TokenSequence] = []
     for sequence in ordered:

@@ -111,7 +111,7 @@ def round_rate(settings: UpdateConfig, round: int) -> float:
 
 
 class TrainingSet(NamedTuple):
-    """What a round's update learns from: sequences, the advantage of each turn (N), the sampling temperature."""
+    """The data of a round's update: sequences, the advantage of each turn (N), the sampling temperature."""
 
     sequences: list[TokenSequence]
     advantage_N: np.ndarray
@@ -146,13 +146,12 @@ COLUMNS = (
 def training_set(turns: pa.Table, credit: pa.Table, settings: LossConfig, where: str = "credits") -> TrainingSet:
     """Sequences to learn from, the advantage of each turn (N,), and the temperature they were sampled at.
 
-    With `skip_dead_groups`, groups whose rollouts all had the same return are left out. Nothing else is, whatever the
-    credit: sequences whose advantages are all zero stay in their minibatch, as in verl, so that all methods take the
-    same optimiser steps on the same minibatches. `where` names the credits in errors.
+    With `skip_dead_groups`, groups whose rollouts all had the same return are left out. Sequences whose advantages are
+    all zero stay in their minibatch, as in verl, so that all methods take the same optimiser steps on the same
+    minibatches. `where` names the credits in errors.
 
-    Turns whose `trained` is 0, in credits that have that column, are read and not learned from: their tokens are in no
-    loss and no denominator (CARL). The mean square that scales advantages is that of the turns that are learned from:
-    without these, and without skipped groups.
+    Turns whose `trained` is 0, in credits with that column, are context only: their tokens are in no loss and no
+    denominator (CARL). Advantages are scaled by the mean square over turns that are learned from.
     """
     for key in tables.KEYS:
         if not turns.column(key).combine_chunks().equals(credit.column(key).combine_chunks()):
