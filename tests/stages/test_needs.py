@@ -101,7 +101,7 @@ def shared_update(shards, threads, *, gpu=0, **policy):
 
 
 def test_each_process_that_shares_a_minibatch_has_weights_moments_and_passes_of_its_own():
-    """training/shards.py: forks; the gradients that they exchange are in shared memory, two sets of each shard's."""
+    """training/team.py: forks; the gradients that they exchange are in shared memory, two sets of each shard's."""
     one, two, idle = shared_update(4, 1), shared_update(4, 2), shared_update(4, 4)
     for part in ("weights", "moments", "activations", "logits"):
         assert (two[part], idle[part]) == (2 * one[part], 4 * one[part]), part

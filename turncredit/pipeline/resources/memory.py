@@ -106,7 +106,7 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     sequences = experiment.sft.batch if stage == "sft" else update.minibatch * turns
     tokens = _tokens_of_a_pass(experiment, model, math.ceil(sequences / shards) * length)
     recomputed = stage == "update" and update.gradient_checkpointing
-    # Forks of one process share what none of them writes (training/shards.py): the base under an adapter, and the
+    # Forks of one process share what none of them writes (training/team.py): the base under an adapter, and the
     # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
     frozen, written = (copies, 0) if policy.lora else (0, copies)
     exchanged = 4 * trained * shards * min(processes, 2) if shards > 1 else 0
@@ -140,7 +140,7 @@ def _spread(
     """What each GPU takes of a model that is spread over several: its share, and what a pass gathers for a while.
 
     The parts outside of the layers, two layers, and the gradients of the first and of one layer
-    (`turncredit.policy.spread.bytes_on_each`, which counts them from the model itself).
+    (`turncredit.policy.fsdp.bytes_on_each`, which counts them from the model itself).
     """
     layer = model.layer_parameters
     outside = model.parameters - model.layers * layer

@@ -40,7 +40,8 @@ def runtime_options(plan: Plan, at: At) -> str:
 
 def run(job: Job) -> dict[str, float]:
     """Write the hidden states; returns their number, width and size."""
-    from turncredit.credit.models.hiddens import COLUMNS, contexts, hiddens
+    from turncredit.credit.models.hiddens import COLUMNS, hiddens
+    from turncredit.training.sequences import contexts
 
     turns, config, at = job.table("turns", columns=COLUMNS), job.config, job.at
     table = hiddens(

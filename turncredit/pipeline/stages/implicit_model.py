@@ -78,18 +78,12 @@ def inputs(plan: Plan, at: At) -> Inputs:
 
 def run(job: Job) -> dict[str, float]:
     """Write the model's folder, a policy's with the optimiser's moments; returns metrics of the training."""
-    from safetensors.torch import load_file, save_file
-
-    from turncredit.data import provenance
     from turncredit.data.seeding import derive_seed
     from turncredit.policy import models
-    from turncredit.policy.weights import MOMENTS_FILE
     from turncredit.training import implicit
 
     config: Config = job.config
     before = job.policy("policy")
-    kept = before.folder / MOMENTS_FILE
-    provenance.verify(before.folder, lambda name: name == MOMENTS_FILE)
     masters = before.masters(config.train_dtype)
     moments, metrics = implicit.train(
         masters,
@@ -98,16 +92,14 @@ def run(job: Job) -> dict[str, float]:
         lr=config.lr,
         steps=config.steps,
         tokens_per_pass=config.tokens_per_pass,
-        moments=load_file(kept) if kept.exists() else {},
+        moments=before.moments(),
         moments_dtype=config.moments_dtype,
         rounding_seed=derive_seed(job.at.seed, "implicit rounding", job.at.round),
         where=job.path("turns"),
     )
     after = Path(job.output["implicit"])
     with job.folder("implicit") as folder, masters.in_model() as model:
-        models.save_model(model, folder, base=before.folder, final=after)
-        if moments:
-            save_file(moments, folder / MOMENTS_FILE)
+        models.save_model(model, folder, base=before.folder, final=after, moments=moments)
     masters.release()
     # The model that was opened has other weights now: whoever asks for the one before reads it from its folder.
     job.store.put_policy(job.output["implicit"], before.trained_into(after))

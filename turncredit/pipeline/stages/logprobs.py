@@ -101,6 +101,7 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.data.columns import sums_of
     from turncredit.data.turns import check_logprobs
     from turncredit.training import second_pass
+    from turncredit.training.sequences import contexts
 
     at, where = job.at, job.path("turns")
     if at.reader in GOLD:
@@ -111,7 +112,7 @@ def run(job: Job) -> dict[str, float]:
     sampled_N = logprob_N = sums_of(turns.column("response_logprobs"))
     read, unread = 0, np.empty(0, dtype=np.int64)
     if "policy" in job.input:
-        sequences = second_pass.contexts(turns, where, _prompts(job, turns) if hindsight else None)
+        sequences = contexts(turns, where, _prompts(job, turns) if hindsight else None)
         if hindsight:
             sequences, unread = second_pass.fitting(sequences, _open(job, "policy").positions)
         read = sum(len(sequence.ids) for sequence in sequences)

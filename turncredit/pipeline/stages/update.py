@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,10 +13,13 @@ from turncredit.config.layout import round_name
 from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
-from turncredit.pipeline.gpu_processes import on_gpus
+from turncredit.pipeline.gpu_processes import with_team
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.work import Work
+
+if TYPE_CHECKING:
+    from turncredit.training.team import Team
 
 
 class Config(Slice):
@@ -78,10 +81,10 @@ def warning(metrics: Mapping[str, float]) -> str | None:
 
 def run(job: Job) -> dict[str, float]:
     """Write the new policy and one log row per step; returns means over the steps."""
-    return on_gpus(job, _run)
+    return with_team(job, _run)
 
 
-def _run(job: Job, ranks: Any) -> dict[str, float]:
+def _run(job: Job, team: Team) -> dict[str, float]:
     from turncredit.training.update import COLUMNS, round_rate, training_set, update
 
     config, at = job.config, job.at
@@ -99,17 +102,17 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
         rate=round_rate(config.update, at.round),
         seed=at.seed,
         round=at.round,
-        processes=job.threads,
+        team=team,
         train_dtype=config.train_dtype,
         moments_dtype=config.moments_dtype,
-        ranks=ranks,
     )
     after = Path(job.output["policy"])
-    if ranks is not None and not ranks.leads:
-        with result.masters.in_model():  # hands over this process's share
+    with result.masters.in_model() as model:
+        if not team.leads:
             return {}
-    with job.folder("policy") as folder:
-        result.save(folder, base=policy.folder, final=after)
+        with job.folder("policy") as folder:
+            result.save(model, folder, base=policy.folder, final=after)
+    result.masters.release()
     job.store.put_policy(job.output["policy"], policy.trained_into(after))
     identity = {"policy_id": round_name(at.method, at.seed, at.round)}
     rows = [{**identity, **row} for row in result.rows]

@@ -21,9 +21,9 @@ from turncredit.pipeline import checks, resources
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
+from turncredit.policy.fsdp import bytes_on_each
 from turncredit.policy.open import OpenPolicy
-from turncredit.policy.spread import bytes_on_each
-from turncredit.training.ranks import launched
+from turncredit.training.fsdp import launched
 from turncredit.training.sequences import token_logprobs
 
 ROOT = Path(__file__).parents[2]
@@ -112,10 +112,10 @@ def test_updates_from_two_processes_are_those_of_one(world, credits, hub_model, 
     assert all(moments[0][name].shape == moments[1][name].shape for name in moments[0])
 
 
-def bytes_kept(ranks, folder):
+def bytes_kept(folder, team):
     """Bytes of this process's weights, gradients and moments after a step, and those that are expected of it."""
     policy = OpenPolicy(folder, dtype="float32")
-    masters = policy.spread("float32")
+    masters = policy.masters("float32", fsdp=team.fsdp)
     parameters = masters.parameters.values()
     ids = torch.arange(8).view(1, 8)
     token_logprobs(masters.model, ids, torch.ones_like(ids, dtype=torch.bool)).sum().backward()
@@ -124,7 +124,7 @@ def bytes_kept(ranks, folder):
     optimizer.step()
     moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
     shares = sum(value.to_local().nbytes for value in [*parameters, *moments])
-    return shares + gradients, bytes_on_each(policy.model(), ranks.shards, "float32")["kept"]
+    return shares + gradients, bytes_on_each(policy.model(), team.shards, "float32")["kept"]
 
 
 def test_a_process_keeps_as_many_bytes_as_are_computed_from_the_shapes(world):
@@ -183,10 +183,10 @@ def test_jobs_that_train_ask_for_the_gpus_and_what_is_not_spread_is_refused():
             checks.check(tiny.experiment(**whole))
 
 
-def complain_in_the_second(ranks):
-    if not ranks.leads:
+def complain_in_the_second(team):
+    if not team.leads:
         raise UserError("lower the learning rate")
-    return ranks.all_of("waits")
+    return team.all_of("waits")
 
 
 def test_what_a_process_complains_of_is_said_by_the_job():

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from turncredit.errors import UserError
-from turncredit.training.shards import cut_into_shards, together
+from turncredit.training.team import Team, cut_into_shards
 
 
 def trained(shards: int, processes: int) -> tuple[list[torch.Tensor], list]:
@@ -26,7 +26,8 @@ def trained(shards: int, processes: int) -> tuple[list[torch.Tensor], list]:
     x, y = torch.randn(10, 4), torch.randn(10, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     parts = cut_into_shards([1] * 10, shards)
-    with together(shards=shards, processes=processes, parameters=list(model.parameters())) as team:
+    team = Team(processes)
+    with team.sharing(list(model.parameters()), shards):
         for _ in range(5):
 
             def compute(shard: int) -> dict[str, float]:
@@ -73,17 +74,15 @@ def test_a_process_that_fails_or_is_killed_ends_the_team_with_an_error(end):
         parameter.sum().backward()
         return {}
 
-    with (
-        pytest.raises(UserError, match="has died"),
-        together(shards=2, processes=2, parameters=[parameter]) as team,
-    ):
+    team = Team(processes=2)
+    with pytest.raises(UserError, match="has died"), team.sharing([parameter], shards=2):
         team.gradient(compute)
 
 
 def test_an_error_in_the_first_process_leaves_no_other_behind():
     before = set(psutil.Process().children())  # of other tests: a Java process that the session keeps
     parameter = torch.nn.Parameter(torch.ones(2))
-    with pytest.raises(KeyError, match="here"), together(shards=2, processes=2, parameters=[parameter]):
+    with pytest.raises(KeyError, match="here"), Team(processes=2).sharing([parameter], shards=2):
         raise KeyError("here")
     assert set(psutil.Process().children()) == before
 
@@ -93,13 +92,14 @@ def test_an_error_in_the_first_process_leaves_no_other_behind():
 def test_when_the_first_process_is_killed_the_others_end():
     code = """
         import os, sys, time, torch
-        from turncredit.training.shards import together
+        from turncredit.training.team import Team
         parameter = torch.nn.Parameter(torch.ones(2))
         def compute(shard):
             parameter.sum().backward()
             time.sleep(0.05)
             return {}
-        with together(shards=2, processes=2, parameters=[parameter]) as team:
+        team = Team(processes=2)
+        with team.sharing([parameter], shards=2):
             while True:
                 team.gradient(compute)
                 if team.leads:

@@ -1,7 +1,7 @@
-"""A model spread over processes, one a GPU, for training (FSDP2 of torch): weights, gradients, the optimiser's moments.
+"""A model spread over processes, one a GPU, for training (FSDP2 of torch): weights, gradients, optimiser's moments.
 
-Each process keeps its share of every parameter, cut along the first axis, and steps it; a layer's weights are gathered
-only for its own passes. `turncredit.training.ranks` starts the processes.
+Each process keeps its share of every parameter, cut along the first axis, and steps it. A layer's weights are gathered
+only for its own passes. `turncredit.training.fsdp` starts the processes.
 """
 
 from __future__ import annotations
@@ -13,36 +13,30 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from turncredit.policy.masters import Masters
 from turncredit.policy.models import is_adapted, trained_parameters
 from turncredit.policy.sampling import device
 
 
-class SpreadMasters:
-    """As `turncredit.policy.masters.Masters`, each parameter spread over the processes along its first axis.
+class FsdpMasters(Masters):
+    """Masters of which each process keeps its share.
 
-    FSDP2 gathers a layer's weights for its passes, rounded to the type that the model computes in; the optimiser steps
-    the shares, in the type in which `load` returns them. Frozen weights of an adapted model are spread in their own
+    FSDP2 gathers a layer's weights for its passes, rounded to the type that the model computes in. The optimiser steps
+    the shares, in the type in which `load` returns them. An adapted model's frozen weights are spread in their own
     type.
     """
 
-    def __init__(self, load: Callable[[], Any], dtype: str, prepare: Callable[[Any], None] | None = None):
-        """`load` returns the whole model, on the CPU; `prepare` is called on it before it is spread."""
+    def __init__(self, load: Callable[[], Any], dtype: str):
+        """`load` returns the whole model, on the CPU."""
         self._load = load
         model = load()
-        if prepare is not None:
-            prepare(model)
         self.model = _spread(model, None if is_adapted(model) else getattr(torch, dtype))
         self.parameters = trained_parameters(model)
-
-    def stepped(self) -> None:
-        """Nothing to do: the weights are rounded when they are gathered."""
+        self._copies, self._hooks = [], []  # FSDP2 rounds the weights when it gathers them
 
     @contextmanager
-    def in_model(self) -> Iterator[torch.nn.Module | None]:
-        """The whole model at full precision, in the first process and on the CPU; None in the others.
-
-        All processes must call this, to hand over their shares.
-        """
+    def in_model(self) -> Iterator[Any]:
+        """The whole model at full precision, gathered on the CPU of the first process; None in the others."""
         whole = self._load() if dist.get_rank() == 0 else None
         into = trained_parameters(whole) if whole is not None else {}
         for name, parameter in self.parameters.items():
@@ -51,11 +45,8 @@ class SpreadMasters:
                 into[name].data.copy_(full)
         yield whole
 
-    def release(self) -> None:
-        """Nothing to do: the process ends."""
 
-
-class Spread(torch.nn.Module):
+class FsdpModel(torch.nn.Module):
     """A model whose layers are spread. FSDP2 acts on calls of modules, so this one makes all calls."""
 
     def __init__(self, model: torch.nn.Module):
@@ -69,7 +60,7 @@ class Spread(torch.nn.Module):
         return tuple(None if part is None else part.clone() for part in tensors)
 
 
-def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> Spread:
+def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> FsdpModel:
     """Spread a model over the processes: each layer by itself, and the rest (embedding, head, norm) together."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -79,7 +70,7 @@ def _spread(model: torch.nn.Module, dtype: torch.dtype | None) -> Spread:
     mesh = init_device_mesh(device().type, (dist.get_world_size(),))
     for layer in inner.get_decoder().layers:
         fully_shard(layer, mesh=mesh, mp_policy=policy)
-    whole = Spread(model)
+    whole = FsdpModel(model)
     fully_shard(whole, mesh=mesh, mp_policy=policy)
     for module in whole.modules():
         if isinstance(module, FSDPModule):  # the loss is a sum over shards, not a mean
