@@ -286,6 +286,21 @@ def test_a_sweep_lists_experiments_whose_keys_are_merged_as_those_of_a_file(tmp_
     assert plain == config.from_mapping({"experiment": "size_plain", "rounds": 5})
 
 
+def test_a_key_that_a_list_of_experiments_would_win_over_is_refused_and_changed_in_the_list(tmp_path):
+    listed = {"long": {"rounds": 9, "update.lr": 0.1}, "short": {"rounds": 2}}
+    given = {"experiment": "size", "rounds": 5, "seeds": [0], "sweep": {"experiments": listed, "only": "size_long"}}
+    (file := tmp_path / "sweep.yaml").write_text(json.dumps(given))
+    (later := tmp_path / "later.yaml").write_text(json.dumps({"update": {"lr": 0.2}}))
+    (default := tmp_path / "default.yaml").write_text(json.dumps({"rounds": 4, "seeds": [0, 1]}))
+    with pytest.raises(UserError, match=r"^update\.lr is 0\.2,.*'size_long' sets it to 0\.1.*long: \{update\.lr: 0\.2"):
+        config.load([file, later])
+    for rounds in (3, 5):
+        with pytest.raises(UserError, match=f"^rounds is {rounds}, but"):
+            config.load([default, file], [f"rounds={rounds}"])
+    made = config.load([default, file], ["seeds=[1]", "rounds=9", "sweep={experiments: {long: {update.lr: 0.3}}}"])
+    assert (made.rounds, made.seeds, made.update.lr) == (9, (1,), 0.3)
+
+
 def test_every_listed_experiment_of_a_sweep_has_every_combination_of_its_grid_whose_values_win(tmp_path):
     swept = {"experiments": {"a": {"rounds": 9}, "b": {"update.lr": 1.0}}, "grid": {"update.lr": [0.1, 0.2]}}
     (file := tmp_path / "sweep.yaml").write_text(json.dumps({"experiment": "x", "sweep": swept}))
