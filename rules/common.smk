@@ -8,13 +8,13 @@ from functools import cache
 from snakemake.resources import Resource
 
 from turncredit.config import layout, stages
-from turncredit.config import from_mapping
+from turncredit.config import from_mapping, refuse_lost
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline import blocks, retries
-from turncredit.data.yaml_files import read_mapping
+from turncredit.data.yaml_files import CONFIG, read_mapping
 
 # While Snakemake plans, all objects stay alive, and looking for others is a fifth of the time of a large dry run
 # (benchmarks/pipeline/START.md). `onstart` turns the collector on again; the interpreter collects once more at its end.
@@ -28,10 +28,14 @@ STORED = workflow.storage_settings.default_storage_provider is not None
 def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
-        for path in workflow.configfiles if workflow.is_main_process else ():
-            # Snakemake's own reader keeps the last of two equal keys.
+        # Snakemake's own reader keeps the last of two equal keys. It merges CONFIG first, and lists it last.
+        given = workflow.configfiles if workflow.is_main_process else ()
+        files = [
             read_mapping(path)
+            for path in sorted(given, key=lambda path: str(path) != CONFIG)
+        ]
         experiment = from_mapping(config)
+        refuse_lost(files, config)
         # Without a shared file system jobs do not run where Snakemake does, so only they know what is there.
         checks.check(experiment, installed=not (STORED and workflow.is_main_process))
         plan = Plan(experiment)

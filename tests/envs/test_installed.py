@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests import tiny
+from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
 from turncredit.cli.plan import lines_of
@@ -107,10 +105,10 @@ def test_a_plan_without_the_released_data_only_warns(preset, monkeypatch, tmp_pa
     monkeypatch.chdir(tiny.ROOT)
     for variable, _ in DATA.values():
         monkeypatch.delenv(variable, raising=False)
-    files = [Path(f"config/paper/{preset}.yaml")]
-    lines = lines_of(configured.plan_of(files, tmp_path, installed=False))
+    (_, file), chosen = presets.options(preset)
+    lines = lines_of(configured.plan_of([file], tmp_path, chosen, installed=False))
     assert [line for line in lines if line.startswith("warning: ") and "data_root" in line]
     with pytest.raises(UserError, match="data_root"):
-        configured.plan_of(files, tmp_path)
+        configured.plan_of([file], tmp_path, chosen)
     as_if_simulators_were_here(monkeypatch)
-    configured.plan_of(files, tmp_path)
+    configured.plan_of([file], tmp_path, chosen)

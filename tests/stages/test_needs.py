@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
 from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
@@ -30,7 +30,6 @@ from turncredit.pipeline.resources.work import Work
 from turncredit.policy.shapes import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[2]
-PRESETS = [*sorted((ROOT / "config/paper").glob("*.yaml")), *sorted((ROOT / "config").glob("*qwen*.yaml"))]
 QWEN = {size: name for name in PUBLISHED if "Qwen2.5" in name for size in ("1.5B", "3B", "7B") if size in name}
 #: for a policy of any size, on the CPU's engine
 BIG = {"methods": ["flat_grpo"], "sft": {"epochs": 0}, "audit": {"rounds": []}}
@@ -241,19 +240,19 @@ def test_of_each_job_of_rounds_one_policy_stays_on_disk(granularity, per_job, ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
+@pytest.mark.parametrize("name", presets.PRETRAINED)
+def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     as_if_simulators_were_here(monkeypatch)
     short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
-    experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))
+    experiment = from_mapping(merge(read_mapping("config.yaml"), presets.settings(name), short))
     lines = lines_of(Plan(experiment))
     assert not [line for line in lines if "warning" in line or "not known" in line]
     computed = Plan(experiment.model_copy(update={"resources": {}}))
     for stage in ("sft", "update"):
         given = experiment.resource(stage).mem_mb
         assert given is None or given >= (needs.resource(computed, stage).mem_mb or 0), stage
-    whole = Plan(from_mapping(merge(read_mapping("config.yaml"), read_mapping(path))))
+    whole = Plan(presets.experiment(name))
     limit = read_mapping("profiles/aws-batch/config.yaml")["aws-batch-task-timeout"]
     for stage in needs.ordered(stages()):
         asked = 60 * needs.resource(whole, stage).runtime
@@ -490,10 +489,10 @@ def test_a_plan_needs_no_environment_that_only_jobs_do(monkeypatch, tmp_path):
     """Such as AppWorld, on a machine without it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("APPWORLD_ROOT", raising=False)
-    preset = [ROOT / "config/paper/mgr_table2.yaml"]
+    (_, preset), chosen = presets.options("mgr_table2")
     with pytest.raises(UserError, match="environment 'appworld': there is no executable"):
-        configured.plan_of(preset, tmp_path)
-    lines = lines_of(configured.plan_of(preset, tmp_path, installed=False))
+        configured.plan_of([preset], tmp_path, chosen)
+    lines = lines_of(configured.plan_of([preset], tmp_path, chosen, installed=False))
     assert any(line.startswith("GPU hours: about ") for line in lines)
     assert any(line.startswith("warning: environment 'appworld': there is no executable") for line in lines)
 

@@ -30,7 +30,7 @@ def plan(
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 
-    Example: turncredit plan --configfile config/paper/has_table2.yaml
+    Example: turncredit plan --configfile config/paper/has.yaml
     """
     print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
 

@@ -6,7 +6,7 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 """
 
 from turncredit.config.experiment import Experiment
-from turncredit.config.loading import from_mapping, in_sweep, load, names_in_sweep, validated
+from turncredit.config.loading import from_mapping, in_sweep, load, names_in_sweep, refuse_lost, validated
 from turncredit.config.merging import merge
 from turncredit.config.sections import (
     AgentConfig,
@@ -68,5 +68,6 @@ __all__ = [
     "load",
     "merge",
     "names_in_sweep",
+    "refuse_lost",
     "validated",
 ]

@@ -414,7 +414,13 @@ class MethodConfig(Closed):
 
 
 class SweepConfig(Closed):
-    """A grid over any keys of a configuration: one experiment for every combination of their values."""
+    """Several experiments in one configuration: a list of them by name, a grid over any keys, or every pair of both."""
+
+    experiments: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict,
+        description="experiments by name, each with the keys that it sets, wide: {policy: {scratch: {hidden: 128}}}; "
+        "none is left in the resolved configuration",
+    )
 
     grid: dict[str, Any] = Field(
         default_factory=dict,
