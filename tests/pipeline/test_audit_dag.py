@@ -82,8 +82,7 @@ def test_the_target_audit_asks_for_the_audit_alone(snakemake):
 def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
     config = ("rounds=4", "tasks={eval: 16}", "keep_policies=last", "audit={rounds: [3], methods: [flat_grpo]}")
     jobs = counts(snakemake("-n", *TINY, "--config", *config))
-    assert jobs["update_audited"] == 1  # flat_grpo's round 2, whose policy plays round 3
-    assert jobs["update_last"] == 2
+    assert jobs["update_kept"] == 1 + 2  # flat_grpo's round 2, whose policy plays round 3, and the last of each run
     assert jobs["update"] == 2 * 4 - 3
 
 
@@ -99,7 +98,7 @@ def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
     config = ("rounds=3", "tasks={eval: 12}", "keep_policies=last", "methods=[flat_grpo, rloo, gigpo]")
     audit = {"run": ["rloo", "flat_grpo"], "rounds": [3], "methods": ["flat_grpo"]}
     jobs = counts(snakemake("-n", *TINY, "--config", *config, f"audit={audit}"))
-    assert jobs["update_audited"] == 2
+    assert jobs["update_kept"] == 2 + 3
     plan = Plan(
         tiny.experiment(
             rounds=3, tasks={"eval": 12}, keep_policies="last", methods=["flat_grpo", "rloo", "gigpo"], audit=audit
