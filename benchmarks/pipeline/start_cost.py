@@ -1,14 +1,13 @@
-"""The cost of starting jobs and of planning, with each of the cures alone, with all of them and with none.
+"""The cost of planning and of starting jobs: against a bare workflow, by launcher and by granularity.
 
-python -m benchmarks.pipeline.start_cost plan|tiny|demo [--repeats 3] [--only TEXT,...]
+python -m benchmarks.pipeline.start_cost plan|tiny|demo [--repeats 3] [--only TEXT;...]
 
 Prints Markdown tables of medians. The variants of a table are run in turn, and the turns are repeated, so that other
 work on the machine falls on all of them. CPU seconds are those of all processes that a command starts, its daemons
 included (from the cgroup of the command; without the right to make one, from the processes that it waited for).
 
-The cures: the warm launcher (`launcher: warm`), rounds in one job (`granularity: round`), the patches of
-rules/planning.smk and the switched-off limit on jobs a second (rules/start.smk). The bare workflow has the same jobs,
-an input function for each rule, as many inputs and outputs, and a script; nothing else.
+The bare workflow has the same jobs, an input function for each rule, as many inputs and outputs, and a script; nothing
+else. What was measured of the patches of Snakemake that version 0.3 had is in START.md.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import os
 import platform
 import re
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -37,60 +35,8 @@ from benchmarks.pipeline.plan import EVALUATED, ROUNDS, SEEDS, many
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = 1000
 CPU_GROUPS = Path("/sys/fs/cgroup/cpuacct")
-#: What a copy of the rules takes over as it is.
-LINKED = ("workflow_scripts", "config.yaml", "profiles", "envs_conda", "schemas")
-
-#: The patches of rules/planning.smk, by name; what is left out of a variant is left out of its copy of that file.
-PATCHES = {
-    "signatures": """
-from snakemake.common import overwrite_function_params
-
-def cached_parameters(function):
-    overwrite_function_params(function, inspect.signature(function).parameters)
-    return function
-""",
-    "evaluate": """
-from snakemake.common import overwrite_function_params
-from snakemake.resources import Resource
-
-overwrite_function_params(Resource.evaluate, inspect.signature(Resource.evaluate).parameters)
-""",
-    "scripts": """
-from snakemake.dag import ScriptProcessor
-
-look_for_script = ScriptProcessor.process_job
-EXISTING_SCRIPTS = set()
-
-def look_once(processor, job):
-    if not job.is_script or job.rule.script not in EXISTING_SCRIPTS:
-        look_for_script(processor, job)
-        EXISTING_SCRIPTS.add(job.rule.script)
-
-ScriptProcessor.process_job = look_once
-""",
-    "gc off": """
-gc.disable()
-
-def stop_planning():
-    gc.freeze()
-    gc.enable()
-""",
-    "gc at exit": "atexit.register(gc.freeze)\n",
-}
-#: What else makes the rules plan or start faster: (file, text, text without it).
-EDITS = {
-    "rate limit": ("start.smk", "workflow.scheduler.job_rate_limiter = None", "pass"),
-    "blocks": ("rounds.smk", "not in BLOCK_", "not in () or BLOCK_"),
-}
-ALL = (*PATCHES, *EDITS)
-NO_PATCH = """import atexit, gc, inspect
-
-def cached_parameters(function):
-    return function
-
-def stop_planning():
-    pass
-"""
+#: What a folder needs to run the workflow.
+LINKED = ("Snakefile", "rules", "workflow_scripts", "config.yaml", "profiles", "envs_conda", "schemas")
 
 
 class Cost(NamedTuple):
@@ -102,21 +48,6 @@ class Cost(NamedTuple):
 
 
 Command = Callable[[], Cost]
-
-
-def write_rules(folder: Path, patches: tuple[str, ...]) -> None:
-    """A copy of the workflow with these patches only."""
-    shutil.copy(ROOT / "Snakefile", folder)
-    shutil.copytree(ROOT / "rules", folder / "rules")
-    for name in LINKED:
-        (folder / name).symlink_to(ROOT / name)
-    planning = folder / "rules" / "planning.smk"
-    if planning.exists():
-        planning.write_text(NO_PATCH + "".join(code for name, code in PATCHES.items() if name in patches))
-    for name, (file, text, without) in EDITS.items():
-        path = folder / "rules" / file
-        if name not in patches and path.exists():
-            path.write_text(path.read_text().replace(text, without))
 
 
 def run(command: list[str], folder: Path) -> Cost:
@@ -164,12 +95,13 @@ def cpu_group() -> Iterator[Path | None]:
                 time.sleep(0.1)
 
 
-def pipeline(patches: tuple[str, ...], *arguments: str, configuration: dict | None = None) -> Command:
+def pipeline(*arguments: str, configuration: dict | None = None) -> Command:
     """A command that runs the workflow with `arguments`, in a fresh folder each time."""
 
     def command() -> Cost:
         with tempfile.TemporaryDirectory(prefix="start-cost-") as name:
-            write_rules(Path(name), patches)
+            for part in LINKED:
+                (Path(name) / part).symlink_to(ROOT / part)
             if configuration is not None:
                 (Path(name) / "many.yaml").write_text(yaml.safe_dump(configuration))
             return run(list(arguments), Path(name))
@@ -300,41 +232,26 @@ def plan_variants() -> dict[str, Command]:
     """Dry runs of an experiment of 1,000 runs and 10 rounds."""
     variants: dict[str, Command] = {}
     for granularity in ("run", "round", "stage"):
-
-        def ours(*patches: str, granularity: str = granularity) -> Command:
-            arguments = ("-n", "--configfile", "many.yaml", "--config", f"granularity={granularity}")
-            return pipeline(patches, *arguments, configuration=many(RUNS))
-
+        arguments = ("-n", "--configfile", "many.yaml", "--config", f"granularity={granularity}")
         variants[f"{granularity}: bare workflow"] = bare(granularity)
         variants[f"{granularity}: bare workflow with all that a rule has"] = bare(granularity, dressed=True)
-        variants[f"{granularity}: all patches"] = ours(*ALL)
-        variants[f"{granularity}: none"] = ours()
-        for patch in ALL if granularity != "stage" else PATCHES:
-            if patch != "rate limit":
-                variants[f"{granularity}: only {patch}"] = ours(patch)
-        variants[f"{granularity}: both of gc"] = ours("gc off", "gc at exit")
-        variants[f"{granularity}: both of gc, blocks"] = ours("gc off", "gc at exit", "blocks")
+        variants[f"{granularity}: this workflow"] = pipeline(*arguments, configuration=many(RUNS))
     return variants
 
 
 def run_variants(*arguments: str) -> dict[str, Command]:
     """Whole runs of an experiment on two cores."""
-    variants: dict[str, Command] = {}
-    for granularity in ("stage", "round", "run"):
-        for launcher in ("plain", "warm"):
-            for how, patches in (("", ()), (", rate limit off", ("rate limit",)), (", all patches", ALL)):
-                name = f"granularity {granularity}, launcher {launcher}{how}"
-                given = ("--config", f"launcher={launcher}", f"granularity={granularity}")
-                variants[name] = pipeline(patches, "--cores", "2", *arguments, *given)
-    return variants
+    return {
+        f"granularity {granularity}, launcher {launcher}": pipeline(
+            "--cores", "2", *arguments, "--config", f"launcher={launcher}", f"granularity={granularity}"
+        )
+        for granularity in ("stage", "round", "run")
+        for launcher in ("plain", "warm")
+    }
 
 
 TABLES = {
     "plan": plan_variants,
-    "plan-demo": lambda: {
-        **{"all patches": pipeline(ALL, "-n"), "none": pipeline((), "-n")},
-        **{f"only {patch}": pipeline((patch,), "-n") for patch in PATCHES},
-    },
     "tiny": lambda: run_variants("--configfile", str(ROOT / "config" / "test" / "tiny.yaml")),
     "demo": run_variants,
 }
