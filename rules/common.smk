@@ -77,7 +77,7 @@ def reads(stage):
 
 
 def known(paths):
-    """These paths as rules declare them: in place of what a job of rounds makes, its last policy."""
+    """These paths as rules declare them: the last policy of a job of rounds stands for all that the job makes."""
     paths = list(paths)
     return blocks.declared(PLAN, {"": paths})[""] if FUSED else paths
 
@@ -126,7 +126,7 @@ def part(stage):
     return slice
 
 
-#: slices as plain data, by the id of the slice, which the plan keeps alive
+#: Slices as plain data, by the id of the slice. The plan keeps each slice alive, so its id stays its own.
 PARTS = {}
 
 
@@ -164,7 +164,10 @@ def threads(stage, name):
 
 
 def memory(wanted, name):
-    """The memory of a job of the rule `name`, whose resources are `wanted(wildcards)`. What ran out of it gets twice as much."""
+    """The memory of a job of the rule `name`, whose resources are `wanted(wildcards)`.
+
+    A job that ran out of memory gets twice as much when it is tried again.
+    """
 
     def megabytes(wildcards, attempt):
         return wanted(wildcards).mem_mb * retries.memory_factor(
@@ -196,7 +199,7 @@ def priority_of(stage):
 
 
 def is_local(stage):
-    """Whether a stage runs where Snakemake does. A hub's model is copied there, from the cache into which it was fetched."""
+    """Whether a stage runs where Snakemake does: a hub's model is copied from the cache into which it was fetched."""
     return stage.local or (
         stage.name == "base" and EXPERIMENT.policy.source != "scratch"
     )

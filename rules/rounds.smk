@@ -2,10 +2,10 @@
 # as with a job per stage (turncredit/pipeline/rounds.py). What methods share (games, the SFT policy and its rollouts)
 # and audits remain separate jobs.
 #
-# The rule declares the policy after the job's last round, which stands for everything that the job makes: other jobs
-# that read any of it wait for this policy (`known` and `reads` in rules/common.smk). So planning thousands of runs stays fast. The output is flagged `update`:
-# Snakemake then keeps the output of a killed or failed job, and the next attempt reuses the artifacts that are up to
-# date. This needs keep-incomplete, which profiles/default sets.
+# The rule declares only the policy after the job's last round. Other jobs that read anything else that the job makes
+# name this policy as their input (`reads` and `known` in rules/common.smk). So planning thousands of runs stays fast.
+# The output is flagged `update`: Snakemake then keeps the output of a killed or failed job, and the next attempt reuses
+# the artifacts that are up to date. This needs keep-incomplete, which profiles/default sets.
 
 if FUSED:
 

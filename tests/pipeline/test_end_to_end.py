@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tests import tiny
 from tests.pipeline.processes import processes_with, wait_for
 from tests.pipeline.test_dag import counts
+from turncredit.config.stages import stages
 from turncredit.data import tables
 
 TINY = ("--cores", "2", *tiny.ARGUMENTS)
@@ -160,6 +162,21 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_bytes(pipeline,
     assert sorted(once) == sorted(again)
     assert [name for name in once if once[name] != again[name]] == []
     assert not [path for path in (tmp_path / "results").rglob("*") if path.suffix in {".old", ".part"}]
+
+
+def test_snakemakes_own_commands_know_every_stage(pipeline, copy):
+    """What Snakemake itself draws, lists, forces and reports, with one rule for each stage."""
+    ask = lambda *arguments: pipeline.python(copy, "-m", "snakemake", *tiny.ARGUMENTS, *arguments)  # noqa: E731
+    graph = ask("--rulegraph").stdout
+    assert {"rollout", "credit", "update", "eval"} <= set(re.findall(r'label = "(\w+)"', graph))
+    assert "flat_grpo" in ask("--dag").stdout
+    assert {*stages()} < set(ask("--list-rules").stdout.split())
+    forced = ask("-n", "--forcerun", "update", "--set-resources", "update:mem_mb=777")
+    assert counts(forced)["update"] == 4
+    assert "rollout" in counts(forced)  # of round 2, which reads the policy
+    report = ask("--report", "report.html")
+    assert report.returncode == 0, report.stderr
+    assert "learning_curves" in (copy / "report.html").read_text()
 
 
 def test_a_job_is_repeated_by_hand_from_its_own_description(pipeline, copy):
