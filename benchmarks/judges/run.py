@@ -46,7 +46,7 @@ def distinct_turns(count: int, seed: int) -> pa.Table:
 
 def rule_speed(table: pa.Table, repeats: int) -> tuple[float, float]:
     """Turns per second and per CPU second, the best of some runs; nothing is cached between runs."""
-    from turncredit.envs.household import judge as household
+    from turncredit.envs.household import grammar as household
     from turncredit.judges import window
 
     wall, cpu = [], []
