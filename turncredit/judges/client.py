@@ -1,17 +1,21 @@
-"""One process's requests to a language model over the OpenAI chat protocol: workers, retries, handling of failures.
+"""Requests to a language model over the OpenAI chat protocol: concurrency, retries, handling of failures.
 
 If a single request fails, its label is missing, with a reason. Failures that would affect every request (a refused key,
 an unknown model or address) end the job at once, as does a share of missing labels above the configured one. Nothing
 that a server sends is kept with the API key in it.
+
+All requests are made on one asyncio loop. A request takes about a millisecond of CPU time, so one process sends about
+1,000 a second; a model's server answers far fewer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -27,8 +31,6 @@ from turncredit.judges.text import in_one_line
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
 #: Seconds to wait at most before a retry, even if the server's Retry-After asks for more.
 _LONGEST_WAIT = 60.0
-#: Seconds between checks for an answer that another job has requested.
-_PEEK = 0.05
 #: A shorter API key is a placeholder (EMPTY, none) and no secret; hiding it could damage what an answer says.
 _SHORTEST_SECRET = 8
 
@@ -60,13 +62,48 @@ class _NoAnswer(Exception):
     """A failure of this question only."""
 
 
+def ask_all(
+    questions: Mapping[str, Question],
+    config: JudgeConfig,
+    ask: Ask,
+    cache: Cache,
+    allowed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Reply]:
+    """A reply for each key of `questions`, from the cache or from the server.
+
+    allowed    how many replies may give no label
+    progress   called with the number of replies so far
+    Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
+
+    An answer without a label is kept like any other. If more of them are kept than are `allowed`, all of them are asked
+    for again: the server may have been repaired, and the job would fail otherwise.
+    """
+    cache.load(questions)
+    replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
+    useless = [key for key, reply in replies.items() if parse_label(reply, ask).reason is not None]
+    if len(useless) > allowed:
+        for key in useless:
+            cache.forget(key)
+            del replies[key]
+    progress(len(replies))
+    missing = {key: question for key, question in questions.items() if key not in replies}
+    if missing:
+        cached = len(replies)
+        client = JudgeClient(missing, config, ask, cache, allowed, lambda done: progress(cached + done))
+        gc.freeze()  # the questions stay alive: scanning them in every garbage collection costs a tenth of the time
+        try:
+            replies |= asyncio.run(client.work())
+        finally:
+            gc.unfreeze()
+    return replies
+
+
 class JudgeClient:
-    """Workers that share a queue of requests, a connection pool and a count of failures.
+    """Workers that share a queue of questions, a connection pool and a count of failures.
 
     allowed    how many replies may give no label before UserError is raised
     progress   called with the number of replies so far
-    part       which of how many processes this is. They start at different questions, and odd ones go backwards, so
-               that two of them meet once and never proceed side by side.
     """
 
     def __init__(
@@ -77,20 +114,13 @@ class JudgeClient:
         cache: Cache,
         allowed: int,
         progress: Callable[[int], None],
-        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.questions, self.config, self.ask, self.cache = questions, config, ask, cache
         self.allowed, self.progress = allowed, progress
-        self.queue = deque(questions)
-        at, processes = part
-        self.queue.rotate(-(len(questions) * (at + at % 2) // processes))
-        if at % 2:
-            self.queue.reverse()
-        self.elsewhere: deque[str] = deque()
+        # Each job has an order of its own, so that jobs with the same questions rarely ask the same one at once.
+        self.queue = random.Random().sample(list(questions), len(questions))
         self.replies: dict[str, Reply] = {}
         self.failed = 0
-        self.limit = min(config.concurrency, len(questions))
-        self.active = 0
         self.turnstile = asyncio.Lock()
         # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
@@ -107,56 +137,27 @@ class JudgeClient:
         ) as self.connection:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(self.limit):
+                    for _ in range(min(self.config.concurrency, len(self.queue))):
                         group.create_task(self._worker())
             except BaseExceptionGroup as errors:
                 raise _first_error(errors) from None
         return self.replies
 
-    async def give_up(self, workers: int) -> None:
-        """Stop this many workers; returns when they have ended."""
-        self.limit -= workers
-        while self.active > self.limit:
-            await asyncio.sleep(_PEEK / 5)
-
     async def _worker(self) -> None:
-        self.active += 1
-        try:
-            await self._work_off_the_queue()
-        finally:
-            self.active -= 1
-
-    async def _work_off_the_queue(self) -> None:
-        while (self.queue or self.elsewhere) and self.active <= self.limit:
-            if not self.queue:
-                key = self.elsewhere.popleft()
-                await asyncio.sleep(_PEEK)
-                self.cache.refresh()
-            else:
-                key = self.queue.popleft()
-            if self.cache.get(key) is None and not self.cache.claim(key):
-                # Another job has requested this question: check again when there is nothing else to do.
-                self.elsewhere.append(key)
-                continue
-            try:
-                reply = await self._reply(key)
-            finally:
-                self.cache.release(key)
-            self.replies[key] = reply
+        while self.queue:
+            key = self.queue.pop()
+            reply = self.replies[key] = await self._reply(key)
             self.progress(len(self.replies))
             self._count_failure(reply)
 
     async def _reply(self, key: str) -> Reply:
-        self.cache.refresh()
-        cached_answer = self.cache.get(key)
-        if cached_answer is not None:
-            return Reply(cached_answer, cached=True)
-        question = self.questions[key]
+        if (answer := self.cache.get(key)) is not None:  # another job's, by now
+            return Reply(answer, cached=True)
         try:
-            answer = await self._ask_until_answered(question)
+            answer = await self._ask_until_answered(self.questions[key])
         except (_AskAgain, _NoAnswer) as error:
             return Reply(None, cached=False, reason=self._line(str(error)))
-        self.cache.put(key, question, answer)
+        await self.cache.put(key, self.questions[key], answer)
         return Reply(answer, cached=False)
 
     async def _ask_until_answered(self, question: Question) -> Answer:

@@ -123,8 +123,7 @@ def _by_model(
     rollouts: Rollouts, config: JudgeConfig, ask: Ask, folder: Path, progress: Callable[[int], None]
 ) -> dict[str, Any]:
     from turncredit.judges.cache import Cache
-    from turncredit.judges.client import Reply, parse_label
-    from turncredit.judges.helpers import ask_all
+    from turncredit.judges.client import Reply, ask_all, parse_label
 
     key_N, questions = _questions(windows(rollouts, config.window), config, ask)
     allowed = math.floor(config.max_missing * len(key_N))
