@@ -337,6 +337,25 @@ def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(
+    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = f"http://me:secret@127.0.0.1:{server.server_address[1]}"
+    for name, value in (("http_proxy", proxy), ("all_proxy", "http://127.0.0.1:9"), ("no_proxy", "other.example")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    (tmp_path / ".netrc").write_text("default login x password y\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match="no such path"):  # the stand-in for a proxy has none of other servers
+        label_turns(turns_table(1, 1), llm(base_url="http://judge.example/v1", attempts=1), cache=tmp_path)
+    headers = server.headers[0]
+    assert headers["Host"] == "judge.example"
+    assert headers["Authorization"] == "Bearer sk-0123456789"
+    assert headers["Proxy-Authorization"] == "Basic bWU6c2VjcmV0"
+    assert client._proxy("https://judge.example/v1") == "http://127.0.0.1:9"
+    assert client._proxy("http://other.example/v1") is None
+
+
 @pytest.mark.slow
 def test_two_processes_at_once_share_the_windows_and_store_each_answer_once(
     server: ChatServer, llm: Llm, tmp_path: Path

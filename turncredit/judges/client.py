@@ -4,25 +4,27 @@ If a single request fails, its label is missing, with a reason. Failures that wo
 an unknown model or address) end the job at once, as does a share of missing labels above the configured one. Nothing
 that a server sends is kept with the API key in it.
 
-All requests are made on one asyncio loop. A request takes about a millisecond of CPU time, so one process sends about
-1,000 a second; a model's server answers far fewer.
+All requests are made on one asyncio loop. A request takes half a millisecond of CPU time, so one core can send more
+than a model's server answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import openai
+import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from turncredit.config.judge import Ask, JudgeConfig
+from turncredit.data.http_calls import is_here
 from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
 from turncredit.judges.rubric import Label, answer_schema, instructions_of, read_answer
@@ -50,16 +52,16 @@ def parse_label(reply: Reply, ask: Ask) -> Label:
     return read_answer(reply.answer.answer, ask, reply.answer.finish_reason)
 
 
-class _AskAgain(Exception):
+class _NoAnswer(Exception):
+    """A failure of this question only."""
+
+
+class _AskAgain(_NoAnswer):
     """A failure that may not recur; `after` is the delay in seconds that the server asks for."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
         super().__init__(reason)
         self.after = after
-
-
-class _NoAnswer(Exception):
-    """A failure of this question only."""
 
 
 def ask_all(
@@ -89,22 +91,13 @@ def ask_all(
     progress(len(replies))
     missing = {key: question for key, question in questions.items() if key not in replies}
     if missing:
-        cached = len(replies)
-        client = JudgeClient(missing, config, ask, cache, allowed, lambda done: progress(cached + done))
-        gc.freeze()  # the questions stay alive: scanning them in every garbage collection costs a tenth of the time
-        try:
-            replies |= asyncio.run(client.work())
-        finally:
-            gc.unfreeze()
+        asking = _Asking(missing, config, ask, cache, allowed, lambda done: progress(len(replies) + done))
+        replies |= asyncio.run(asking.all())
     return replies
 
 
-class JudgeClient:
-    """Workers that share a queue of questions, a connection pool and a count of failures.
-
-    allowed    how many replies may give no label before UserError is raised
-    progress   called with the number of replies so far
-    """
+class _Asking:
+    """Workers that share a queue of questions, a connection pool and a count of failures."""
 
     def __init__(
         self,
@@ -121,26 +114,24 @@ class JudgeClient:
         self.queue = random.Random().sample(list(questions), len(questions))
         self.replies: dict[str, Reply] = {}
         self.failed = 0
-        self.turnstile = asyncio.Lock()
+        self.url = f"{config.base_url.rstrip('/')}/chat/completions"
+        self.proxy = _proxy(config.base_url)
         # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
         self.secret = _api_key(config.api_key_env)
 
-    async def work(self) -> dict[str, Reply]:
-        """Ask everything in the queue."""
-        async with openai.AsyncOpenAI(
-            base_url=self.config.base_url,
-            api_key=self.secret or "none",  # a local server needs no key, but the library requires one
-            max_retries=0,
-            timeout=None,  # each attempt has a timeout for the whole answer
-            http_client=openai.DefaultAioHttpClient(trust_env=not self.config.on_this_machine),
-        ) as self.connection:
+    async def all(self) -> dict[str, Reply]:
+        async with aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {self.secret}"} if self.secret else {},
+            connector=aiohttp.TCPConnector(limit=self.config.concurrency),
+            timeout=aiohttp.ClientTimeout(total=self.config.timeout),
+        ) as self.session:
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(min(self.config.concurrency, len(self.queue))):
                         group.create_task(self._worker())
             except BaseExceptionGroup as errors:
-                raise _first_error(errors) from None
+                raise errors.exceptions[0] from None
         return self.replies
 
     async def _worker(self) -> None:
@@ -155,7 +146,7 @@ class JudgeClient:
             return Reply(answer, cached=True)
         try:
             answer = await self._ask_until_answered(self.questions[key])
-        except (_AskAgain, _NoAnswer) as error:
+        except _NoAnswer as error:
             return Reply(None, cached=False, reason=self._line(str(error)))
         await self.cache.put(key, self.questions[key], answer)
         return Reply(answer, cached=False)
@@ -173,39 +164,22 @@ class JudgeClient:
         with_schema = self.structured
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.config.timeout):
-                text = await self._send(self._body(question, with_schema))
+            body = self._body(question, with_schema)
+            async with self.session.post(self.url, json=body, proxy=self.proxy) as response:
+                text = await response.text(errors="replace")
         except TimeoutError:
             raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            cause = _root(error)
-            raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
-        except openai.APIStatusError as error:
-            if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
-                self.structured = False  # the server does not support it; from now on answers are parsed leniently
-                return await self._ask_once(question)
-            raise self._status_error(error) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _AskAgain(f"connection lost: {str(error) or type(error).__name__}") from None
+        if response.status in (400, 415, 422) and with_schema and self.config.structured == "auto":
+            self.structured = False  # the server does not support it; from now on answers are parsed leniently
+            return await self._ask_once(question)
+        if response.status >= 400:
+            raise self._status_error(response, text)
         answer = _read_completion(text, time.perf_counter() - started)
         return answer._replace(
             answer=self._redacted(answer.answer), finish_reason=self._redacted(answer.finish_reason or "") or None
         )
-
-    async def _send(self, body: dict[str, Any]) -> str:
-        """The text of the reply. Requests are prepared and written one at a time.
-
-        The HTTP library writes from a task of its own. Otherwise, workers whose answers arrive together would all
-        prepare their next requests before the first one is written, and answers would keep arriving in bursts: each
-        request would wait for half a burst's computation (10 ms of 32).
-        """
-        async with self.turnstile:
-            sending = asyncio.ensure_future(self.connection.post("/chat/completions", cast_to=str, body=body))
-            try:
-                await asyncio.sleep(0)  # until it waits for the task that writes
-                await asyncio.sleep(0)  # the writer
-            except asyncio.CancelledError:
-                sending.cancel()
-                raise
-        return await sending
 
     def _body(self, question: Question, with_schema: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -228,12 +202,10 @@ class JudgeClient:
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
-    def _status_error(self, error: openai.APIStatusError) -> Exception:
-        body = error.body
-        message = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
-        code, message = error.status_code, self._line(str(message))[:300]
+    def _status_error(self, response: aiohttp.ClientResponse, text: str) -> Exception:
+        code, message = response.status, self._line(_error_message(text) or str(response.reason))[:300]
         if code in (408, 409, 425, 429) or code >= 500:
-            return _AskAgain(f"HTTP {code}: {message}", _retry_after(error))
+            return _AskAgain(f"HTTP {code}: {message}", _retry_after(response))
         if code in (401, 403):
             have = "contains a key that it does not accept" if self.secret else "is not set"
             return UserError(
@@ -282,11 +254,33 @@ def _pause(state: RetryCallState) -> float:
     return _WAIT(state) if after is None else min(after, _LONGEST_WAIT)
 
 
-def _retry_after(error: openai.APIStatusError) -> float | None:
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     try:
-        return max(0.0, float(error.response.headers.get("retry-after", "")))
+        return max(0.0, float(response.headers.get("Retry-After", "")))
     except ValueError:  # absent, or a date
         return None
+
+
+def _error_message(text: str) -> str:
+    """What an error's body says: OpenAI's form, or all of it."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    body = body.get("error", body) if isinstance(body, dict) else body
+    return str(body.get("message", body) if isinstance(body, dict) else body)
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy for this address in the environment (HTTPS_PROXY, ALL_PROXY, NO_PROXY).
+
+    aiohttp can find it itself, but then looks for a password in ~/.netrc as well and refuses it beside an API key.
+    """
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy is None or is_here(url) or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _read_completion(text: str, seconds: float) -> Answer:
@@ -306,16 +300,3 @@ def _read_completion(text: str, seconds: float) -> Answer:
     return Answer.of(
         content or "", finish_reason, counts.get("prompt_tokens"), counts.get("completion_tokens"), round(seconds, 4)
     )
-
-
-def _root(error: BaseException) -> BaseException:
-    """The root cause of an exception; the library reports every lost connection as a timeout."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _first_error(errors: BaseExceptionGroup) -> BaseException:
-    """The first error in a group that is not itself a group: one line for the user instead of a tree."""
-    first = errors.exceptions[0]
-    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first
