@@ -356,36 +356,40 @@ def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(
     assert client._proxy("http://other.example/v1") is None
 
 
+LABELLING = """
+import sys, pyarrow.parquet as pq
+from turncredit.judges import client
+from turncredit.config.judge import JudgeConfig
+from turncredit.judges.label import costs, label_turns
+print(sys.stdin.readline().strip(), flush=True)
+config = JudgeConfig.model_validate_json(sys.argv[1])
+table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])
+assert set(table.column("role").to_pylist()) == {"E"}
+print(int(costs(table)["tokens_in"]))
+"""
+
+
+def label_jobs(count: int, config: JudgeConfig, table: pa.Table, folder: Path) -> list[subprocess.Popen[str]]:
+    """Processes that begin to label `table` at once, with their cache in `folder`."""
+    pq.write_table(table, folder / "turns.parquet")
+    given = [config.model_dump_json(), str(folder / "turns.parquet"), str(folder / "cache")]
+    command, pipe = [sys.executable, "-c", LABELLING, *given], subprocess.PIPE
+    jobs = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) for _ in range(count)]
+    for job in jobs:
+        job.stdin.write("begin\n")  # type: ignore[union-attr]
+    assert {job.stdout.readline() for job in jobs} == {"begin\n"}  # type: ignore[union-attr]
+    return jobs
+
+
 @pytest.mark.slow
 def test_two_processes_at_once_share_the_windows_and_store_each_answer_once(
     server: ChatServer, llm: Llm, tmp_path: Path
 ) -> None:
-    server.behave = lambda handler, *_: slow(0.03)(handler)
-    pq.write_table(turns_table(20, 10), tmp_path / "turns.parquet")
-    script = (
-        "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.judges import client\n"
-        "from turncredit.config.judge import JudgeConfig\n"
-        "from turncredit.judges.label import costs, label_turns\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
-        "config = JudgeConfig.model_validate_json(sys.argv[1])\n"
-        "table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])\n"
-        "assert table.column('role').to_pylist() == ['E'] * 200\n"
-        "print(int(costs(table)['tokens_in']))\n"
-    )
-    given = [llm(concurrency=4).model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
-    jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    for job in jobs:
-        assert job.stdout is not None
-        assert job.stdout.readline() == "ready\n"
-    paid = [int(job.communicate("go\n", timeout=60)[0]) for job in jobs if job.stdin is not None]
+    server.behave = lambda handler, *_: slow(0.05)(handler)
+    jobs = label_jobs(2, llm(concurrency=4), turns_table(20, 10), tmp_path)
+    paid = [int(job.communicate(timeout=60)[0]) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0]
+    assert min(paid) > 0
     assert sum(paid) == len(server.requests) * 500
     assert 200 <= len(server.requests) < 300
     assert sum(pq.read_metadata(path).num_rows for path in (tmp_path / "cache").glob("*.parquet")) == 200
@@ -394,25 +398,15 @@ def test_two_processes_at_once_share_the_windows_and_store_each_answer_once(
 @pytest.mark.slow
 def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     server.behave = lambda handler, *_: slow(0.02)(handler)
-    pq.write_table(turns_table(10, 10), tmp_path / "turns.parquet")
-    script = (
-        "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.config.judge import JudgeConfig\n"
-        "from turncredit.judges.label import label_turns\n"
-        "label_turns(pq.read_table(sys.argv[2]), JudgeConfig.model_validate_json(sys.argv[1]), cache=sys.argv[3])\n"
-    )
-    config = llm(concurrency=2)
-    given = [config.model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
-    job = subprocess.Popen([sys.executable, "-c", script, *given])
+    config, table = llm(concurrency=2), turns_table(10, 10)
+    (job,) = label_jobs(1, config, table, tmp_path)
     while len(server.requests) < 30:
         time.sleep(0.005)
     job.kill()
-    job.wait()
+    job.communicate()
     time.sleep(0.1)
-    asked = len(server.requests)
-    assert asked < 100
-    labels = label_turns(turns_table(10, 10), config, cache=tmp_path / "cache")
-    assert roles(labels) == ["E"] * 100
+    assert len(server.requests) < 100
+    assert roles(label_turns(table, config, cache=tmp_path / "cache")) == ["E"] * 100
     # Only what was in flight when the job died is asked about again.
     assert len(server.requests) <= 100 + 2
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from turncredit.data.strict_model import Closed
 
-#: The question for a judge: TRIAGE's role; a scalar progress, TRIAGE's comparator; HAS's score of a turn.
+#: What a judge is asked for: TRIAGE's role, its comparator (a scalar progress), or HAS's score of a turn.
 Ask = Literal["role", "progress", "score"]
 
 #: The lowest and the highest score that answers a question with a number.

@@ -27,7 +27,7 @@ from turncredit.config.judge import Ask, JudgeConfig
 from turncredit.data.http_calls import is_here
 from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
-from turncredit.judges.rubric import Label, answer_schema, instructions_of, read_answer
+from turncredit.judges.rubric import INSTRUCTIONS, Label, answer_schema, read_answer
 from turncredit.judges.text import in_one_line
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
@@ -185,7 +185,7 @@ class _Asking:
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
-                {"role": "system", "content": instructions_of(question.prompt_version, self.ask)},
+                {"role": "system", "content": INSTRUCTIONS[question.prompt_version]},
                 {"role": "user", "content": question.prompt},
             ],
             "temperature": self.config.temperature,
@@ -194,12 +194,9 @@ class _Asking:
         if self.config.thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
         if with_schema:
-            schema = {
-                "name": f"turn_{self.ask}",
-                "schema": answer_schema(self.ask, self.config.evidence),
-                "strict": True,
-            }
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+            schema = answer_schema(self.ask, self.config.evidence)
+            named = {"name": f"turn_{self.ask}", "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body
 
     def _status_error(self, response: aiohttp.ClientResponse, text: str) -> Exception:
