@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
@@ -25,12 +24,10 @@ def question(prompt: str) -> Question:
 
 
 def put(cache: Cache, *prompts: str, answer: Answer = ANSWER) -> None:
-    """Answers to questions, which arrive at once."""
-
-    async def all_at_once() -> None:
-        await asyncio.gather(*(cache.put(question(one).key(), question(one), answer) for one in prompts))
-
-    asyncio.run(all_at_once())
+    """Store an answer to each of these questions."""
+    for one in prompts:
+        cache.put(question(one).key(), question(one), answer)
+    cache.commit()
 
 
 def stored(folder: Path, *prompts: str) -> list[Answer | None]:
@@ -135,7 +132,7 @@ def test_jobs_that_come_write_and_leave_at_once_lose_nothing(tmp_path: Path) -> 
 
 def test_a_job_killed_during_a_commit_loses_only_that(tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys\nfrom tests.judges.test_cache import Cache, put\n"
+        "import sys\nfrom tests.judges.test_cache import Cache, put\n"
         f"cache = Cache({str(tmp_path)!r})\nput(cache, *map(str, range(100)))\n"
         "cache._database.execute('PRAGMA cache_size = 1')\n"  # pages go to the file before the commit
         "with cache._transaction():\n"

@@ -1,9 +1,10 @@
 """The cache of language models' answers: a folder in `results/`, keyed by content and shared by all jobs.
 
-    answers.sqlite       new answers; each is committed before its question counts as answered
+    answers.sqlite       new answers, committed as they arrive
     answers-*.parquet    the others (the table "judge_cache"), for anyone to query
 
-A job that closes the cache moves the new answers to Parquet. A killed job loses only the requests in flight.
+A job that closes the cache moves the new answers to Parquet. A killed job loses the requests in flight and what arrived
+during the last commit.
 
 Several jobs may use the cache at once, also on several nodes. SQLite uses its rollback journal, which works on a
 network file system with POSIX locks; its other mode (WAL) works on one machine only. Jobs do not wait for each other's
@@ -13,7 +14,6 @@ questions pay for a few of them twice; the later answer is stored.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import sqlite3
@@ -78,14 +78,16 @@ _INSERT = f"INSERT OR REPLACE INTO answers ({', '.join(_COLUMNS)}) VALUES ({', '
 
 
 class Cache:
-    """An open cache; a `with` block closes it. `folder` is created if it does not exist."""
+    """An open cache; a `with` block closes it. `folder` is created if it does not exist.
+
+    uncommitted     rows that were put and are not yet stored
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._answers: dict[str, Answer] = {}
         self._last_read = 0
-        self._uncommitted: list[tuple[Any, ...]] = []
-        self._one_commit = asyncio.Lock()
+        self.uncommitted: list[tuple[Any, ...]] = []
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._database = sqlite3.connect(
@@ -127,29 +129,27 @@ class Cache:
         """Do not answer `key` from what was read so far: a later answer replaces the stored one."""
         self._answers.pop(key, None)
 
-    async def put(self, key: str, question: Question, answer: Answer) -> None:
-        """Store an answer; it is committed when this returns. What arrives during a commit is in the next one."""
-        row = (key, *question, *answer)
-        self._uncommitted.append(row)
-        async with self._one_commit:
-            if row in self._uncommitted:
-                await asyncio.to_thread(self._commit)
+    def put(self, key: str, question: Question, answer: Answer) -> None:
+        """Add an answer, which `commit` and `close` store."""
+        self._answers[key] = answer
+        self.uncommitted.append((key, *question, *answer))
+
+    def commit(self) -> None:
+        """Store what was put; more may be put meanwhile, by another thread."""
+        rows = self.uncommitted[:]
+        with self._transaction():
+            self._database.executemany(_INSERT, rows)
+            self._read_new()
+        del self.uncommitted[: len(rows)]
 
     def close(self) -> None:
-        """Move the new answers of all jobs to Parquet."""
+        """Commit, and move the new answers of all jobs to Parquet."""
         try:
-            self._commit()
+            self.commit()
             with self._transaction():
                 self._move_to_parquet()
         finally:
             self._database.close()
-
-    def _commit(self) -> None:
-        rows = self._uncommitted[:]  # more may be appended while they are written
-        with self._transaction():
-            self._database.executemany(_INSERT, rows)
-            self._read_new()
-        del self._uncommitted[: len(rows)]
 
     def _read_new(self) -> None:
         """Read what any job has committed since the last time."""

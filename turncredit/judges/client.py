@@ -114,6 +114,7 @@ class _Asking:
         self.queue = random.Random().sample(list(questions), len(questions))
         self.replies: dict[str, Reply] = {}
         self.failed = 0
+        self.committing: asyncio.Task[None] | None = None
         self.url = f"{config.base_url.rstrip('/')}/chat/completions"
         self.proxy = _proxy(config.base_url)
         # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
@@ -129,27 +130,35 @@ class _Asking:
             try:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(min(self.config.concurrency, len(self.queue))):
-                        group.create_task(self._worker())
+                        group.create_task(self._worker(group))
             except BaseExceptionGroup as errors:
                 raise errors.exceptions[0] from None
         return self.replies
 
-    async def _worker(self) -> None:
+    async def _worker(self, group: asyncio.TaskGroup) -> None:
         while self.queue:
             key = self.queue.pop()
             reply = self.replies[key] = await self._reply(key)
+            if reply.answer is not None and not reply.cached:
+                self.cache.put(key, self.questions[key], reply.answer)
+                if self.committing is None or self.committing.done():
+                    self.committing = group.create_task(self._commit())
+                elif len(self.cache.uncommitted) > self.config.concurrency:
+                    await self.committing
             self.progress(len(self.replies))
             self._count_failure(reply)
+
+    async def _commit(self) -> None:
+        while self.cache.uncommitted:
+            await asyncio.to_thread(self.cache.commit)
 
     async def _reply(self, key: str) -> Reply:
         if (answer := self.cache.get(key)) is not None:  # another job's, by now
             return Reply(answer, cached=True)
         try:
-            answer = await self._ask_until_answered(self.questions[key])
+            return Reply(await self._ask_until_answered(self.questions[key]), cached=False)
         except _NoAnswer as error:
             return Reply(None, cached=False, reason=self._line(str(error)))
-        await self.cache.put(key, self.questions[key], answer)
-        return Reply(answer, cached=False)
 
     async def _ask_until_answered(self, question: Question) -> Answer:
         retrying = AsyncRetrying(
