@@ -188,7 +188,7 @@ test-adapters: $(READY) .venv-adapters/.ready .venv-appworld/.ready
 test-integrations: .venv-integrations/.ready
 	OMP_NUM_THREADS=1 .venv-integrations/bin/python -m pytest -m "" tests/integrations
 
-# verl and verifiers ask for older versions of transformers and openai than turncredit does. Their parts that are tested run
+# verl and verifiers ask for older versions of transformers than turncredit does. Their parts that are tested run
 # with ours and theirs, in this order, so nothing is resolved.
 .venv-integrations/.ready: requirements.lock requirements-test.lock requirements-integrations.lock pyproject.toml
 	[ -x .venv-integrations/bin/python ] || "$(PYTHON)" -m venv .venv-integrations

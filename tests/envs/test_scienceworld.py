@@ -18,7 +18,7 @@ from turncredit.envs.scienceworld import (
     Expert,
     Settings,
     gold,
-    judge,
+    grammar,
     random_command,
     simulator,
     slip_command,
@@ -234,9 +234,9 @@ TASK = "find a(n) animal. First, focus on the thing. Then, move it to the red bo
 
 
 def roles(*turns: tuple[str, str]) -> list[str]:
-    read = [judge.read_turn(Turn(*turn)) for turn in turns]
-    goal = judge.read_goal(TASK)
-    return [judge.judge(goal, read[:n], act, read[n + 1 :])[0] for n, act in enumerate(read)]
+    read = [grammar.read_turn(Turn(*turn)) for turn in turns]
+    goal = grammar.read_goal(TASK)
+    return [grammar.judge(goal, read[:n], act, read[n + 1 :])[0] for n, act in enumerate(read)]
 
 
 def test_the_rule_judge_knows_looks_ways_and_decisive_acts():

@@ -28,8 +28,8 @@ from turncredit.envs.virtualhome.commands import app
 from turncredit.envs.virtualhome.expert import read_wish
 from turncredit.envs.virtualhome.generate import SPLITS
 from turncredit.envs.virtualhome.goals import Condition, Goal
+from turncredit.envs.virtualhome.grammar import judge, read_goal, read_turn
 from turncredit.envs.virtualhome.home import VirtualHome
-from turncredit.envs.virtualhome.judge import judge, read_goal, read_turn
 from turncredit.envs.virtualhome.scene import Household
 from turncredit.envs.virtualhome.tasks import real_split
 from turncredit.envs.virtualhome.words import WORDS

@@ -14,7 +14,7 @@ from turncredit.envs.judging import Turn
 from turncredit.envs.webshop import ENVIRONMENT, Expert, Settings, make_tasks, open_task, random_command, slip_command
 from turncredit.envs.webshop.generate import SPLITS, catalogue
 from turncredit.envs.webshop.goals import from_text
-from turncredit.envs.webshop.judge import read_goal, read_turn
+from turncredit.envs.webshop.grammar import read_goal, read_turn
 from turncredit.envs.webshop.shop import search_words
 from turncredit.envs.webshop.wares import KINDS
 from turncredit.errors import UserError

@@ -191,7 +191,7 @@ def test_a_folder_without_labels_is_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_importing_the_commands_imports_nothing_heavy() -> None:
-    heavy = ("openai", "pandas", "torch", "duckdb")
+    heavy = ("aiohttp", "pandas", "torch", "duckdb")
     code = f"import sys, turncredit.cli.judge; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

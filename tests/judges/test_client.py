@@ -6,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 from turncredit.config import from_mapping
 from turncredit.config.judge import JudgeConfig
 from turncredit.errors import UserError
-from turncredit.judges import client, helpers
+from turncredit.judges import client
 from turncredit.judges.label import costs, label_turns
 
 from .chat_server import ChatServer, Handler, answer, first, slow
@@ -30,6 +29,12 @@ Llm = Callable[..., JudgeConfig]
 
 def roles(labels: pa.Table) -> list[str | None]:
     return labels.column("role").to_pylist()
+
+
+def reviewed(body: dict[str, Any]) -> int:
+    """The number of the shelf that the turn under review goes to."""
+    review = body["messages"][1]["content"].partition("TURN UNDER REVIEW\n[0] action: go to shelf ")[2]
+    return int(review.split("\n")[0])
 
 
 def test_each_window_is_labelled_with_its_evidence_and_its_cost(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
@@ -89,8 +94,7 @@ def test_a_failure_that_stays_is_a_missing_label_with_its_reason(
     server: ChatServer, llm: Llm, tmp_path: Path, misbehave: Callable[[Handler], None], reason: str
 ) -> None:
     def behave(handler: Handler, _: int, body: dict) -> None:
-        bad = "TURN UNDER REVIEW\n[0] action: go to shelf 1\n" in body["messages"][1]["content"]
-        misbehave(handler) if bad else handler.say(answer())
+        misbehave(handler) if reviewed(body) == 1 else handler.say(answer())
 
     server.behave = behave
     labels = label_turns(turns_table(1, 4), llm(timeout=0.2, attempts=3, max_missing=0.25), cache=tmp_path)
@@ -147,8 +151,8 @@ def test_half_of_a_surrogate_pair_is_replaced_in_the_labels_and_in_the_cache(
 
 
 def test_a_wrong_label_is_missing_and_is_not_paid_for_again(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    server.behave = lambda handler, number, _: handler.say(answer("X" if number == 0 else "D"))
-    config = llm(max_missing=0.5, concurrency=1)
+    server.behave = lambda handler, _, body: handler.say(answer("X" if reviewed(body) == 0 else "D"))
+    config = llm(max_missing=0.5)
     labels = label_turns(turns_table(1, 3), config, cache=tmp_path)
     assert roles(labels) == [None, "D", "D"]
     assert labels.column("reason")[0].as_py() == 'no valid role in the answer: {"evidence": "first visit", "role": "X"}'
@@ -277,7 +281,7 @@ def test_the_key_comes_from_the_environment_and_reaches_no_log_table_or_message(
         lambda handler: handler.say(answer(evidence=f"key {secret}"), f"stop {secret}"),
         lambda handler: handler.say(f"I refuse: key {secret}"),
     ]
-    server.behave = lambda handler, number, _: replies[number](handler)
+    server.behave = lambda handler, _, body: replies[reviewed(body)](handler)
     config = llm(api_key_env="JUDGE_KEY", structured="never", max_missing=1.0, concurrency=1)
     labels = label_turns(turns_table(1, 3), config, cache=tmp_path / "cache")
     assert server.headers[0]["Authorization"] == f"Bearer {secret}"
@@ -333,125 +337,78 @@ def test_an_address_with_a_password_is_refused_without_repeating_it() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_two_clients_at_once_pay_for_each_window_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    server.behave = lambda handler, *_: slow(0.02)(handler)
-    table, config = turns_table(10, 10), llm(concurrency=8)
-    labels: list[pa.Table] = []
-    threads = [
-        threading.Thread(target=lambda: labels.append(label_turns(table, config, cache=tmp_path))) for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(server.requests) == 100
-    assert [roles(part) for part in labels] == [["E"] * 100] * 2
-    paid = sum(costs(part)["tokens_in"] for part in labels)
-    assert paid == 100 * 500
+def test_a_server_elsewhere_is_asked_through_the_proxy_of_the_environment(
+    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = f"http://me:secret@127.0.0.1:{server.server_address[1]}"
+    for name, value in (("http_proxy", proxy), ("all_proxy", "http://127.0.0.1:9"), ("no_proxy", "other.example")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    (tmp_path / ".netrc").write_text("default login x password y\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UserError, match="no such path"):  # the stand-in for a proxy has none of other servers
+        label_turns(turns_table(1, 1), llm(base_url="http://judge.example/v1", attempts=1), cache=tmp_path)
+    headers = server.headers[0]
+    assert headers["Host"] == "judge.example"
+    assert headers["Authorization"] == "Bearer sk-0123456789"
+    assert headers["Proxy-Authorization"] == "Basic bWU6c2VjcmV0"
+    assert client._proxy("https://judge.example/v1") == "http://127.0.0.1:9"
+    assert client._proxy("http://other.example/v1") is None
+
+
+LABELLING = """
+import sys, pyarrow.parquet as pq
+from turncredit.judges import client
+from turncredit.config.judge import JudgeConfig
+from turncredit.judges.label import costs, label_turns
+print(sys.stdin.readline().strip(), flush=True)
+config = JudgeConfig.model_validate_json(sys.argv[1])
+table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])
+assert set(table.column("role").to_pylist()) == {"E"}
+print(int(costs(table)["tokens_in"]))
+"""
+
+
+def label_jobs(count: int, config: JudgeConfig, table: pa.Table, folder: Path) -> list[subprocess.Popen[str]]:
+    """Processes that begin to label `table` at once, with their cache in `folder`."""
+    pq.write_table(table, folder / "turns.parquet")
+    given = [config.model_dump_json(), str(folder / "turns.parquet"), str(folder / "cache")]
+    command, pipe = [sys.executable, "-c", LABELLING, *given], subprocess.PIPE
+    jobs = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) for _ in range(count)]
+    for job in jobs:
+        job.stdin.write("begin\n")  # type: ignore[union-attr]
+    assert {job.stdout.readline() for job in jobs} == {"begin\n"}  # type: ignore[union-attr]
+    return jobs
 
 
 @pytest.mark.slow
-def test_two_processes_at_once_pay_for_each_window_once(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    server.behave = lambda handler, *_: slow(0.02)(handler)
-    pq.write_table(turns_table(10, 6), tmp_path / "turns.parquet")
-    script = (
-        "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.config.judge import JudgeConfig\n"
-        "from turncredit.judges.label import costs, label_turns\n"
-        "config = JudgeConfig.model_validate_json(sys.argv[1])\n"
-        "table = label_turns(pq.read_table(sys.argv[2]), config, cache=sys.argv[3])\n"
-        "assert table.column('role').to_pylist() == ['E'] * 60\n"
-        "print(int(costs(table)['tokens_in']))\n"
-    )
-    given = [llm(concurrency=6).model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
-    jobs = [
-        subprocess.Popen([sys.executable, "-c", script, *given], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+def test_two_processes_at_once_share_the_windows_and_store_each_answer_once(
+    server: ChatServer, llm: Llm, tmp_path: Path
+) -> None:
+    server.behave = lambda handler, *_: slow(0.05)(handler)
+    jobs = label_jobs(2, llm(concurrency=4), turns_table(20, 10), tmp_path)
     paid = [int(job.communicate(timeout=60)[0]) for job in jobs]
     assert [job.returncode for job in jobs] == [0, 0]
-    assert len(server.requests) == 60
-    assert sum(paid) == 60 * 500
-
-
-@pytest.fixture
-def helped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A helper for every two requests in flight, two processes in all."""
-    monkeypatch.setattr(helpers, "_PER_PROCESS", 2)
-    monkeypatch.setattr(helpers, "_WORTH_HELP", 10)
-    monkeypatch.setattr(helpers.os, "cpu_count", lambda: 2)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("helped")
-def test_a_helper_shares_the_work_and_nothing_is_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    def behave(handler: Handler, *_: Any) -> None:
-        # Slow until the helper is there: this process has four connections, it brings its own.
-        slow(0.2 if len(server.callers) <= 4 else 0.005)(handler)
-
-    server.behave = behave
-    labels = label_turns(turns_table(40, 10), llm(concurrency=4), cache=tmp_path)
-    assert roles(labels) == ["E"] * 400
-    assert len(server.callers) > 4
-    assert len(server.requests) == 400
-    assert server.most_in_flight == 4  # the helper's are taken from this process's
-    assert costs(labels)["cached"] == 0
-    assert costs(labels)["tokens_in"] == 400 * 500
-
-
-@pytest.mark.usefixtures("helped")
-def test_a_helper_that_dies_loses_nothing(
-    server: ChatServer, llm: Llm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(helpers, "__name__", "no.such.module")
-    labels = label_turns(turns_table(3, 10), llm(concurrency=4), cache=tmp_path)
-    assert roles(labels) == ["E"] * 30
-    assert len(server.requests) == 30
-    assert "the remaining ones continue" in capfd.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("helped")
-def test_a_refusal_ends_helpers_and_all(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    refused = "action: go to shelf 709\n"
-
-    def behave(handler: Handler, _: int, body: dict) -> None:
-        under_review = body["messages"][1]["content"].partition("TURN UNDER REVIEW")[2].partition("TURNS AFTER")[0]
-        handler.error(401, "no") if refused in under_review else slow(0.4)(handler)
-
-    server.behave = behave
-    # The helper begins in the middle, at rollout 7 of 14, and meets the refusal long before the others would.
-    with pytest.raises(UserError, match="refuses \\(401\\)"):
-        label_turns(turns_table(14, 10), llm(concurrency=4), cache=tmp_path)
-    asked = len(server.requests)
-    assert asked < 140
-    time.sleep(0.5)
-    assert len(server.requests) == asked
+    assert min(paid) > 0
+    assert sum(paid) == len(server.requests) * 500
+    assert 200 <= len(server.requests) < 300
+    assert sum(pq.read_metadata(path).num_rows for path in (tmp_path / "cache").glob("*.parquet")) == 200
 
 
 @pytest.mark.slow
 def test_a_job_killed_in_the_middle_has_lost_nothing_it_paid_for(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     server.behave = lambda handler, *_: slow(0.02)(handler)
-    pq.write_table(turns_table(10, 10), tmp_path / "turns.parquet")
-    script = (
-        "import sys, pyarrow.parquet as pq\n"
-        "from turncredit.config.judge import JudgeConfig\n"
-        "from turncredit.judges.label import label_turns\n"
-        "label_turns(pq.read_table(sys.argv[2]), JudgeConfig.model_validate_json(sys.argv[1]), cache=sys.argv[3])\n"
-    )
-    config = llm(concurrency=2)
-    given = [config.model_dump_json(), str(tmp_path / "turns.parquet"), str(tmp_path / "cache")]
-    job = subprocess.Popen([sys.executable, "-c", script, *given])
+    config, table = llm(concurrency=2), turns_table(10, 10)
+    (job,) = label_jobs(1, config, table, tmp_path)
     while len(server.requests) < 30:
         time.sleep(0.005)
     job.kill()
-    job.wait()
+    job.communicate()
     time.sleep(0.1)
-    asked = len(server.requests)
-    assert asked < 100
-    labels = label_turns(turns_table(10, 10), config, cache=tmp_path / "cache")
-    assert roles(labels) == ["E"] * 100
-    # Only what was in flight when the job died is asked about again.
-    assert len(server.requests) <= 100 + 2
+    assert len(server.requests) < 100
+    assert roles(label_turns(table, config, cache=tmp_path / "cache")) == ["E"] * 100
+    # Asked again are the two questions in flight, and what arrived during the last commit.
+    assert len(server.requests) <= 100 + 4
 
 
 def test_progress_is_told_up_to_the_number_of_windows(llm: Llm, tmp_path: Path) -> None:
@@ -503,9 +460,9 @@ def test_answers_without_a_label_are_asked_for_again_where_too_many_are_kept(
 
 
 def test_few_answers_without_a_label_are_not_paid_for_twice(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
-    server.behave = first(1, lambda handler: handler.say(""))
-    table = label_turns(turns_table(), llm(concurrency=1, max_missing=0.5), cache=tmp_path)
-    again = label_turns(turns_table(), llm(concurrency=1, max_missing=0.5), cache=tmp_path)
+    server.behave = lambda handler, _, body: handler.say("" if reviewed(body) == 0 else answer())
+    table = label_turns(turns_table(), llm(max_missing=0.5), cache=tmp_path)
+    again = label_turns(turns_table(), llm(max_missing=0.5), cache=tmp_path)
     assert roles(table) == roles(again) == [None, *["E"] * 5]
     assert len(server.requests) == 6
 
@@ -515,7 +472,7 @@ def test_a_language_model_judge_needs_a_cache(llm: Llm) -> None:
         label_turns(turns_table(), llm())
 
 
-def test_the_journal_holds_what_was_asked(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
+def test_the_cache_holds_what_was_asked(server: ChatServer, llm: Llm, tmp_path: Path) -> None:
     label_turns(turns_table(1, 1), llm(), cache=tmp_path)
     (path,) = tmp_path.glob("answers-*.parquet")
     row = pq.read_table(path).to_pylist()[0]

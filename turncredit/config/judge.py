@@ -8,10 +8,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from turncredit.data.http_calls import is_here
 from turncredit.data.strict_model import Closed
 
-#: The question for a judge: TRIAGE's role; a scalar progress, TRIAGE's comparator; HAS's score of a turn.
+#: What a judge is asked for: TRIAGE's role, its comparator (a scalar progress), or HAS's score of a turn.
 Ask = Literal["role", "progress", "score"]
 
 #: The lowest and the highest score that answers a question with a number.
@@ -55,11 +54,6 @@ class JudgeConfig(Closed):
     attempts: int = Field(5, ge=1, description="tries of one request before its label is recorded as missing")
     max_missing: float = Field(0.02, ge=0, le=1, description="share of labels that may be missing")
     serve: ServeConfig | None = None
-
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether the server is one of this machine, which no proxy reaches."""
-        return is_here(self.base_url)
 
     # A validator of the model, not of the field: pydantic quotes a field's value in its message, and it may hold a key.
     @model_validator(mode="after")

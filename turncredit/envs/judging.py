@@ -1,6 +1,6 @@
 """What an environment provides for judges: a grammar of its turns, redaction of outcomes in replies, a rubric.
 
-The rule judge reads actions and replies with the environment's grammar: a module `judge.py` in its folder, imported
+The rule judge reads actions and replies with the environment's grammar: a module `grammar.py` in its folder, imported
 when a judge asks for it.
 """
 
@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
 
 class Grammar(Protocol):
-    """The rule judge's knowledge of an environment: the functions of its module `judge`."""
+    """The rule judge's knowledge of an environment: the functions of its module `grammar`."""
 
     def read_goal(self, text: str) -> Any:
         """The parsed task sentence."""

@@ -1,8 +1,11 @@
-"""One process's requests to a language model over the OpenAI chat protocol: workers, retries, handling of failures.
+"""Requests to a language model over the OpenAI chat protocol: concurrency, retries, handling of failures.
 
 If a single request fails, its label is missing, with a reason. Failures that would affect every request (a refused key,
 an unknown model or address) end the job at once, as does a share of missing labels above the configured one. Nothing
 that a server sends is kept with the API key in it.
+
+All requests are made on one asyncio loop. A request takes half a millisecond of CPU time, so one core can send more
+than a model's server answers.
 """
 
 from __future__ import annotations
@@ -10,25 +13,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import openai
+import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from turncredit.config.judge import Ask, JudgeConfig
+from turncredit.data.http_calls import is_here
 from turncredit.errors import UserError
 from turncredit.judges.cache import Answer, Cache, Question
-from turncredit.judges.rubric import Label, answer_schema, instructions_of, read_answer
+from turncredit.judges.rubric import INSTRUCTIONS, Label, answer_schema, read_answer
 from turncredit.judges.text import in_one_line
 
 _WAIT = wait_random_exponential(multiplier=0.5, max=20)
 #: Seconds to wait at most before a retry, even if the server's Retry-After asks for more.
 _LONGEST_WAIT = 60.0
-#: Seconds between checks for an answer that another job has requested.
-_PEEK = 0.05
 #: A shorter API key is a placeholder (EMPTY, none) and no secret; hiding it could damage what an answer says.
 _SHORTEST_SECRET = 8
 
@@ -48,7 +52,11 @@ def parse_label(reply: Reply, ask: Ask) -> Label:
     return read_answer(reply.answer.answer, ask, reply.answer.finish_reason)
 
 
-class _AskAgain(Exception):
+class _NoAnswer(Exception):
+    """A failure of this question only."""
+
+
+class _AskAgain(_NoAnswer):
     """A failure that may not recur; `after` is the delay in seconds that the server asks for."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
@@ -56,18 +64,40 @@ class _AskAgain(Exception):
         self.after = after
 
 
-class _NoAnswer(Exception):
-    """A failure of this question only."""
+def ask_all(
+    questions: Mapping[str, Question],
+    config: JudgeConfig,
+    ask: Ask,
+    cache: Cache,
+    allowed: int,
+    progress: Callable[[int], None] = lambda _: None,
+) -> dict[str, Reply]:
+    """A reply for each key of `questions`, from the cache or from the server.
 
-
-class JudgeClient:
-    """Workers that share a queue of requests, a connection pool and a count of failures.
-
-    allowed    how many replies may give no label before UserError is raised
+    allowed    how many replies may give no label
     progress   called with the number of replies so far
-    part       which of how many processes this is. They start at different questions, and odd ones go backwards, so
-               that two of them meet once and never proceed side by side.
+    Raises UserError when more give none, or when the server refuses all requests; answers received so far are kept.
+
+    An answer without a label is kept like any other. If more of them are kept than are `allowed`, all of them are asked
+    for again: the server may have been repaired, and the job would fail otherwise.
     """
+    cache.load(questions)
+    replies = {key: Reply(answer, cached=True) for key in questions if (answer := cache.get(key)) is not None}
+    useless = [key for key, reply in replies.items() if parse_label(reply, ask).reason is not None]
+    if len(useless) > allowed:
+        for key in useless:
+            cache.forget(key)
+            del replies[key]
+    progress(len(replies))
+    missing = {key: question for key, question in questions.items() if key not in replies}
+    if missing:
+        asking = _Asking(missing, config, ask, cache, allowed, lambda done: progress(len(replies) + done))
+        replies |= asyncio.run(asking.all())
+    return replies
+
+
+class _Asking:
+    """Workers that share a queue of questions, a connection pool and a count of failures."""
 
     def __init__(
         self,
@@ -77,87 +107,58 @@ class JudgeClient:
         cache: Cache,
         allowed: int,
         progress: Callable[[int], None],
-        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.questions, self.config, self.ask, self.cache = questions, config, ask, cache
         self.allowed, self.progress = allowed, progress
-        self.queue = deque(questions)
-        at, processes = part
-        self.queue.rotate(-(len(questions) * (at + at % 2) // processes))
-        if at % 2:
-            self.queue.reverse()
-        self.elsewhere: deque[str] = deque()
+        # Each job has an order of its own, so that jobs with the same questions rarely ask the same one at once.
+        self.queue = random.Random().sample(list(questions), len(questions))
         self.replies: dict[str, Reply] = {}
         self.failed = 0
-        self.limit = min(config.concurrency, len(questions))
-        self.active = 0
-        self.turnstile = asyncio.Lock()
+        self.committing: asyncio.Task[None] | None = None
+        self.url = f"{config.base_url.rstrip('/')}/chat/completions"
+        self.proxy = _proxy(config.base_url)
         # With thinking on, most servers would apply the grammar from the first token and so forbid thinking.
         self.structured = config.structured == "always" or (config.structured == "auto" and not config.thinking)
         self.secret = _api_key(config.api_key_env)
 
-    async def work(self) -> dict[str, Reply]:
-        """Ask everything in the queue."""
-        async with openai.AsyncOpenAI(
-            base_url=self.config.base_url,
-            api_key=self.secret or "none",  # a local server needs no key, but the library requires one
-            max_retries=0,
-            timeout=None,  # each attempt has a timeout for the whole answer
-            http_client=openai.DefaultAioHttpClient(trust_env=not self.config.on_this_machine),
-        ) as self.connection:
+    async def all(self) -> dict[str, Reply]:
+        async with aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {self.secret}"} if self.secret else {},
+            connector=aiohttp.TCPConnector(limit=self.config.concurrency),
+            timeout=aiohttp.ClientTimeout(total=self.config.timeout),
+        ) as self.session:
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(self.limit):
-                        group.create_task(self._worker())
+                    for _ in range(min(self.config.concurrency, len(self.queue))):
+                        group.create_task(self._worker(group))
             except BaseExceptionGroup as errors:
-                raise _first_error(errors) from None
+                raise errors.exceptions[0] from None
         return self.replies
 
-    async def give_up(self, workers: int) -> None:
-        """Stop this many workers; returns when they have ended."""
-        self.limit -= workers
-        while self.active > self.limit:
-            await asyncio.sleep(_PEEK / 5)
-
-    async def _worker(self) -> None:
-        self.active += 1
-        try:
-            await self._work_off_the_queue()
-        finally:
-            self.active -= 1
-
-    async def _work_off_the_queue(self) -> None:
-        while (self.queue or self.elsewhere) and self.active <= self.limit:
-            if not self.queue:
-                key = self.elsewhere.popleft()
-                await asyncio.sleep(_PEEK)
-                self.cache.refresh()
-            else:
-                key = self.queue.popleft()
-            if self.cache.get(key) is None and not self.cache.claim(key):
-                # Another job has requested this question: check again when there is nothing else to do.
-                self.elsewhere.append(key)
-                continue
-            try:
-                reply = await self._reply(key)
-            finally:
-                self.cache.release(key)
-            self.replies[key] = reply
+    async def _worker(self, group: asyncio.TaskGroup) -> None:
+        while self.queue:
+            key = self.queue.pop()
+            reply = self.replies[key] = await self._reply(key)
+            if reply.answer is not None and not reply.cached:
+                self.cache.put(key, self.questions[key], reply.answer)
+                if self.committing is None or self.committing.done():
+                    self.committing = group.create_task(self._commit())
+                elif len(self.cache.uncommitted) > self.config.concurrency:
+                    await self.committing
             self.progress(len(self.replies))
             self._count_failure(reply)
 
+    async def _commit(self) -> None:
+        while self.cache.uncommitted:
+            await asyncio.to_thread(self.cache.commit)
+
     async def _reply(self, key: str) -> Reply:
-        self.cache.refresh()
-        cached_answer = self.cache.get(key)
-        if cached_answer is not None:
-            return Reply(cached_answer, cached=True)
-        question = self.questions[key]
+        if (answer := self.cache.get(key)) is not None:  # another job's, by now
+            return Reply(answer, cached=True)
         try:
-            answer = await self._ask_until_answered(question)
-        except (_AskAgain, _NoAnswer) as error:
+            return Reply(await self._ask_until_answered(self.questions[key]), cached=False)
+        except _NoAnswer as error:
             return Reply(None, cached=False, reason=self._line(str(error)))
-        self.cache.put(key, question, answer)
-        return Reply(answer, cached=False)
 
     async def _ask_until_answered(self, question: Question) -> Answer:
         retrying = AsyncRetrying(
@@ -172,45 +173,28 @@ class JudgeClient:
         with_schema = self.structured
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.config.timeout):
-                text = await self._send(self._body(question, with_schema))
+            body = self._body(question, with_schema)
+            async with self.session.post(self.url, json=body, proxy=self.proxy) as response:
+                text = await response.text(errors="replace")
         except TimeoutError:
             raise _AskAgain(f"no answer within {self.config.timeout:g} s") from None
-        except openai.APIConnectionError as error:
-            cause = _root(error)
-            raise _AskAgain(f"connection lost: {str(cause) or type(cause).__name__}") from None
-        except openai.APIStatusError as error:
-            if error.status_code in (400, 415, 422) and with_schema and self.config.structured == "auto":
-                self.structured = False  # the server does not support it; from now on answers are parsed leniently
-                return await self._ask_once(question)
-            raise self._status_error(error) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _AskAgain(f"connection lost: {str(error) or type(error).__name__}") from None
+        if response.status in (400, 415, 422) and with_schema and self.config.structured == "auto":
+            self.structured = False  # the server does not support it; from now on answers are parsed leniently
+            return await self._ask_once(question)
+        if response.status >= 400:
+            raise self._status_error(response, text)
         answer = _read_completion(text, time.perf_counter() - started)
         return answer._replace(
             answer=self._redacted(answer.answer), finish_reason=self._redacted(answer.finish_reason or "") or None
         )
 
-    async def _send(self, body: dict[str, Any]) -> str:
-        """The text of the reply. Requests are prepared and written one at a time.
-
-        The HTTP library writes from a task of its own. Otherwise, workers whose answers arrive together would all
-        prepare their next requests before the first one is written, and answers would keep arriving in bursts: each
-        request would wait for half a burst's computation (10 ms of 32).
-        """
-        async with self.turnstile:
-            sending = asyncio.ensure_future(self.connection.post("/chat/completions", cast_to=str, body=body))
-            try:
-                await asyncio.sleep(0)  # until it waits for the task that writes
-                await asyncio.sleep(0)  # the writer
-            except asyncio.CancelledError:
-                sending.cancel()
-                raise
-        return await sending
-
     def _body(self, question: Question, with_schema: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [
-                {"role": "system", "content": instructions_of(question.prompt_version, self.ask)},
+                {"role": "system", "content": INSTRUCTIONS[question.prompt_version]},
                 {"role": "user", "content": question.prompt},
             ],
             "temperature": self.config.temperature,
@@ -219,20 +203,15 @@ class JudgeClient:
         if self.config.thinking is not None:
             body["chat_template_kwargs"] = {"enable_thinking": self.config.thinking}
         if with_schema:
-            schema = {
-                "name": f"turn_{self.ask}",
-                "schema": answer_schema(self.ask, self.config.evidence),
-                "strict": True,
-            }
-            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+            schema = answer_schema(self.ask, self.config.evidence)
+            named = {"name": f"turn_{self.ask}", "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body
 
-    def _status_error(self, error: openai.APIStatusError) -> Exception:
-        body = error.body
-        message = body["message"] if isinstance(body, dict) and "message" in body else body or error.message
-        code, message = error.status_code, self._line(str(message))[:300]
+    def _status_error(self, response: aiohttp.ClientResponse, text: str) -> Exception:
+        code, message = response.status, self._line(_error_message(text) or str(response.reason))[:300]
         if code in (408, 409, 425, 429) or code >= 500:
-            return _AskAgain(f"HTTP {code}: {message}", _retry_after(error))
+            return _AskAgain(f"HTTP {code}: {message}", _retry_after(response))
         if code in (401, 403):
             have = "contains a key that it does not accept" if self.secret else "is not set"
             return UserError(
@@ -281,11 +260,33 @@ def _pause(state: RetryCallState) -> float:
     return _WAIT(state) if after is None else min(after, _LONGEST_WAIT)
 
 
-def _retry_after(error: openai.APIStatusError) -> float | None:
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     try:
-        return max(0.0, float(error.response.headers.get("retry-after", "")))
+        return max(0.0, float(response.headers.get("Retry-After", "")))
     except ValueError:  # absent, or a date
         return None
+
+
+def _error_message(text: str) -> str:
+    """What an error's body says: OpenAI's form, or all of it."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    body = body.get("error", body) if isinstance(body, dict) else body
+    return str(body.get("message", body) if isinstance(body, dict) else body)
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy for this address in the environment (HTTPS_PROXY, ALL_PROXY, NO_PROXY).
+
+    aiohttp can find it itself, but then looks for a password in ~/.netrc as well and refuses it beside an API key.
+    """
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if proxy is None or is_here(url) or proxy_bypass(parts.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _read_completion(text: str, seconds: float) -> Answer:
@@ -305,16 +306,3 @@ def _read_completion(text: str, seconds: float) -> Answer:
     return Answer.of(
         content or "", finish_reason, counts.get("prompt_tokens"), counts.get("completion_tokens"), round(seconds, 4)
     )
-
-
-def _root(error: BaseException) -> BaseException:
-    """The root cause of an exception; the library reports every lost connection as a timeout."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _first_error(errors: BaseExceptionGroup) -> BaseException:
-    """The first error in a group that is not itself a group: one line for the user instead of a tree."""
-    first = errors.exceptions[0]
-    return _first_error(first) if isinstance(first, BaseExceptionGroup) else first

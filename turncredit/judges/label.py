@@ -15,6 +15,7 @@ import pyarrow as pa
 from turncredit.config.judge import Ask, JudgeConfig, judge_name
 from turncredit.data import tables
 from turncredit.errors import UserError
+from turncredit.judges.cache import Cache, Question
 from turncredit.judges.rubric import Label, prompt_version, rubric_of
 from turncredit.judges.window import Rollouts, Window, read_rollouts, render, windows
 
@@ -122,9 +123,7 @@ def _by_rule(rollouts: Rollouts, config: JudgeConfig, ask: Ask) -> dict[str, Any
 def _by_model(
     rollouts: Rollouts, config: JudgeConfig, ask: Ask, folder: Path, progress: Callable[[int], None]
 ) -> dict[str, Any]:
-    from turncredit.judges.cache import Cache
-    from turncredit.judges.client import Reply, parse_label
-    from turncredit.judges.helpers import ask_all
+    from turncredit.judges.client import Reply, ask_all, parse_label
 
     key_N, questions = _questions(windows(rollouts, config.window), config, ask)
     allowed = math.floor(config.max_missing * len(key_N))
@@ -151,8 +150,6 @@ def _by_model(
 
 def _questions(asked: Iterable[Window], config: JudgeConfig, ask: Ask) -> tuple[list[str], dict[str, Any]]:
     """The cache's key for each window, and the question behind each distinct key."""
-    from turncredit.judges.cache import Question
-
     decoding = json.dumps(
         config.model_dump(include={"temperature", "max_tokens", "thinking", "structured"}), sort_keys=True
     )

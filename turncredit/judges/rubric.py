@@ -18,7 +18,7 @@ from turncredit.config.judge import SCALES, Ask
 from turncredit.envs.judging import TRIAGE, Rubric
 from turncredit.judges.text import in_one_line
 
-#: TRIAGE's roles of a turn and what they are called
+#: TRIAGE's roles of a turn and their names.
 ROLE_NAMES = {"D": "decisive", "E": "exploration", "N": "no progress", "R": "regression"}
 ROLES = tuple(ROLE_NAMES)
 
@@ -67,7 +67,7 @@ _ANSWER_KEY = {
 
 _WORDS = {**{role.lower(): role for role in ROLES}, **{name: role for role, name in ROLE_NAMES.items()}}
 _WORDS |= {"explore": "E", "exploratory": "E", "no-progress": "N", "no_progress": "N", "regressive": "R"}
-#: the system message of each version that this process has used
+#: The system message of each version that `prompt_version` has named.
 INSTRUCTIONS: dict[str, str] = {}
 _DECODER = json.JSONDecoder()
 _BEGIN = re.compile(r"[{[]")
@@ -102,11 +102,6 @@ def prompt_version(ask: Ask, rubric: Rubric = TRIAGE, evidence: bool = True) -> 
     return version
 
 
-def instructions_of(version: str, ask: Ask) -> str:
-    """The system message behind a question's `prompt_version`; TRIAGE's for a version that was not created here."""
-    return INSTRUCTIONS.get(version) or instructions(ask)
-
-
 def rubric_of(env: str) -> Rubric:
     """The rubric of the environment that a table calls `env`; TRIAGE's where it is unknown."""
     environment = envs.find(env)
@@ -134,12 +129,11 @@ def answer_schema(ask: Ask, evidence: bool = True) -> dict[str, Any]:
 
 
 def read_answer(text: str, ask: Ask, finish_reason: str | None = None) -> Label:
-    """Parse a model's text: the last JSON object in it, however it is wrapped. Nothing is guessed.
+    """Parse a model's text: the last JSON object in it. Nothing is guessed.
 
-    Also understood: reasoning before it (also in <think> tags), code fences, TRIAGE's own form
-    with lists of one, role names written out, numbers as text, and a bare role or number.
-    Anything else gives no label, including cut-off reasoning, an unknown role, a number out of range, objects that
-    disagree and a list of several.
+    Reasoning may come before the object, also in <think> tags, and code fences around it. TRIAGE's own form with lists
+    of one is understood, and so are role names, numbers as text, and a bare role or number. Anything else gives no
+    label: cut-off reasoning, an unknown role, a number out of range, objects that disagree, a list of several.
     """
     try:
         return _read(text, ask, finish_reason)
@@ -181,7 +175,7 @@ def _read(text: str, ask: Ask, finish_reason: str | None) -> Label:
 
 
 def _given(fields: Any, ask: Ask) -> Any:
-    """What is in the place of a label, valid or not; None for what is no object, or has none."""
+    """The value at the label's key, valid or not; None if there is none, or `fields` is not an object."""
     if not isinstance(fields, dict):
         return None
     if ask == "role":

@@ -1,7 +1,7 @@
 """The rule judge: the rubric's rules for close calls, applied to the same window that a language model would see.
 
 Deterministic, free and fast: tens of thousands of turns per second. It knows the grammar of an environment's actions
-(module `judge` in the environment's folder) and the text of the goal. It has no access to the simulator, so it knows
+(module `grammar` in the environment's folder) and the text of the goal. It has no access to the simulator, so it knows
 nothing that is more than five turns back.
 """
 

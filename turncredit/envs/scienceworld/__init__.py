@@ -30,7 +30,7 @@ ENVIRONMENT = Environment(
     random_command=random_command,
     slip_command=slip_command,
     words=WORDS,
-    judge="turncredit.envs.scienceworld.judge",
+    judge="turncredit.envs.scienceworld.grammar",
     failures=FailureRule(refused),
     commands="turncredit.envs.scienceworld.commands:app",
 )

@@ -34,7 +34,7 @@ ENVIRONMENT = Environment(
     slip_command=slip_command,
     gold_answer=gold_answer,
     words=WORDS,
-    judge="turncredit.envs.searchqa.judge",
+    judge="turncredit.envs.searchqa.grammar",
     redact=redact,
     commands="turncredit.envs.searchqa.commands:app",
 )

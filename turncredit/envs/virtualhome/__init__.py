@@ -31,6 +31,6 @@ ENVIRONMENT = Environment(
     random_command=random_command,
     slip_command=slip_command,
     words=WORDS,
-    judge="turncredit.envs.virtualhome.judge",
+    judge="turncredit.envs.virtualhome.grammar",
     commands="turncredit.envs.virtualhome.commands:app",
 )

@@ -37,7 +37,7 @@ ENVIRONMENT = Environment(
     random_command=random_command,
     slip_command=slip_command,
     words=WORDS,
-    judge="turncredit.envs.webshop.judge",
+    judge="turncredit.envs.webshop.grammar",
     redact=redact,
     commands="turncredit.envs.webshop.commands:app",
 )
