@@ -19,7 +19,6 @@ from tests.helpers import nonempty
 from turncredit.cli import doctor
 from turncredit.config import Experiment, from_mapping, merge
 from turncredit.data import tables
-from turncredit.data.yaml_files import read_mapping
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.plan import Plan, load
 
@@ -50,10 +49,8 @@ PLAYED_HERE = nonempty(name for name in presets.PRETRAINED if played(name) in SM
 
 def small(name: str, weights: Path) -> Experiment:
     """The preset with a first round that takes seconds on a CPU."""
-    whole = merge(read_mapping(presets.DEFAULT), presets.settings(name))
-    changes: dict[str, Any] = doctor.miniature(from_mapping(whole))
-    changes = merge(
-        changes,
+    keys: dict[str, Any] = merge(
+        doctor.miniature(presets.experiment(name)),
         {
             "rounds": 1,
             "policy": {"source": str(weights), "engine": "lockstep"},
@@ -63,10 +60,10 @@ def small(name: str, weights: Path) -> Experiment:
             "audit": {"rounds": []},
         },
     )
-    for method, entry in whole.get("define", {}).items():
-        if "scorer" in entry.get("params", {}):
-            changes = merge(changes, {"define": {method: {"params": {"scorer": "lexical"}}}})
-    return from_mapping(merge(whole, changes))
+    for entry in keys["define"].values():
+        if "scorer" in entry["params"]:
+            entry["params"]["scorer"] = "lexical"
+    return from_mapping(keys)
 
 
 @pytest.mark.parametrize("name", PLAYED_HERE)

@@ -20,8 +20,7 @@ from safetensors.numpy import save_file
 from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
-from turncredit.config import from_mapping, merge
-from turncredit.data.yaml_files import read_mapping
+from turncredit.config import from_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, partitions, preflight
 from turncredit.pipeline.learned_models import shapes
@@ -35,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: one of each paper and kind
 PRESETS = (
     "qwen2.5-1.5b", "webshop", "own_agent", "continuations", "prompting", "audit", "has_table2", "hipif_table1_7b",
-    "triage_table3", "mgr_table1", "scpo_table1_1p5b",
+    "triage_table3", "triage_table10", "mgr_table1", "scpo_table1_1p5b",
 )  # fmt: skip
 STAGES = ("base", "sft", "rollout", "credit", "update", "eval", "invariants")
 VLLM = {"policy": {"engine": "vllm"}}
@@ -506,8 +505,7 @@ def test_partitions_of_rules_in_a_profile_are_read_in_both_forms(tmp_path):
 
 
 def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones():
-    whole = tiny.mapping(rounds=5, eval={"rounds": [3, 5]})
-    small = from_mapping(merge(whole, doctor.miniature(from_mapping(whole))))
+    small = from_mapping(doctor.miniature(tiny.experiment(rounds=5, eval={"rounds": [3, 5]})))
     assert small.eval_rounds() == [1, 2]
 
 
@@ -515,10 +513,10 @@ def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones
 def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     as_if_simulators_were_here(monkeypatch)
-    whole = merge(read_mapping("config.yaml"), presets.settings(name))
-    experiment = from_mapping(whole)
-    small = from_mapping(merge(whole, doctor.miniature(experiment)))
+    experiment = presets.experiment(name)
+    small = from_mapping(doctor.miniature(experiment))
     checks.check(small)
+    assert (small.experiment, small.sweep) == (f"{experiment.experiment}_doctor", None)
     assert small.methods == experiment.methods
     assert small.policy.engine == experiment.policy.engine
     assert shapes(small).parameters < 1e6
@@ -540,6 +538,6 @@ def test_jobs_that_do_not_start_do_not_hold_the_doctor(tmp_path, monkeypatch, ca
     stand_in.chmod(0o755)
     monkeypatch.setattr(doctor.sys, "executable", str(stand_in))
     monkeypatch.setattr(doctor, "CANCELS_WITHIN", 1.0)
-    assert doctor.try_jobs(tiny.experiment(), [], (), Path("results"), "slurm", None, 0.01)
+    assert doctor.try_jobs(tiny.experiment(), Path("results"), "slurm", None, 0.01)
     assert f"FAIL  not every job has ended after 0.01 minutes (--minutes); {said}" in capsys.readouterr().out
     assert (tmp_path / "cancelled").exists()

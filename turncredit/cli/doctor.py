@@ -19,12 +19,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of, profile_options
+from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of, profile_options
 from turncredit.cli.plan import Submitted, submitted_jobs
 from turncredit.config import Experiment, merge
 from turncredit.config.experiment import ROUNDS
 from turncredit.config.layout import Layout
-from turncredit.data.yaml_files import read_entry
 from turncredit.errors import UserError
 from turncredit.pipeline import failures, preflight
 from turncredit.pipeline.all_jobs import every_job
@@ -64,7 +63,7 @@ def doctor(
         print(f"{VERDICTS[finding.fine]:<5} {finding.line}")
         failed |= finding.fine is False
     if cluster and not failed:
-        failed = try_jobs(plan.experiment, files_of(configfile), config or (), results, profile, sdm, minutes)
+        failed = try_jobs(plan.experiment, results, profile, sdm, minutes)
     if failed:
         raise typer.Exit(1)
 
@@ -141,15 +140,7 @@ def _default_resources(resources: Any) -> list[tuple[str, str]]:
     return [(str(name), str(value).strip("'\"")) for name, value in pairs]
 
 
-def try_jobs(
-    experiment: Experiment,
-    files: list[Path],
-    entries: Sequence[str],
-    results: Path,
-    profile: str | None,
-    sdm: str | None,
-    minutes: float,
-) -> bool:
+def try_jobs(experiment: Experiment, results: Path, profile: str | None, sdm: str | None, minutes: float) -> bool:
     """Run the experiment in miniature, through the profile; print what each kind of job did. Returns if one failed.
 
     What has not ended after so many minutes, as in a queue that does not start, is ended.
@@ -158,10 +149,10 @@ def try_jobs(
         raise UserError("--cluster needs the Snakefile of this workflow in this folder, and snakemake")
     with tempfile.TemporaryDirectory(prefix="turncredit-doctor-", dir=".") as scratch:
         small = Path(scratch) / "doctor.yaml"
-        small.write_text(yaml.safe_dump(merge(*map(read_entry, entries), miniature(experiment)), sort_keys=False))
+        small.write_text(yaml.safe_dump(miniature(experiment), sort_keys=False))
         command = [sys.executable, "-m", "snakemake", *(["--profile", profile] if profile else ["--cores", "all"])]
         command += ["--sdm", sdm] if sdm else []
-        command += ["--configfile", *(str(file) for file in files[1:]), str(small)]
+        command += ["--configfile", str(small)]
         root = results / f"{experiment.experiment}_doctor"
         shutil.rmtree(root, ignore_errors=True)
         print(f"      running the experiment in miniature in {root} (Snakemake's log: .snakemake/log)", flush=True)
@@ -226,7 +217,7 @@ def report_of(root: Path) -> list[str]:
 
 
 def miniature(experiment: Experiment) -> dict[str, Any]:
-    """Keys to be laid over an experiment's files so that it takes minutes: a tiny model, two rounds, few games.
+    """The experiment, so small that it takes minutes: a tiny model, two rounds, few games.
 
     Methods, agents, environment, engine, types and what jobs ask for stay, but for the time: half an hour for each.
     """
@@ -264,4 +255,4 @@ def miniature(experiment: Experiment) -> dict[str, Any]:
         name: {section: own[section] for section in own if getattr(entry, section)}
         for name, entry in experiment.define.items()
     }
-    return small
+    return merge(experiment.model_dump(mode="json"), small)
