@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import tiny
-from tests.analysis import known_truth
+from tests.audit import known_truth
 from tests.helpers import nonempty
 from tests.test_cli import run
 from turncredit.audit import scored_turns as reading

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit.credit.models import agentprm, agentprm_td, replay, train
 from turncredit.credit.models.agentprm import AgentPRMSettings
 from turncredit.credit.models.agentprm_td import AgentPRMTDSettings

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis import known_truth
+from tests.audit import known_truth
 from turncredit.audit import fidelity_measures, noise_ceiling
 from turncredit.audit.scored_turns import Scored
 from turncredit.stats.bootstrap import Resamples

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit.config import from_mapping
 from turncredit.credit.models import critic, networks, replay, train, turnrd
 from turncredit.credit.models.critic import CriticSettings

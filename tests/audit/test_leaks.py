@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from tests import tiny
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
 from turncredit.audit import leak_measures as measures
 from turncredit.audit import leak_tests
 from turncredit.audit.leak_measures import Measured, measured, outcome_auc

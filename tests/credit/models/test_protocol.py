@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
 from turncredit.config import from_mapping
 from turncredit.credit import METHODS, catalogue, models
 from turncredit.credit.models import replay, train
