@@ -101,7 +101,7 @@ def test_one_fined_turn_among_equal_returns_is_as_far_off_as_its_rarity_says(wei
 
 
 def test_verl_agent_preset_sets_its_conventions() -> None:
-    from turncredit.credit.resolving import preset_params
+    from turncredit.credit.parts.lookup import preset_params
 
     assert preset_params("verl_agent", METHODS["gigpo"]) == {"weighting": "row", "singleton": "raw"}
 

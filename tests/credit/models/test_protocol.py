@@ -13,7 +13,7 @@ import pytest
 
 from tests.credit.models.synthetic import HIDDEN_SIZE, as_tables, noise_rollouts
 from turncredit.config import from_mapping
-from turncredit.credit import METHODS, catalogue, models
+from turncredit.credit import METHODS, models
 from turncredit.credit.models import replay, train
 from turncredit.credit.models.protocol import load_kind
 from turncredit.credit.models.settings import (
@@ -23,6 +23,7 @@ from turncredit.credit.models.settings import (
     replay_rounds,
     required_capabilities,
 )
+from turncredit.credit.parts import lookup
 from turncredit.errors import UserError
 
 ONE_FILE = '''
@@ -91,7 +92,7 @@ def test_one_file_makes_a_model_that_is_trained_applied_and_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = METHODS["turn_value"].map_parts(lambda part: replace(part, model="constant") if part.model else part)
-    monkeypatch.setitem(catalogue.builtin().methods, "turn_value", changed)
+    monkeypatch.setitem(lookup.builtin().methods, "turn_value", changed)
     experiment = from_mapping({"define": {"mine": {"base": "turn_value", "model": {"start": 0.5, "epochs": 20}}}})
     kind, settings = model_settings(experiment, "mine")
     assert (kind, settings.model_dump()["start"]) == ("constant", 0.5)
