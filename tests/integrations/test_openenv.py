@@ -309,7 +309,7 @@ def test_the_settings_on_the_command_line_are_a_mapping():
         cli.serve("household", settings="[1]")
 
 
-def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line():
+def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line(hanging):
     """In this process: a thread asks for its health, then interrupts it."""
     seen = []
 
@@ -321,15 +321,15 @@ def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line():
     def started(url):
         threading.Thread(target=ask, args=(url,), daemon=True).start()
 
-    wanted = {"split": "train", "count": 1, "seed": 0, "host": "127.0.0.1", "sessions": 1, "idle": 5.0}
-    openenv.serve("household", SMALL, port=0, started=started, **wanted)
+    app = openenv.application(openenv.tasks("household", SMALL, "train", 1, 0), 1, 5.0)
+    openenv.serve(app, "127.0.0.1", 0, started)
     assert seen == [{"status": "healthy"}]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: .*choose another --port"):
-            openenv.serve("household", SMALL, port=port, started=started, **wanted)
+        with pytest.raises(UserError, match=f"127.0.0.1:{port}: .*--port"):
+            openenv.serve(openenv.application(hanging, 1, 5.0), "127.0.0.1", port, started)
 
 
 class Hanging:
@@ -396,7 +396,7 @@ def test_an_engine_that_hangs_does_not_keep_the_server_from_ending(hanging):
         threading.Thread(target=ask, args=(url,), daemon=True).start()
 
     began = time.monotonic()
-    asyncio.run(openenv._run(openenv.application(hanging, 2, 60.0), "127.0.0.1", 0, started))
+    openenv.serve(openenv.application(hanging, 2, 60.0), "127.0.0.1", 0, started)
     assert Hanging.ended.is_set()
     assert time.monotonic() - began < 10
 
