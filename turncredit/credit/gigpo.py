@@ -71,13 +71,8 @@ def gigpo(
 GIGPO = Part("gigpo", gigpo, "estimator", reads=("observation",))
 
 PARTS = (GIGPO,)
+BASE = Method("gigpo", "flat GRPO plus a comparison of turns that saw the same state", GIGPO)
 METHODS = (
-    Method("gigpo", "flat GRPO plus a comparison of turns that saw the same state", GIGPO),
-    Method(
-        "gigpo_similar",
-        "GiGPO with states that are nearly the same text counted as one",
-        GIGPO.with_params(anchors="similar"),
-        role="variant",
-        family="gigpo",
-    ),
+    BASE,
+    BASE.variant("gigpo_similar", "GiGPO with states that are nearly the same text counted as one", anchors="similar"),
 )

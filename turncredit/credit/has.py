@@ -91,10 +91,7 @@ HAS_JUDGE = Part("has_judge", judged, "turn_term", asks="score", neutral={"alpha
 PARTS = (HAS_PROGRESSIVE, HAS_JUDGE)
 METHODS = (
     Method(
-        "has_progressive",
-        "flat GRPO blended with the environment's own progress",
-        FLAT_GRPO,
-        turn_term=HAS_PROGRESSIVE,
+        "has_progressive", "flat GRPO blended with the environment's own progress", FLAT_GRPO, turn_term=HAS_PROGRESSIVE
     ),
     Method(
         "has_judge",

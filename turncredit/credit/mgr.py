@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -156,41 +155,20 @@ def critic_across_turns(
 MGR_REWARD = Part("mgr_reward", mgr_reward, "estimator", reads=("action", "next_observation"))
 WITHIN_TURNS = Part("critic_within_turns", critic_within_turns, "turn_term", model="critic")
 ACROSS_TURNS = Part("critic_across_turns", critic_across_turns, "turn_term", model="critic")
-MGR = Method(
+BASE = Method(
     "mgr",
     "validity's sign times the outcome's size, less a critic's value",
     MGR_REWARD,
     turn_term=WITHIN_TURNS,
     normaliser=WHITEN,
 )
-VARIANT = replace(MGR, role="variant", family="mgr")
+ACROSS = "our ablation of MGR: GAE over the turns of a rollout, not within each"
 
 PARTS = (MGR_REWARD, WITHIN_TURNS, ACROSS_TURNS)
 METHODS = (
-    MGR,
-    replace(
-        VARIANT,
-        name="mgr_no_gate",
-        summary="MGR's ablation: valid turns of failed rollouts always keep their sign",
-        estimator=MGR_REWARD.with_params(gate="keep"),
-    ),
-    replace(
-        VARIANT,
-        name="mgr_no_repetition",
-        summary="MGR's ablation: no penalty for repeating an action",
-        estimator=MGR_REWARD.with_params(repetition=0.0),
-    ),
-    replace(
-        VARIANT,
-        name="mgr_no_critic",
-        summary="MGR's ablation: its reward is the advantage",
-        turn_term=None,
-        normaliser=None,
-    ),
-    replace(
-        VARIANT,
-        name="mgr_across_turns",
-        summary="our ablation of MGR: GAE over the turns of a rollout, not within each",
-        turn_term=ACROSS_TURNS,
-    ),
+    BASE,
+    BASE.variant("mgr_no_gate", "MGR's ablation: valid turns of failed rollouts always keep their sign", gate="keep"),
+    BASE.variant("mgr_no_repetition", "MGR's ablation: no penalty for repeating an action", repetition=0.0),
+    BASE.variant("mgr_no_critic", "MGR's ablation: its reward is the advantage", turn_term=None, normaliser=None),
+    BASE.variant("mgr_across_turns", ACROSS, turn_term=ACROSS_TURNS),
 )

@@ -158,31 +158,11 @@ def _texts(turns: Turns) -> tuple[np.ndarray, pa.Array]:
 SCPO = Part("scpo", scpo, "shaper", reads=("action", "next_observation"), adds=("step_bonus",))
 
 PARTS = (SCPO,)
+BASE = Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,))
 METHODS = (
-    Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,)),
-    Method("scpo_grpo", "the same credit on step-level GRPO", STEP_GRPO, (SCPO,), role="variant", family="scpo"),
-    Method(
-        "scpo_chronological",
-        "SCPO's ablation: turns matched in their order in time",
-        GIGPO,
-        (SCPO.with_params(order="chronological"),),
-        role="variant",
-        family="scpo",
-    ),
-    Method(
-        "scpo_repeat",
-        "SCPO's ablation: a reference position may be credited again",
-        GIGPO,
-        (SCPO.with_params(repeat=True),),
-        role="variant",
-        family="scpo",
-    ),
-    Method(
-        "scpo_shortest",
-        "SCPO's ablation: the shortest success as reference",
-        GIGPO,
-        (SCPO.with_params(reference="shortest"),),
-        role="variant",
-        family="scpo",
-    ),
+    BASE,
+    BASE.variant("scpo_grpo", "the same credit on step-level GRPO", estimator=STEP_GRPO),
+    BASE.variant("scpo_chronological", "SCPO's ablation: turns matched in their order in time", order="chronological"),
+    BASE.variant("scpo_repeat", "SCPO's ablation: a reference position may be credited again", repeat=True),
+    BASE.variant("scpo_shortest", "SCPO's ablation: the shortest success as reference", reference="shortest"),
 )
