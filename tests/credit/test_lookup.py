@@ -15,7 +15,7 @@ from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.lookup import SLOTS, resolve_for_table
-from turncredit.credit.parts.whiten import rms
+from turncredit.credit.parts.normalisers import rms
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.pipeline import checks

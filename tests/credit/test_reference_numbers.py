@@ -7,7 +7,7 @@ import pytest
 
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.parts.orders import balanced_partition
+from turncredit.credit.parts.visit_order import balanced_partition
 
 # Six one-turn rollouts in three groups: what verl's estimators were run on.
 VERL = table({"a": [[1], [0], [1]], "b": [[1], [0]], "c": [[5]]})

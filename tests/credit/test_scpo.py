@@ -8,8 +8,8 @@ import pytest
 from benchmarks.credit.scpo_orders import measure
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.parts.matcher import Case, match, next_table
-from turncredit.credit.parts.orders import turn_lengths_N
+from turncredit.credit.parts.monotonic_matcher import Case, match, next_table
+from turncredit.credit.parts.visit_order import turn_lengths_N
 from turncredit.data.turns import Turns
 
 IDENTITY = np.eye(3)

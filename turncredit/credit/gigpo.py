@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.parts.anchors import exact_anchors_N, similar_anchors_N
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import (
     Ddof,
@@ -19,6 +18,7 @@ from turncredit.credit.parts.conventions import (
     group_relative_N,
     standardise,
 )
+from turncredit.credit.parts.same_state import exact_anchors_N, similar_anchors_N
 from turncredit.data.turns import Turns
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
-from turncredit.credit.parts.labels import scores_N
+from turncredit.credit.parts.judge_labels import scores_N
 from turncredit.data.turns import Turns
 
 

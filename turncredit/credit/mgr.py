@@ -9,8 +9,8 @@ from pydantic import Field
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Share, success_R
-from turncredit.credit.parts.failed import failed_N
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.failed_turns import failed_N
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.credit.ppo import gae_N, trained_values_N
 from turncredit.credit.rloo import leave_one_out_R
 from turncredit.data.seeding import derive_seed
@@ -19,7 +19,7 @@ from turncredit.errors import UserError
 
 
 def validity_N(turns: Turns) -> np.ndarray:
-    """v_t (eq. 3): -1 where `valid` is false or the reply is an error (`error_reply`, see `credit.failed`), else +1.
+    """v_t (eq. 3): -1 where `valid` is false or the reply is an error (`error_reply`, in `parts.failed_turns`), else 1.
 
     A table without `error_reply` needs `valid` or `next_observation`; with both, both count.
     """

@@ -12,10 +12,10 @@ from pydantic import Field
 from turncredit.credit.gigpo import GIGPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Count, NonNegative, Share, success_R
-from turncredit.credit.parts.failed import failed_N
-from turncredit.credit.parts.matcher import Case, match
-from turncredit.credit.parts.orders import Order, visit_rank_N
-from turncredit.credit.parts.similarity import scorer as make_scorer
+from turncredit.credit.parts.failed_turns import failed_N
+from turncredit.credit.parts.monotonic_matcher import Case, match
+from turncredit.credit.parts.text_similarity import scorer as make_scorer
+from turncredit.credit.parts.visit_order import Order, visit_rank_N
 from turncredit.credit.step_grpo import STEP_GRPO
 from turncredit.data.turns import Turns
 
@@ -50,7 +50,7 @@ def scpo(
     Departures: the default scorer is lexical (Jaccard of words), not BGE-Reranker-v2-m3, which is
     `scorer="cross-encoder:BAAI/bge-reranker-v2-m3"`.
 
-    Reads `action`, `next_observation`, `success` (or `success_above`), and `valid`, `failed` (see `credit.failed`),
+    Reads `action`, `next_observation`, `success` (or `success_above`), `valid`, `failed` (`parts.failed_turns`),
     `prompt_ids`, `response_ids` where the table has them. Returns `scpo_credit` (r), `scpo_reference` (the credited
     position in the filtered reference, -1 for none), `scpo_order` (the place in which the turn was visited, -1 if it
     was not), `step_bonus` (each N).

@@ -7,8 +7,8 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, add
-from turncredit.credit.parts.labels import role_credits_N, scores_N
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.judge_labels import role_credits_N, scores_N
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.data.turns import Turns
 
 #: how labels may write a role

@@ -59,7 +59,7 @@ def builtin() -> Declared:
     """The built-in methods by name with the bounds last, and the parts that methods can be composed of, by kind."""
     package = import_module("turncredit.credit")
     files = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
-    modules = [import_module(f"{package.__name__}.{name}") for name in (*files, "parts.whiten")]
+    modules = [import_module(f"{package.__name__}.{name}") for name in (*files, "parts.normalisers")]
     methods: list[Method] = [method for module in modules for method in getattr(module, "METHODS", ())]
     parts: list[Part] = [part for module in modules for part in getattr(module, "PARTS", ())]
     _check_unique([method.name for method in methods])
