@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.credit.tables import side, table
 from turncredit.data.columns import only_value
-from turncredit.data.turns import Turns, cell_stats
+from turncredit.data.turns import SideTable, Turns, cell_stats
 from turncredit.errors import UserError
 
 SMALL = table({"a": [[0, 1], [0, 0, 0]], "b": [[2]]}, observation=["x", "y", "x", "x", "z", "x"])
@@ -187,6 +187,21 @@ def test_a_column_that_must_be_one_value_names_those_that_are_there():
         only_value(rows, "temperature", "turns.parquet", "branching")
     with pytest.raises(UserError, match="the table has no rows"):
         only_value(rows.slice(0, 0), "temperature", "turns.parquet", "branching")
+
+
+def test_a_partial_side_table_says_which_turns_have_a_row() -> None:
+    labels = rows(side(SMALL, score=range(6), role=["x", None, "y", "x", "y", "x"]), [4, 1, 0])
+    partial = SideTable(Turns(SMALL), labels, "labels", partial=True)
+    whole = SideTable(Turns(SMALL), side(SMALL, score=range(6)), "labels").numbers("score").tolist()
+    has = [score in (0, 1, 4) for score in whole]
+    assert partial.has_N.tolist() == has
+    np.testing.assert_array_equal(partial.numbers("score"), np.where(has, whole, np.nan))
+    codes, names = partial.texts("role")
+    assert [names[code] if there else code for code, there in zip(codes, has, strict=True)] == [
+        {0: "x", 1: None, 4: "y"}.get(score, -1) for score in whole
+    ]
+    with pytest.raises(UserError, match="duplicate key"):
+        _ = SideTable(Turns(SMALL), rows(labels, [0, 0]), "labels", partial=True).row_N
 
 
 # ---------------------------------------------------------------- measures beside the turns

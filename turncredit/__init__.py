@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from turncredit.data import old_names
 
 if TYPE_CHECKING:
-    from turncredit.credit.library import credit as credit
+    from turncredit.credit import credit as credit
 
 old_names.install()
 __version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`turncredit.credit`, imported when it is first asked for; it can be called (`turncredit.credit.library`)."""
+    """`turncredit.credit`, imported when it is first asked for; it can be called."""
     if name == "credit":
         from importlib import import_module
 

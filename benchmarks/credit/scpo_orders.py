@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from turncredit.credit.parts.orders import Order
+from turncredit.credit.parts.visit_order import Order
 from turncredit.credit.scpo import scpo
 from turncredit.data.turns import Turns
 

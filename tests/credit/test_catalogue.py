@@ -13,9 +13,10 @@ from tests.credit.tables import numbers
 from turncredit import credit
 from turncredit.cli.main import main
 from turncredit.config import from_mapping
-from turncredit.credit import METHODS, catalogue, compute, resolve
-from turncredit.credit.configured import ask_of, configured_method
+from turncredit.credit import METHODS, compute, resolve
+from turncredit.credit.parts import lookup
 from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS, ORACLE, RANDOM
+from turncredit.credit.parts.configured import ask_of, configured_method
 from turncredit.data import plugins
 from turncredit.errors import UserError
 
@@ -44,7 +45,7 @@ LATER_METHOD = METHODS[0]
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> Iterator[None]:
     """The catalogue is read anew in each test, and by whoever comes after it."""
-    caches = (catalogue.builtin, plugins.installed)
+    caches = (lookup.builtin, plugins.installed)
     for cached in caches:
         cached.cache_clear()
     yield
@@ -89,7 +90,7 @@ def test_a_file_in_the_package_is_a_method_and_its_parts_can_be_composed(
     composed = resolve({"base": "gigpo", "params": {"turn_term": "later"}})
     assert composed.turn_term is not None
     assert composed.turn_term.name == "later"
-    assert set(catalogue.builtin().methods) == {*METHODS, "later"}
+    assert set(lookup.builtin().methods) == {*METHODS, "later"}
     sys.modules.pop("turncredit.credit.later")
     vars(credit).pop("later")
 
@@ -97,7 +98,7 @@ def test_a_file_in_the_package_is_a_method_and_its_parts_can_be_composed(
 def test_an_installed_package_brings_a_method(install: Callable[..., None]) -> None:
     install("later_package", ONE_FILE, later="later_package:LATER_METHOD")
     check_later()
-    assert [name for name, _ in catalogue.installed()] == ["later"]
+    assert [name for name, _ in lookup.installed()] == ["later"]
     experiment = from_mapping({"define": {"mine": {"base": "later", "params": {"rate": 3}}}})
     assert resolve(experiment.definition("mine"), "mine").params()["rate"] == 3
 
@@ -143,7 +144,7 @@ def test_two_packages_with_one_name_are_refused_and_a_builtin_one_cannot_be_repl
     ):
         resolve("later")
     assert resolve("gigpo") == METHODS["gigpo"]
-    listed = dict(catalogue.installed())
+    listed = dict(lookup.installed())
     assert "has the name of a built-in method" in str(listed["gigpo"])
 
 
@@ -170,7 +171,7 @@ def test_methods_are_listed_by_name_with_the_bounds_last() -> None:
 
 
 def test_every_part_of_a_method_is_declared_so_that_it_can_be_composed() -> None:
-    parts = catalogue.builtin().parts
+    parts = lookup.builtin().parts
     for method in METHODS.values():
         for part in method.parts:
             assert parts[part.kind][part.name].function is part.function, f"{method.name}: {part.name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,26 +27,46 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
-    try:
-        main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[..., int]:
+    """The exit code of `turncredit ...` in the folder."""
+
+    def ran(*arguments: str) -> int:
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", ["turncredit", *arguments])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return int(stop.value.code or 0)
+
+    return ran
 
 
-def credit(monkeypatch: pytest.MonkeyPatch, folder: Path, method: str, *more: str) -> int:
-    return run(
-        monkeypatch, folder, "credit", "--method", method, "--turns", "turns.parquet", "--out", "out.parquet", *more
+@pytest.fixture
+def credit(run: Callable[..., int]) -> Callable[..., int]:
+    """The exit code of `turncredit credit --method ...` on the folder's turns."""
+    return lambda method, *more: run(
+        "credit", "--method", method, "--turns", "turns.parquet", "--out", "out.parquet", *more
     )
 
 
+@pytest.fixture
+def refused(credit: Callable[..., int], folder: Path, capsys: pytest.CaptureFixture) -> Callable[..., str]:
+    """The one line of an error with exit code 2, which leaves no file."""
+
+    def told(method: str, *more: str) -> str:
+        assert credit(method, *more) == 2
+        assert not (folder / "out.parquet").exists()
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    return told
+
+
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_any_method_runs_on_a_table_of_anybodys(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_any_method_runs_on_a_table_of_anybodys(name, credit, folder):
     sides = [part for need in METHODS[name].needs for part in (f"--{need}", f"{need}.parquet")]
-    assert credit(monkeypatch, folder, name, *sides) == 0
+    assert credit(name, *sides) == 0
     turns, made = pq.read_table(folder / "turns.parquet"), tables.read(folder / "out.parquet", "credits")
     for key in ("group_id", "rollout_id", "turn"):
         assert made[key].to_pylist() == turns[key].to_pylist()
@@ -53,46 +74,37 @@ def test_any_method_runs_on_a_table_of_anybodys(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["has_progressive", "oracle_progress"])
-def test_measures_in_the_folder_of_the_turns_are_found(
-    name: str, monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_measures_in_the_folder_of_the_turns_are_found(name, credit, folder):
     """So a table of the pipeline's, whose measures are beside it, is credited as one that has them as columns."""
-    assert credit(monkeypatch, folder, name) == 0
+    assert credit(name) == 0
     expected = tables.read(folder / "out.parquet", "credits")
     turns = pq.read_table(folder / "turns.parquet")
     pq.write_table(turns.select([*tables.KEYS, *tables.MEASURED])[::-1], folder / "measures.parquet")
     pq.write_table(turns.drop_columns(list(tables.MEASURED)), folder / "turns.parquet")
-    assert credit(monkeypatch, folder, name) == 0
+    assert credit(name) == 0
     assert tables.read(folder / "out.parquet", "credits").equals(expected)
     assert "measures" in tables.metadata(folder / "out.parquet")["inputs"]
 
 
-def test_settings_and_presets_change_the_result(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    seen = []
-    for more in (
-        (),
-        ("--set", "norm=mean"),
-        ("--preset", "verl_agent"),
-        ("--preset", "verl_agent", "--set", "weighting=rollout"),
-    ):
-        assert credit(monkeypatch, folder, "gigpo", *more) == 0
+def test_settings_and_presets_change_the_result(credit, folder):
+    seen, agent = [], ("--preset", "verl_agent")
+    for more in ((), ("--set", "norm=mean"), agent, (*agent, "--set", "weighting=rollout")):
+        assert credit("gigpo", *more) == 0
         seen.append(pq.read_table(folder / "out.parquet")["advantage"].to_pylist())
     assert seen[0] != seen[1]
     assert seen[0] != seen[2]
     assert seen[0] == seen[3]
 
 
-def test_two_settings_of_one_method_have_the_names_that_they_are_given(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_two_settings_of_one_method_have_the_names_that_they_are_given(credit, folder):
     for name, norm in (("divided", "mean_std"), ("plain", "mean")):
-        assert credit(monkeypatch, folder, "gigpo", "--set", f"norm={norm}", "--name", name) == 0
+        assert credit("gigpo", "--set", f"norm={norm}", "--name", name) == 0
         assert set(tables.read(folder / "out.parquet", "credits")["method"].to_pylist()) == {name}
     assert tables.metadata(folder / "out.parquet")["config"]["method"] == "gigpo"
 
 
-def test_what_is_set_stands_in_the_files_metadata(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    credit(monkeypatch, folder, "scpo", "--set", "shapers=[scpo, invalid_penalty]", "--set", "omega=0.5")
+def test_what_is_set_stands_in_the_files_metadata(credit, folder):
+    credit("scpo", "--set", "shapers=[scpo, invalid_penalty]", "--set", "omega=0.5")
     params = tables.metadata(folder / "out.parquet")["config"]["params"]
     assert params["omega"] == 0.5
     assert params["penalty"] == 0.1
@@ -106,25 +118,19 @@ def without(folder: Path, *columns: str) -> None:
 @pytest.mark.parametrize(
     ("method", "more", "message"),
     [
-        ("gigp", (), "unknown method 'gigp' (did you mean 'gigpo'?)"),
-        ("gigpo", ("--set", "omgea=1"), "no parameter 'omgea' (did you mean 'omega'?)"),
+        ("gigp", (), "'gigpo'"),
+        ("gigpo", ("--set", "omgea=1"), "'omega'"),
         ("gigpo", ("--set", "omega"), "write key=value"),
         ("gigpo", ("--set", "omega=1", "--set", "omega=2"), "given twice"),
-        ("gigpo", ("--preset", "verl_agents"), "unknown preset 'verl_agents' (did you mean 'verl_agent'?)"),
+        ("gigpo", ("--preset", "verl_agents"), "'verl_agent'"),
         ("triage", (), "triage needs labels; give a table with --labels"),
         ("triage", ("--labels", "nowhere.parquet"), "nowhere.parquet: no such file"),
         ("has_turnrd", ("--values", "labels.parquet"), "needs the column 'value'"),
         ("scpo", ("--set", "scorer=bm25"), "unknown scorer 'bm25'"),
     ],
 )
-def test_a_mistake_is_one_line_exit_code_two_and_no_file(
-    method: str, more: tuple, message: str, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert credit(monkeypatch, folder, method, *more) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
-    assert not (folder / "out.parquet").exists()
+def test_a_mistake_is_one_line_exit_code_two_and_no_file(method, more, message, refused):
+    assert message in refused(method, *more)
 
 
 def asked(folder: Path, ask: str) -> None:
@@ -138,13 +144,11 @@ def asked(folder: Path, ask: str) -> None:
     ("method", "ask", "code"),
     [("triage", "role", 0), ("triage_scalar", "role", 2), ("has_judge", "progress", 2), ("has_judge", "score", 0)],
 )
-def test_labels_of_another_question_are_refused(
-    method: str, ask: str, code: int, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_labels_of_another_question_are_refused(method, ask, code, credit, folder, capsys):
     asked(folder, ask)
-    assert credit(monkeypatch, folder, method, "--labels", "labels.parquet") == code
-    refused = f"labels.parquet: labels of `--ask {ask}`, but {method} reads labels of `--ask {METHODS[method].asks}`"
-    assert (refused in capsys.readouterr().err) is bool(code)
+    assert credit(method, "--labels", "labels.parquet") == code
+    says = f"labels.parquet: labels of `--ask {ask}`, but {method} reads labels of `--ask {METHODS[method].asks}`"
+    assert (says in capsys.readouterr().err) is bool(code)
 
 
 def damage(folder: Path, kind: str) -> None:
@@ -169,16 +173,11 @@ def damage(folder: Path, kind: str) -> None:
         ("two groups", "is in more than one group"),
     ],
 )
-def test_a_damaged_table_is_one_line_exit_code_two_and_no_file(
-    kind: str, message: str, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_damaged_table_is_one_line_exit_code_two_and_no_file(kind, message, refused, folder):
     damage(folder, kind)
-    assert credit(monkeypatch, folder, "flat_grpo") == 2
-    error = capsys.readouterr().err
+    error = refused("flat_grpo")
     assert message in error
     assert "turns.parquet" in error
-    assert error.count("\n") == 1
-    assert not (folder / "out.parquet").exists()
 
 
 @pytest.mark.parametrize(
@@ -195,37 +194,28 @@ def test_a_damaged_table_is_one_line_exit_code_two_and_no_file(
         ("hipif", "well_formed"),
     ],
 )
-def test_a_missing_column_names_itself_and_the_method(
-    method: str, column: str, monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_missing_column_names_itself_and_the_method(method, column, refused, folder):
     without(folder, column)
-    assert credit(monkeypatch, folder, method) == 2
-    error = capsys.readouterr().err
+    error = refused(method)
     assert f"'{column}'" in error
     assert method.removesuffix("_no_critic") in error or column == "reward"
-    assert not (folder / "out.parquet").exists()
 
 
-def test_a_truncated_file_is_told_as_one(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_truncated_file_is_told_as_one(refused, folder):
     file = folder / "turns.parquet"
     file.write_bytes(file.read_bytes()[:200])
-    assert credit(monkeypatch, folder, "flat_grpo") == 2
-    assert "not a readable Parquet file" in capsys.readouterr().err
+    assert "not a readable Parquet file" in refused("flat_grpo")
 
 
-def test_the_list_has_every_method_with_its_parameters(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    assert run(monkeypatch, folder, "methods") == 0
+def test_the_list_has_every_method_with_its_parameters(run, capsys):
+    assert run("methods") == 0
     text = capsys.readouterr().out
     for name, method in METHODS.items():
         assert f"{name}: {method.summary}" in text
     assert "omega=1.0" in text
-    assert run(monkeypatch, folder, "methods", "scpo") == 0
+    assert run("methods", "scpo") == 0
     assert "shaper scpo(alpha=0.5, theta=0.6" in capsys.readouterr().out
-    assert run(monkeypatch, folder, "methods", "has_turnrd_outcome_only") == 0
+    assert run("methods", "has_turnrd_outcome_only") == 0
     assert "model turnrd(lambda_value=0.0, lambda_progress=0.0, read=sft" in capsys.readouterr().out
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.credit.tables import numbers, table
 from turncredit.credit import compute, resolve
-from turncredit.credit.parts.failed import failed_N
+from turncredit.credit.parts.failed_turns import failed_N
 from turncredit.data.turns import Turns
 
 REPLIES = ["Nothing happens.", "You are not carrying anything.", "You open the drawer 1.", " "]

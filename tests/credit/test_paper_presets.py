@@ -24,8 +24,8 @@ from turncredit import agents
 from turncredit.agents.window import Settings as Window
 from turncredit.config import AgentConfig, from_mapping, merge
 from turncredit.config.grid import expanded
-from turncredit.credit.configured import configured_method
 from turncredit.credit.models.protocol import load_kind
+from turncredit.credit.parts.configured import configured_method
 from turncredit.data.yaml_files import read_mapping
 from turncredit.envs.webshop.settings import Settings
 from turncredit.envs.webshop.tasks import real_split

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.credit import reference
-from turncredit.credit.parts.orders import balanced_partition
+from turncredit.credit.parts.visit_order import balanced_partition
 
 
 @settings(max_examples=200)

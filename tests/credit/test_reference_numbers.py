@@ -7,7 +7,7 @@ import pytest
 
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.parts.orders import balanced_partition
+from turncredit.credit.parts.visit_order import balanced_partition
 
 # Six one-turn rollouts in three groups: what verl's estimators were run on.
 VERL = table({"a": [[1], [0], [1]], "b": [[1], [0]], "c": [[5]]})
@@ -101,7 +101,7 @@ def test_one_fined_turn_among_equal_returns_is_as_far_off_as_its_rarity_says(wei
 
 
 def test_verl_agent_preset_sets_its_conventions() -> None:
-    from turncredit.credit.resolving import preset_params
+    from turncredit.credit.parts.lookup import preset_params
 
     assert preset_params("verl_agent", METHODS["gigpo"]) == {"weighting": "row", "singleton": "raw"}
 

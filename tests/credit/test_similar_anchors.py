@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.credit.tables import numbers, table
 from turncredit.credit import METHODS, compute, resolve
-from turncredit.credit.parts.anchors import common_subsequence, similar_anchors_N
+from turncredit.credit.parts.same_state import common_subsequence, similar_anchors_N
 from turncredit.data.turns import Turns
 
 TEXT = st.text(alphabet="abc ", max_size=12)

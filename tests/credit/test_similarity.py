@@ -11,7 +11,7 @@ import pytest
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import compute, resolve
-from turncredit.credit.parts import similarity
+from turncredit.credit.parts import text_similarity as similarity
 from turncredit.errors import UserError
 
 TEXTS = pa.array(["go to Shelf 1", "go to shelf 2", "", "Ärger, 1 shelf!", "..."])

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.credit import synthetic
 from tests.credit.tables import numbers
 from turncredit.credit import compute, resolve
-from turncredit.credit.parts import similarity
+from turncredit.credit.parts import text_similarity as similarity
 
 BGE = "BAAI/bge-reranker-v2-m3"
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from tests.results import synthetic
 from turncredit import config
 from turncredit.cli import main as cli
 from turncredit.config.layout import Layout
-from turncredit.credit.configured import configured_method
+from turncredit.credit.parts.configured import configured_method
 from turncredit.data import tables
 from turncredit.data.turns import SideTable, Turns, cell_stats
 from turncredit.stats import intervals

@@ -46,6 +46,16 @@ def talk(served, conversation, sessions=8, idle=60.0):
     return asyncio.run(run())
 
 
+def over_a_socket(served, *messages, **options):
+    """The answers to `messages` on one WebSocket."""
+
+    async def conversation(client):
+        async with client.ws_connect("/ws") as ws:
+            return [await said(ws, message) for message in messages]
+
+    return talk(served, conversation, **options)
+
+
 async def said(client, message):
     """The answer to a message on the WebSocket `client`."""
     await client.send_str(message if isinstance(message, str) else json.dumps(message))
@@ -75,12 +85,7 @@ ACTIONS = ("go to shelf 1", "look", "inventory", "\x00 \u202e", "x" * 10_000, ""
 
 
 def test_a_rollout_over_the_websocket_is_the_environments_own(household):
-    async def conversation(client):
-        async with client.ws_connect("/ws") as ws:
-            answers = [await said(ws, message) for message in (reset(seed=1), *map(step, ACTIONS))]
-            return answers, await said(ws, {"type": "state"})
-
-    answers, state = talk(household, conversation)
+    *answers, state = over_a_socket(household, reset(seed=1), *map(step, ACTIONS), {"type": "state"})
     row = household.rows[1]
     assert [shown(answer) for answer in answers] == directly(household, row, ACTIONS)
     first = answers[0]["data"]
@@ -226,21 +231,13 @@ def test_a_client_that_only_answers_pings_says_nothing(household, monkeypatch):
     ],
 )
 def test_a_wrong_message_has_its_code_and_the_session_goes_on(household, message, code):
-    async def conversation(client):
-        async with client.ws_connect("/ws") as ws:
-            return await said(ws, message), await said(ws, reset())
-
-    error, after = talk(household, conversation)
+    error, after = over_a_socket(household, message, reset())
     assert (error["type"], error["data"]["code"]) == ("error", code)
     assert after["type"] == "observation"
 
 
 def test_after_the_end_a_step_is_refused(household):
-    async def conversation(client):
-        async with client.ws_connect("/ws") as ws:
-            return [await said(ws, message) for message in (reset(), *[step("look")] * (SMALL["horizon"] + 1))][-2:]
-
-    last, refused = talk(household, conversation)
+    *_, last, refused = over_a_socket(household, reset(), *[step("look")] * (SMALL["horizon"] + 1))
     assert last["data"]["done"]
     assert refused["data"] == {"message": "the rollout has ended; reset first", "code": "EXECUTION_ERROR"}
 
@@ -309,7 +306,7 @@ def test_the_settings_on_the_command_line_are_a_mapping():
         cli.serve("household", settings="[1]")
 
 
-def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line():
+def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line(hanging):
     """In this process: a thread asks for its health, then interrupts it."""
     seen = []
 
@@ -321,15 +318,15 @@ def test_it_listens_until_it_is_interrupted_and_a_taken_port_is_one_line():
     def started(url):
         threading.Thread(target=ask, args=(url,), daemon=True).start()
 
-    wanted = {"split": "train", "count": 1, "seed": 0, "host": "127.0.0.1", "sessions": 1, "idle": 5.0}
-    openenv.serve("household", SMALL, port=0, started=started, **wanted)
+    app = openenv.application(openenv.tasks("household", SMALL, "train", 1, 0), 1, 5.0)
+    openenv.serve(app, "127.0.0.1", 0, started)
     assert seen == [{"status": "healthy"}]
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match=f"cannot listen on 127.0.0.1:{port}: .*choose another --port"):
-            openenv.serve("household", SMALL, port=port, started=started, **wanted)
+        with pytest.raises(UserError, match=f"127.0.0.1:{port}: .*--port"):
+            openenv.serve(openenv.application(hanging, 1, 5.0), "127.0.0.1", port, started)
 
 
 class Hanging:
@@ -396,7 +393,7 @@ def test_an_engine_that_hangs_does_not_keep_the_server_from_ending(hanging):
         threading.Thread(target=ask, args=(url,), daemon=True).start()
 
     began = time.monotonic()
-    asyncio.run(openenv._run(openenv.application(hanging, 2, 60.0), "127.0.0.1", 0, started))
+    openenv.serve(openenv.application(hanging, 2, 60.0), "127.0.0.1", 0, started)
     assert Hanging.ended.is_set()
     assert time.monotonic() - began < 10
 
@@ -434,9 +431,6 @@ def test_scienceworld_is_served_without_gold_paths_unless_they_are_asked_for(mon
 
 
 def test_json_that_is_nested_too_deeply_is_invalid(household):
-    async def conversation(client):
-        async with client.ws_connect("/ws") as ws:
-            answer = await said(ws, "[" * 50_000)
-        return answer["data"]["code"], (await client.post("/reset", data="[" * 50_000)).status
-
-    assert talk(household, conversation) == ("INVALID_JSON", 422)
+    (answer,) = over_a_socket(household, "[" * 50_000)
+    assert answer["data"]["code"] == "INVALID_JSON"
+    assert talk(household, lambda client: client.post("/reset", data="[" * 50_000)).status == 422

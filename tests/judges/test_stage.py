@@ -19,7 +19,7 @@ from turncredit.config import from_mapping
 from turncredit.config.judge import JudgeConfig, ServeConfig, decides, judge_name, labels_name
 from turncredit.config.layout import JUDGE_CACHE, Layout
 from turncredit.credit import resolve
-from turncredit.credit.configured import ask_of
+from turncredit.credit.parts.configured import ask_of
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.judges.serve import serving

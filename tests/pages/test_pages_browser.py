@@ -13,7 +13,7 @@ from tests.helpers import nonempty
 from tests.pages import pages_world
 from tests.pages.browser import Browser, find
 from tests.pages.test_pages import make_pages
-from turncredit.credit.parts.similarity import lexical
+from turncredit.credit.parts.text_similarity import lexical
 from turncredit.data import tables
 from turncredit.views.pages.build import page
 from turncredit.views.pages.data import read_book

@@ -12,7 +12,7 @@ from tests import tiny
 from tests.pipeline.test_dag import TINY, counts
 from turncredit.config import from_mapping, load, merge
 from turncredit.config.stages import artifacts
-from turncredit.credit.configured import compared_methods
+from turncredit.credit.parts.configured import compared_methods
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, rounds

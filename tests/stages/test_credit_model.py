@@ -1,4 +1,4 @@
-"""The stages `credit_model` and `values`, from files to files; what the models learn is in tests/credit_models."""
+"""The stages `credit_model` and `values`, from files to files; what the models learn is in tests/credit/models."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from turncredit.config.judge import JudgeConfig, labels_name
 from turncredit.config.layout import IMPLICIT
 from turncredit.credit import Method, resolve
-from turncredit.credit.configured import ask_of
+from turncredit.credit.parts.configured import ask_of
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns, with_forks

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from turncredit.config import Experiment
 from turncredit.config.layout import sampled_by
-from turncredit.credit.configured import forks_of
+from turncredit.credit.parts.configured import forks_of
 
 
 class Spent(NamedTuple):

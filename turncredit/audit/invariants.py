@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -115,11 +116,10 @@ def schemas(at: Round) -> Finding:
 def made_from(at: Round) -> Finding | None:
     """The inputs named in an artifact's metadata still have the same content."""
     files, broken, checked = at.files, [], 0
-    beside = {"turns": [files.turns], "labels": files.labels, "values": [*files.values.values()]}
-    beside |= {"credits": [*files.credits.values()], "measures": [files.measures] if files.measures else []}
-    beside |= {"continuations": [*files.continuations.values()], "forks": [*files.forks.values()]}
-    beside |= {name: files.beside_of(name) for name in ("hiddens", "logprobs")}
-    hashes = {name: {provenance.file_hash(path) for path in paths if path.exists()} for name, paths in beside.items()}
+    hashes: dict[str, set[str]] = defaultdict(set)
+    for name, path in files.all():
+        if name in {"turns", "forks", *BY_TURN} and path.exists():
+            hashes[name].add(provenance.file_hash(path))
     for _, path in files.all():
         inputs = tables.metadata(path).get("inputs", {}) if path.exists() and path != files.turns else {}
         for name, content in inputs.items():
@@ -291,16 +291,15 @@ def first_ratio(at: Round) -> Finding | None:
         return None
     excess = first["ratio_max"] - 1.0
     # A ratio is the exponential of a difference of log-probabilities, which can be 10 and more.
-    if excess <= float(np.expm1(10 * LOGPROB["float32"])):
-        return Finding(True, excess, "", 1)
+    small = excess <= float(np.expm1(10 * LOGPROB["float32"]))
     where = f"{at.files.updates}: on the first minibatch"
-    if at.settings.dtype == "float32":
-        return Finding(False, excess, f"{where} a token was {1 + excess:.5f} times as likely as when sampled", 1)
+    if small or at.settings.dtype == "float32":
+        return _finding(small, excess, f"{where} a token was {1 + excess:.5f} times as likely as when sampled")
     apart = first.get("log_ratio")
     if apart is None:  # an earlier version's table
         return None
     line = f"{where} log-probabilities were {apart:.3f} from those when sampled, in the mean over its tokens"
-    return Finding(apart <= MEAN_LOGPROB, apart, "" if apart <= MEAN_LOGPROB else line, 1)
+    return _finding(apart <= MEAN_LOGPROB, apart, line)
 
 
 def steps(at: Round) -> Finding | None:
@@ -315,7 +314,7 @@ def steps(at: Round) -> Finding | None:
     wanted = asked.epochs * math.ceil(rollouts / asked.minibatch)
     taken = tables.read(at.files.updates, "updates", ["step"]).num_rows
     line = f"{at.files.updates}: {taken} steps, where {rollouts} rollouts should give {wanted}"
-    return Finding(taken == wanted, None, "" if taken == wanted else line, 1)
+    return _finding(taken == wanted, None, line)
 
 
 # ------------------------------------------------------------------ the labels
@@ -362,6 +361,11 @@ def _changed_outcomes(sample: pa.Table) -> pa.Table:
 
 
 # ------------------------------------------------------------------ helpers
+
+
+def _finding(holds: bool, worst: float | None, line: str) -> Finding:
+    """The finding of a check of one item; `line` says what is wrong where it does not hold."""
+    return Finding(holds, worst, "" if holds else line, 1)
 
 
 def _first_of(broken: list[str], checked: int, worst: float | None = None) -> Finding:

@@ -47,9 +47,8 @@ def logprobs(settings: CheckSettings, files: RoundFiles) -> Finding:
     sample = _sample(files)
     responses, stored = list_column(sample, "response_ids"), list_column(sample, "response_logprobs")
     if any(len(one) != len(two) for one, two in zip(responses, stored, strict=True)):
-        return Finding(
-            False, None, f"{files.turns}: a response has a different number of log-probabilities than tokens", 1
-        )
+        line = f"{files.turns}: a response has a different number of log-probabilities than tokens"
+        return Finding(False, None, line, 1)
     sequences = cut(
         pc.rank(sample.column("rollout_id"), tiebreaker="dense").to_pylist(),
         sample.column("context_reset").to_pylist(),

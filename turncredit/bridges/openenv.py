@@ -9,12 +9,13 @@ WebSocket `/ws`: one session for each connection, which plays rollout after roll
     anything else                                   -> {"type": "error", "data": {"message", "code"}}
 
 HTTP: `POST /reset`, `POST /step`, `GET /state`, and `GET /health`, `/metadata`, `/schema`. OpenEnv's own server opens a
-fresh environment for every HTTP request, so that nothing can be played; here a rollout is continued by the `episode_id`
-that `/reset` was given or has returned. Sessions of both kinds are bounded in number, and end when they are left idle.
+fresh environment for every HTTP request, so nothing can be played. Here a rollout is continued by the `episode_id` that
+`/reset` was given or has returned. Sessions of both kinds are bounded in number, and end when they are idle.
 
-An environment whose engine is another process (`Environment.guarded`), or that asks another machine
-(`Environment.remote`), is called in a thread, one call after the other: what hangs stops neither the server nor its
-end.
+An environment may run in another process (`Environment.guarded`) or ask another machine (`Environment.remote`). It is
+then called in a thread, one call at a time, so that a call that hangs stops neither the server nor its end.
+
+The server is aiohttp, which the package depends on anyway. OpenEnv's own needs FastAPI, uvicorn and websockets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import cycle
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from aiohttp import WSCloseCode, WSMsgType, web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -50,9 +51,8 @@ HEARTBEAT = 30.0
 PATIENCE = 60.0
 """Seconds after which a guarded environment's engine hangs: it is ended, and the call starts it again."""
 
-ErrorCode = Literal[
-    "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR", "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
-]
+#: HTTP status by error code; 400 for the others
+STATUS = {"CAPACITY_REACHED": 503, "SESSION_ERROR": 404, "INVALID_JSON": 422, "VALIDATION_ERROR": 422}
 
 
 class Action(BaseModel):
@@ -103,13 +103,35 @@ class HttpStep(BaseModel):
 class Refused(Exception):
     """A message that cannot be answered, with OpenEnv's code for it."""
 
-    def __init__(self, code: ErrorCode, message: str, **more: Any):
+    def __init__(self, code: str, message: str, **more: Any):
         super().__init__(message)
         self.data = {"message": message, "code": code, **more}
 
 
+#: what an answer reports as an error
+MISTAKES = (Refused, UserError, ValidationError)
+
+
+def described(error: Exception) -> dict[str, Any]:
+    """The message and the code of one of the `MISTAKES`; of an invalid message also its `errors`."""
+    if isinstance(error, Refused):
+        return error.data
+    if isinstance(error, ValidationError):
+        errors = json.loads(error.json(include_url=False, include_input=False))
+        return {"message": "Invalid message", "code": "VALIDATION_ERROR", "errors": errors}
+    return {"message": str(error), "code": "EXECUTION_ERROR"}
+
+
+def parsed(raw: str | bytes) -> Any:
+    """A message's JSON. Raises Refused."""
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise Refused("INVALID_JSON", f"Invalid JSON: {error}") from None
+
+
 class Served:
-    """An environment and the tasks of one of its splits. Sessions without wishes get the tasks in turn."""
+    """An environment and the tasks of one of its splits. Sessions that ask for no task get them in turn."""
 
     def __init__(self, environment: Environment, settings: Any, rows: Sequence[Mapping[str, Any]]):
         self.environment, self.settings, self.rows = environment, settings, rows
@@ -130,7 +152,7 @@ class Session:
     """One client's rollouts, one after the other."""
 
     def __init__(self, served: Served):
-        self._served, self._state = served, State()
+        self._served, self.state = served, State()
         self._env: Any = None
         self._task: Mapping[str, Any] = {}
         self.used = time.monotonic()
@@ -142,7 +164,7 @@ class Session:
         assert self._served.environment.open_task is not None
         self._env = self._served.environment.open_task(task, self._served.settings)
         self._task = task
-        self._state = State(episode_id=options.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
+        self.state = State(episode_id=options.episode_id or uuid.uuid4().hex, task_id=task["task_id"])
         return self._shown(self._env.reset(), None, success=False, valid=True)
 
     def step(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,22 +175,13 @@ class Session:
         action = Action.model_validate(data)
         if self._env is None:
             raise Refused("EXECUTION_ERROR", "there is no rollout yet; reset first")
-        if self._state.done:
+        if self.state.done:
             raise Refused("EXECUTION_ERROR", "the rollout has ended; reset first")
         step = self._env.step(action.message)
-        self._state.step_count += 1
-        self._state.score += step.reward
-        self._state.done = step.done
+        self.state.step_count += 1
+        self.state.score += step.reward
+        self.state.done = step.done
         return self._shown(step.observation, step.reward, success=step.success, valid=step.valid)
-
-    @property
-    def ended(self) -> bool:
-        """Whether its rollout has ended."""
-        return self._state.done
-
-    def state(self) -> dict[str, Any]:
-        """Where the session is."""
-        return self._state.model_dump()
 
     def close(self) -> None:
         """Release the running environment."""
@@ -178,9 +191,9 @@ class Session:
 
     def _shown(self, text: str, reward: float | None, *, success: bool, valid: bool) -> dict[str, Any]:
         self.used = time.monotonic()
-        lists = "admissible" in self._served.environment.capabilities and not self._state.done
+        lists = "admissible" in self._served.environment.capabilities and not self.state.done
         about = {"task_id": self._task["task_id"], "family": self._task.get("family")}
-        metadata = {**about, "episode_id": self._state.episode_id}
+        metadata = {**about, "episode_id": self.state.episode_id}
         observation = Observation(
             message=text,
             goal=self._task["goal"],
@@ -189,12 +202,8 @@ class Session:
             valid=valid,
             metadata=metadata,
         )
-        return {
-            "observation": observation.model_dump(),
-            "reward": reward,
-            "done": self._state.done,
-            "metadata": metadata,
-        }
+        shown = {"observation": observation.model_dump(), "reward": reward, "done": self.state.done}
+        return {**shown, "metadata": metadata}
 
 
 class Sessions:
@@ -207,10 +216,10 @@ class Sessions:
         self._alone = asyncio.Lock()
 
     async def aside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The result of a function that may call the environment; if that waits, in a thread, other calls after it.
+        """The result of a function that may call the environment; in a thread, one at a time, if that may wait.
 
-        An engine that hangs is ended, again and again, until the environment gives the call up. The thread is a daemon,
-        so that it cannot keep the process.
+        An engine that hangs is ended, again and again, until the environment gives up the call. The thread is a daemon:
+        it does not keep the process alive.
         """
         if not self.served.waits:
             return function(*arguments)
@@ -237,9 +246,8 @@ class Sessions:
         now = time.monotonic()
         self._drop(lambda session: now - session.used > self.idle)
         if self.active >= self.limit:
-            self._drop(lambda session: session.ended)
-        active = self.active
-        if active >= self.limit:
+            self._drop(lambda session: session.state.done)
+        if (active := self.active) >= self.limit:
             message = f"Server at capacity: {active}/{self.limit} sessions active. Cannot accept new connections."
             raise Refused("CAPACITY_REACHED", message, active_sessions=active, max_sessions=self.limit)
         return Session(self.served)
@@ -280,26 +288,6 @@ def _call(result: Future, function: Callable[..., Any], arguments: tuple[Any, ..
         result.set_exception(error)
 
 
-def serve(
-    name: str,
-    settings: Mapping[str, Any],
-    *,
-    split: str,
-    count: int,
-    seed: int,
-    host: str,
-    port: int,
-    sessions: int,
-    idle: float,
-    started: Callable[[str], None],
-) -> None:
-    """Serve `count` tasks of a split until SIGINT or SIGTERM; `started` is called with the address.
-
-    Raises UserError for an environment that is not built in, wrong settings, and a port that cannot be had.
-    """
-    asyncio.run(_run(application(tasks(name, settings, split, count, seed), sessions, idle), host, port, started))
-
-
 def tasks(name: str, settings: Mapping[str, Any], split: str, count: int, seed: int) -> Served:
     """A built-in environment with its first `count` tasks of a split. Raises UserError."""
     environment = envs.load(name)
@@ -337,6 +325,11 @@ def application(served: Served, sessions: int, idle: float) -> web.Application:
 _SESSIONS = web.AppKey("sessions", Sessions)
 
 
+def serve(app: web.Application, host: str, port: int, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `started` is called with the address. Raises UserError where it cannot listen."""
+    asyncio.run(_run(app, host, port, started))
+
+
 async def _run(app: web.Application, host: str, port: int, started: Callable[[str], None]) -> None:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -372,7 +365,7 @@ async def _socket(request: web.Request) -> web.WebSocketResponse:
     try:
         session = await sessions.aside(sessions.connect, socket)
     except Refused as refused:  # after the handshake, as OpenEnv's clients expect
-        await socket.send_json({"type": "error", "data": refused.data})
+        await socket.send_json(_error(refused))
         await socket.close()
         return socket
     try:
@@ -382,7 +375,7 @@ async def _socket(request: web.Request) -> web.WebSocketResponse:
                     message = await socket.receive()
             except TimeoutError:
                 late = f"nothing was said for {sessions.idle:g} s; connect again"
-                await socket.send_json({"type": "error", "data": {"message": late, "code": "SESSION_ERROR"}})
+                await socket.send_json(_error(Refused("SESSION_ERROR", late)))
                 break
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 break
@@ -400,36 +393,28 @@ async def _socket(request: web.Request) -> web.WebSocketResponse:
     return socket
 
 
+def _error(error: Exception) -> dict[str, Any]:
+    return {"type": "error", "data": described(error)}
+
+
 def _answer(session: Session, raw: str | bytes) -> dict[str, Any] | None:
     """The answer to a message; None to `close`."""
     try:
-        try:
-            message = json.loads(raw)
-        except (ValueError, RecursionError) as error:
-            raise Refused("INVALID_JSON", f"Invalid JSON: {error}") from None
+        message = parsed(raw)
         if not isinstance(message, dict):
             raise Refused("VALIDATION_ERROR", "Invalid message", errors=[])
         kind, data = message.get("type", ""), message.get("data", {})
         if kind == "close":
             return None
         if kind == "state":
-            return {"type": "state", "data": session.state()}
+            return {"type": "state", "data": session.state.model_dump()}
         if kind == "reset":
             return {"type": "observation", "data": session.reset(Reset.model_validate(data))}
         if kind == "step":
             return {"type": "observation", "data": session.step(data)}
         raise Refused("UNKNOWN_TYPE", f"Unknown message type: {kind}")
-    except Refused as refused:
-        return {"type": "error", "data": refused.data}
-    except UserError as error:
-        return {"type": "error", "data": {"message": str(error), "code": "EXECUTION_ERROR"}}
-    except ValidationError as error:
-        invalid = {"message": "Invalid message", "code": "VALIDATION_ERROR", "errors": _details(error)}
-        return {"type": "error", "data": invalid}
-
-
-def _details(error: ValidationError) -> list[dict[str, Any]]:
-    return json.loads(error.json(include_url=False, include_input=False))
+    except MISTAKES as error:
+        return _error(error)
 
 
 # ---------------------------------------------------------------- HTTP
@@ -440,36 +425,25 @@ async def _errors(request: web.Request, handler: Any) -> Any:
     """Mistakes as FastAPI, which OpenEnv's server is made with, reports them: `detail`, with a status."""
     try:
         return await handler(request)
-    except ValidationError as error:
-        return web.json_response({"detail": _details(error)}, status=422)
-    except Refused as refused:
-        status = {"CAPACITY_REACHED": 503, "SESSION_ERROR": 404, "INVALID_JSON": 422}.get(refused.data["code"], 400)
-        return web.json_response({"detail": refused.data["message"]}, status=status)
-    except UserError as error:
-        return web.json_response({"detail": str(error)}, status=500)
-
-
-async def _body(request: web.Request) -> Any:
-    raw = await request.read()
-    try:
-        return json.loads(raw or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise Refused("INVALID_JSON", f"Invalid JSON: {error}") from None
+    except MISTAKES as error:
+        data = described(error)
+        status = 500 if isinstance(error, UserError) else STATUS.get(data["code"], 400)
+        return web.json_response({"detail": data.get("errors", data["message"])}, status=status)
 
 
 async def _reset(request: web.Request) -> web.Response:
-    options, sessions = Reset.model_validate(await _body(request)), request.app[_SESSIONS]
+    options, sessions = Reset.model_validate(parsed(await request.read() or b"{}")), request.app[_SESSIONS]
     return web.json_response(await sessions.aside(sessions.reset, options))
 
 
 async def _step(request: web.Request) -> web.Response:
-    step = HttpStep.model_validate(await _body(request))
+    step = HttpStep.model_validate(parsed(await request.read() or b"{}"))
     sessions = request.app[_SESSIONS]
     return web.json_response(await sessions.aside(sessions.get(step.episode_id).step, step.action))
 
 
 async def _state(request: web.Request) -> web.Response:
-    return web.json_response(request.app[_SESSIONS].get(request.query.get("episode_id", "")).state())
+    return web.json_response(request.app[_SESSIONS].get(request.query.get("episode_id", "")).state.model_dump())
 
 
 async def _health(_request: web.Request) -> web.Response:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from turncredit.credit.parts.compose import Method
-from turncredit.credit.resolving import named, resolve
+from turncredit.credit.parts.lookup import named, resolve
 from turncredit.errors import UserError
 
 

@@ -10,10 +10,10 @@ import typer
 import yaml
 
 from turncredit.config.layout import measures_beside
-from turncredit.credit import METHODS, catalogue
+from turncredit.credit import METHODS
 from turncredit.credit.parts.compose import Method, compute
 from turncredit.credit.parts.conventions import PRESETS
-from turncredit.credit.resolving import SLOTS, resolve, resolve_for_table
+from turncredit.credit.parts.lookup import SLOTS, builtin, installed, resolve, resolve_for_table
 from turncredit.data import provenance, tables
 from turncredit.data.output_paths import output_file
 from turncredit.data.turns import Turns
@@ -96,14 +96,14 @@ def methods(
         return
     for method in METHODS.values():
         _list(method)
-    for _, method_or_error in catalogue.installed():
+    for _, method_or_error in installed():
         if isinstance(method_or_error, UserError):
             print(method_or_error)
         else:
             _list(method_or_error)
     print("\nTo compose a method in a configuration, set its base and, in params, any of")
     for slot, kind in SLOTS.items():
-        print(f"    {slot}: {', '.join(catalogue.builtin().parts[kind])}")
+        print(f"    {slot}: {', '.join(builtin().parts[kind])}")
 
 
 def _list(method: Method) -> None:

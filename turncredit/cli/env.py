@@ -87,16 +87,11 @@ def serve(
         given = None
     if not isinstance(given, dict):
         raise UserError(f"--settings: {settings!r} is not a mapping in YAML; write it as '{{horizon: 30}}'")
+    served = openenv.tasks(name, given, split, count, seed)
     openenv.serve(
-        name,
-        given,
-        split=split,
-        count=count,
-        seed=seed,
-        host=host,
-        port=port,
-        sessions=sessions,
-        idle=idle,
+        openenv.application(served, sessions, idle),
+        host,
+        port,
         started=lambda url: print(f"{url} serves {name} by OpenEnv's protocol", flush=True),
     )
 

@@ -106,13 +106,7 @@ ORACLE_PROGRESS = Part(
 
 PARTS = (RANDOM_CREDIT, ORACLE_PROGRESS)
 METHODS = (
-    Method(
-        RANDOM,
-        "lower bound: flat GRPO blended with noise",
-        FLAT_GRPO,
-        turn_term=RANDOM_CREDIT,
-        role="bound",
-    ),
+    Method(RANDOM, "lower bound: flat GRPO blended with noise", FLAT_GRPO, turn_term=RANDOM_CREDIT, role="bound"),
     Method(
         ORACLE,
         "upper bound, an oracle: the decrease of the simulator's exact distance to the goal",

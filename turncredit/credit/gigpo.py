@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 
-from turncredit.credit.parts.anchors import exact_anchors_N, similar_anchors_N
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import (
     Ddof,
@@ -19,6 +18,7 @@ from turncredit.credit.parts.conventions import (
     group_relative_N,
     standardise,
 )
+from turncredit.credit.parts.same_state import exact_anchors_N, similar_anchors_N
 from turncredit.data.turns import Turns
 
 
@@ -71,13 +71,8 @@ def gigpo(
 GIGPO = Part("gigpo", gigpo, "estimator", reads=("observation",))
 
 PARTS = (GIGPO,)
+BASE = Method("gigpo", "flat GRPO plus a comparison of turns that saw the same state", GIGPO)
 METHODS = (
-    Method("gigpo", "flat GRPO plus a comparison of turns that saw the same state", GIGPO),
-    Method(
-        "gigpo_similar",
-        "GiGPO with states that are nearly the same text counted as one",
-        GIGPO.with_params(anchors="similar"),
-        role="variant",
-        family="gigpo",
-    ),
+    BASE,
+    BASE.variant("gigpo_similar", "GiGPO with states that are nearly the same text counted as one", anchors="similar"),
 )

@@ -18,7 +18,7 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, TurnNorm, blend, turn_relative_N
-from turncredit.credit.parts.labels import scores_N
+from turncredit.credit.parts.judge_labels import scores_N
 from turncredit.data.turns import Turns
 
 
@@ -91,10 +91,7 @@ HAS_JUDGE = Part("has_judge", judged, "turn_term", asks="score", neutral={"alpha
 PARTS = (HAS_PROGRESSIVE, HAS_JUDGE)
 METHODS = (
     Method(
-        "has_progressive",
-        "flat GRPO blended with the environment's own progress",
-        FLAT_GRPO,
-        turn_term=HAS_PROGRESSIVE,
+        "has_progressive", "flat GRPO blended with the environment's own progress", FLAT_GRPO, turn_term=HAS_PROGRESSIVE
     ),
     Method(
         "has_judge",

@@ -68,16 +68,10 @@ def hcapo(
 HCAPO = Part("hcapo", hcapo, "turn_term", reads=("success",), reader="hindsight", neutral={"omega": 0.0})
 
 PARTS = (HCAPO,)
+BASE = Method(
+    "hcapo", "flat GRPO plus returns weighted by how likely hindsight makes each turn", FLAT_GRPO, turn_term=HCAPO
+)
 METHODS = (
-    Method(
-        "hcapo", "flat GRPO plus returns weighted by how likely hindsight makes each turn", FLAT_GRPO, turn_term=HCAPO
-    ),
-    Method(
-        "hcapo_smooth",
-        "HCAPO with each turn's value averaged with the next turn's",
-        FLAT_GRPO,
-        turn_term=HCAPO.with_params(smoothing=0.5),
-        role="variant",
-        family="hcapo",
-    ),
+    BASE,
+    BASE.variant("hcapo_smooth", "HCAPO with each turn's value averaged with the next turn's", smoothing=0.5),
 )

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from turncredit.credit.parts.anchors import exact_anchors_N
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Norm, Share, standardise
+from turncredit.credit.parts.same_state import exact_anchors_N
 from turncredit.data.turns import Turns
 
 

@@ -10,7 +10,7 @@ from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.gigpo import GIGPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Count, NonNegative, success_R
-from turncredit.credit.parts.failed import failed_N
+from turncredit.credit.parts.failed_turns import failed_N
 from turncredit.data.turns import Turns
 
 #: words of a subgoal that name no object or place
@@ -47,7 +47,7 @@ def hipif(
     drew the failure; the paper gives neither rule in full.
 
     Reads `subgoal` (text, empty for none), `subgoal_index` (its running number), `well_formed`, `action`,
-    `observation`, `next_observation`, `failed` (see `credit.failed`); `success` and `goal` (the task) where there are.
+    `observation`, `next_observation`, `failed` (`parts.failed_turns`); `success` and `goal` (the task) where there are.
     Returns `r_grounding`, `r_termination`, `r_execution`, `r_format`, `score_bonus`, `step_bonus` (each N).
     """
     span_N = _span_N(turns)

@@ -6,7 +6,7 @@ import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, standardise
-from turncredit.credit.parts.second_pass import gold_mean_logprob_N
+from turncredit.credit.parts.logprobs import gold_mean_logprob_N
 from turncredit.data.turns import Turns
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Positive, add
-from turncredit.credit.parts.second_pass import log_ratio_N
+from turncredit.credit.parts.logprobs import log_ratio_N
 from turncredit.credit.rloo import RLOO
 from turncredit.data.turns import Turns
 

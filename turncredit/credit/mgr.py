@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,8 +9,8 @@ from pydantic import Field
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Share, success_R
-from turncredit.credit.parts.failed import failed_N
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.failed_turns import failed_N
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.credit.ppo import gae_N, trained_values_N
 from turncredit.credit.rloo import leave_one_out_R
 from turncredit.data.seeding import derive_seed
@@ -20,7 +19,7 @@ from turncredit.errors import UserError
 
 
 def validity_N(turns: Turns) -> np.ndarray:
-    """v_t (eq. 3): -1 where `valid` is false or the reply is an error (`error_reply`, see `credit.failed`), else +1.
+    """v_t (eq. 3): -1 where `valid` is false or the reply is an error (`error_reply`, in `parts.failed_turns`), else 1.
 
     A table without `error_reply` needs `valid` or `next_observation`; with both, both count.
     """
@@ -156,41 +155,20 @@ def critic_across_turns(
 MGR_REWARD = Part("mgr_reward", mgr_reward, "estimator", reads=("action", "next_observation"))
 WITHIN_TURNS = Part("critic_within_turns", critic_within_turns, "turn_term", model="critic")
 ACROSS_TURNS = Part("critic_across_turns", critic_across_turns, "turn_term", model="critic")
-MGR = Method(
+BASE = Method(
     "mgr",
     "validity's sign times the outcome's size, less a critic's value",
     MGR_REWARD,
     turn_term=WITHIN_TURNS,
     normaliser=WHITEN,
 )
-VARIANT = replace(MGR, role="variant", family="mgr")
+ACROSS = "our ablation of MGR: GAE over the turns of a rollout, not within each"
 
 PARTS = (MGR_REWARD, WITHIN_TURNS, ACROSS_TURNS)
 METHODS = (
-    MGR,
-    replace(
-        VARIANT,
-        name="mgr_no_gate",
-        summary="MGR's ablation: valid turns of failed rollouts always keep their sign",
-        estimator=MGR_REWARD.with_params(gate="keep"),
-    ),
-    replace(
-        VARIANT,
-        name="mgr_no_repetition",
-        summary="MGR's ablation: no penalty for repeating an action",
-        estimator=MGR_REWARD.with_params(repetition=0.0),
-    ),
-    replace(
-        VARIANT,
-        name="mgr_no_critic",
-        summary="MGR's ablation: its reward is the advantage",
-        turn_term=None,
-        normaliser=None,
-    ),
-    replace(
-        VARIANT,
-        name="mgr_across_turns",
-        summary="our ablation of MGR: GAE over the turns of a rollout, not within each",
-        turn_term=ACROSS_TURNS,
-    ),
+    BASE,
+    BASE.variant("mgr_no_gate", "MGR's ablation: valid turns of failed rollouts always keep their sign", gate="keep"),
+    BASE.variant("mgr_no_repetition", "MGR's ablation: no penalty for repeating an action", repetition=0.0),
+    BASE.variant("mgr_no_critic", "MGR's ablation: its reward is the advantage", turn_term=None, normaliser=None),
+    BASE.variant("mgr_across_turns", ACROSS, turn_term=ACROSS_TURNS),
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Share
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 

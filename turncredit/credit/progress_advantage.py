@@ -8,7 +8,7 @@ from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.has import shape
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Positive, Share, TurnNorm
-from turncredit.credit.parts.second_pass import log_ratio_N
+from turncredit.credit.parts.logprobs import log_ratio_N
 from turncredit.data.turns import Turns
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Singleton, Weighting, standardise
-from turncredit.credit.parts.whiten import whitened
+from turncredit.credit.parts.normalisers import whitened
 from turncredit.data.turns import Turns
 
 

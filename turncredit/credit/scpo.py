@@ -12,10 +12,10 @@ from pydantic import Field
 from turncredit.credit.gigpo import GIGPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Count, NonNegative, Share, success_R
-from turncredit.credit.parts.failed import failed_N
-from turncredit.credit.parts.matcher import Case, match
-from turncredit.credit.parts.orders import Order, visit_rank_N
-from turncredit.credit.parts.similarity import scorer as make_scorer
+from turncredit.credit.parts.failed_turns import failed_N
+from turncredit.credit.parts.monotonic_matcher import Case, match
+from turncredit.credit.parts.text_similarity import scorer as make_scorer
+from turncredit.credit.parts.visit_order import Order, visit_rank_N
 from turncredit.credit.step_grpo import STEP_GRPO
 from turncredit.data.turns import Turns
 
@@ -50,7 +50,7 @@ def scpo(
     Departures: the default scorer is lexical (Jaccard of words), not BGE-Reranker-v2-m3, which is
     `scorer="cross-encoder:BAAI/bge-reranker-v2-m3"`.
 
-    Reads `action`, `next_observation`, `success` (or `success_above`), and `valid`, `failed` (see `credit.failed`),
+    Reads `action`, `next_observation`, `success` (or `success_above`), `valid`, `failed` (`parts.failed_turns`),
     `prompt_ids`, `response_ids` where the table has them. Returns `scpo_credit` (r), `scpo_reference` (the credited
     position in the filtered reference, -1 for none), `scpo_order` (the place in which the turn was visited, -1 if it
     was not), `step_bonus` (each N).
@@ -158,31 +158,11 @@ def _texts(turns: Turns) -> tuple[np.ndarray, pa.Array]:
 SCPO = Part("scpo", scpo, "shaper", reads=("action", "next_observation"), adds=("step_bonus",))
 
 PARTS = (SCPO,)
+BASE = Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,))
 METHODS = (
-    Method("scpo", "GiGPO, with failed turns credited for a successful sibling's progress", GIGPO, (SCPO,)),
-    Method("scpo_grpo", "the same credit on step-level GRPO", STEP_GRPO, (SCPO,), role="variant", family="scpo"),
-    Method(
-        "scpo_chronological",
-        "SCPO's ablation: turns matched in their order in time",
-        GIGPO,
-        (SCPO.with_params(order="chronological"),),
-        role="variant",
-        family="scpo",
-    ),
-    Method(
-        "scpo_repeat",
-        "SCPO's ablation: a reference position may be credited again",
-        GIGPO,
-        (SCPO.with_params(repeat=True),),
-        role="variant",
-        family="scpo",
-    ),
-    Method(
-        "scpo_shortest",
-        "SCPO's ablation: the shortest success as reference",
-        GIGPO,
-        (SCPO.with_params(reference="shortest"),),
-        role="variant",
-        family="scpo",
-    ),
+    BASE,
+    BASE.variant("scpo_grpo", "the same credit on step-level GRPO", estimator=STEP_GRPO),
+    BASE.variant("scpo_chronological", "SCPO's ablation: turns matched in their order in time", order="chronological"),
+    BASE.variant("scpo_repeat", "SCPO's ablation: a reference position may be credited again", repeat=True),
+    BASE.variant("scpo_shortest", "SCPO's ablation: the shortest success as reference", reference="shortest"),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Ddof, NonNegative, Share, TurnNorm, add, turn_relative_N
-from turncredit.credit.parts.second_pass import gold_mean_logprob_N
+from turncredit.credit.parts.logprobs import gold_mean_logprob_N
 from turncredit.data.turns import Turns
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, add
-from turncredit.credit.parts.labels import role_credits_N, scores_N
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.judge_labels import role_credits_N, scores_N
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.data.turns import Turns
 
 #: how labels may write a role
@@ -72,33 +72,10 @@ TRIAGE = Part("triage", triage, "turn_term", asks="role", neutral={"lam": 0.0})
 TRIAGE_SCALAR = Part("triage_scalar", triage_scalar, "turn_term", asks="progress", neutral={"lam": 0.0})
 
 PARTS = (TRIAGE, TRIAGE_SCALAR)
+BASE = Method("triage", "flat GRPO plus a credit for each turn's role", FLAT_GRPO, turn_term=TRIAGE, normaliser=WHITEN)
 METHODS = (
-    Method("triage", "flat GRPO plus a credit for each turn's role", FLAT_GRPO, turn_term=TRIAGE, normaliser=WHITEN),
-    Method(
-        "triage_scalar",
-        "TRIAGE's comparator: a judge's progress score, no roles",
-        FLAT_GRPO,
-        turn_term=TRIAGE_SCALAR,
-        normaliser=WHITEN,
-        role="variant",
-        family="triage",
-    ),
-    Method(
-        "triage_no_regression",
-        "TRIAGE without its penalty for regressions",
-        FLAT_GRPO,
-        turn_term=TRIAGE.with_params(regression=0.0),
-        normaliser=WHITEN,
-        role="variant",
-        family="triage",
-    ),
-    Method(
-        "triage_no_exploration",
-        "TRIAGE without its bonus for exploration",
-        FLAT_GRPO,
-        turn_term=TRIAGE.with_params(exploration=0.0),
-        normaliser=WHITEN,
-        role="variant",
-        family="triage",
-    ),
+    BASE,
+    BASE.variant("triage_scalar", "TRIAGE's comparator: a judge's progress score, no roles", turn_term=TRIAGE_SCALAR),
+    BASE.variant("triage_no_regression", "TRIAGE without its penalty for regressions", regression=0.0),
+    BASE.variant("triage_no_exploration", "TRIAGE without its bonus for exploration", exploration=0.0),
 )

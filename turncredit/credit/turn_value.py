@@ -7,7 +7,7 @@ import numpy as np
 from turncredit.credit.flat_grpo import flat_grpo
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import Share
-from turncredit.credit.parts.whiten import RMS
+from turncredit.credit.parts.normalisers import RMS
 from turncredit.credit.ppo import gae_N, values_N
 from turncredit.data.turns import Turns
 

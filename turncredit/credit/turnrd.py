@@ -63,8 +63,11 @@ HAS_TURNRD_FILM_OUTCOME_ONLY = replace(
 )
 
 PARTS = (HAS_TURNRD, HAS_TURNRD_FILM, HAS_TURNRD_OUTCOME_ONLY, HAS_TURNRD_FILM_OUTCOME_ONLY)
+BASE = Method("has_turnrd", "flat GRPO blended with TurnRD's learned credit", FLAT_GRPO, turn_term=HAS_TURNRD)
+ABLATION = "our ablation: TurnRD without the environment's progress, on frozen states"
+FILM_ABLATION = "the same ablation of TurnRD with FiLM"
 METHODS = (
-    Method("has_turnrd", "flat GRPO blended with TurnRD's learned credit", FLAT_GRPO, turn_term=HAS_TURNRD),
+    BASE,
     Method(
         "has_turnrd_film",
         "the same with TurnRD conditioned on the goal (FiLM)",
@@ -72,20 +75,6 @@ METHODS = (
         turn_term=HAS_TURNRD_FILM,
         family="has_turnrd",
     ),
-    Method(
-        "has_turnrd_outcome_only",
-        "our ablation: TurnRD without the environment's progress, on frozen states",
-        FLAT_GRPO,
-        turn_term=HAS_TURNRD_OUTCOME_ONLY,
-        role="variant",
-        family="has_turnrd",
-    ),
-    Method(
-        "has_turnrd_film_outcome_only",
-        "the same ablation of TurnRD with FiLM",
-        FLAT_GRPO,
-        turn_term=HAS_TURNRD_FILM_OUTCOME_ONLY,
-        role="variant",
-        family="has_turnrd",
-    ),
+    BASE.variant("has_turnrd_outcome_only", ABLATION, turn_term=HAS_TURNRD_OUTCOME_ONLY),
+    BASE.variant("has_turnrd_film_outcome_only", FILM_ABLATION, turn_term=HAS_TURNRD_FILM_OUTCOME_ONLY),
 )

@@ -7,7 +7,7 @@ import numpy as np
 from turncredit.credit.flat_grpo import FLAT_GRPO
 from turncredit.credit.parts.compose import Method, Part
 from turncredit.credit.parts.conventions import NonNegative, Positive, add
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.credit.ppo import values_N
 from turncredit.data.turns import Turns
 

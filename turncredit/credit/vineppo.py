@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from turncredit.credit.parts.compose import Method, Part
-from turncredit.credit.parts.whiten import WHITEN
+from turncredit.credit.parts.normalisers import WHITEN
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from turncredit import agents
 from turncredit.config import Experiment
-from turncredit.credit.configured import compared_methods, configured_method, forks_of
 from turncredit.credit.models.settings import model_capabilities, required_capabilities
 from turncredit.credit.parts.compose import Method
+from turncredit.credit.parts.configured import compared_methods, configured_method, forks_of
 from turncredit.data.tables import MEASURES
 from turncredit.envs.environment import Environment
 from turncredit.envs.protocol import CAPABILITIES

@@ -15,9 +15,9 @@ from turncredit.config import (
 )
 from turncredit.config.stages import policy_stages
 from turncredit.credit import METHODS
-from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit.models.settings import model_settings
-from turncredit.credit.parts.groups import check_result, needs_a_group
+from turncredit.credit.parts.configured import compared_methods, configured_method, continuations_of, forks_of
+from turncredit.credit.parts.trial_tables import check_result, needs_a_group
 from turncredit.data import tables
 from turncredit.errors import UserError, nearest
 from turncredit.judges.rule import knows

@@ -23,9 +23,9 @@ from turncredit.config.layout import (
 from turncredit.config.stages import stage as load  # noqa: F401
 from turncredit.config.warm_starts import start_name
 from turncredit.credit import Method
-from turncredit.credit.configured import compared_methods, configured_method, forks_of
 from turncredit.credit.models.protocol import ModelSettings
 from turncredit.credit.models.settings import model_settings, replay_rounds
+from turncredit.credit.parts.configured import compared_methods, configured_method, forks_of
 from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities

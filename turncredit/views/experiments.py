@@ -21,7 +21,7 @@ from turncredit.config.layout import (
 )
 from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
-from turncredit.credit.configured import continuations_of, forks_of
+from turncredit.credit.parts.configured import continuations_of, forks_of
 from turncredit.errors import UserError
 
 #: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run

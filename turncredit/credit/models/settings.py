@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from turncredit.config import Experiment, validated
 from turncredit.credit import METHODS, resolve
-from turncredit.credit.configured import configured_method
 from turncredit.credit.models.protocol import ModelKind, ModelSettings, load_kind
+from turncredit.credit.parts.configured import configured_method
 from turncredit.errors import UserError
 
 

@@ -102,7 +102,7 @@ class Part:
 
     def with_params(self, **params: Any) -> Part:
         """This part with some parameters set."""
-        return replace(self, params={**self.params, **params})
+        return replace(self, params={**self.params, **params}) if params else self
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,14 @@ class Method:
                 differs = name in values and values[name] != value
                 values[f"{part.name}.{name}" if shared or differs else name] = value
         return values
+
+    def variant(self, name: str, summary: str, **changes: Any) -> Method:
+        """A variant of this method: with other parts (`estimator=...`), or other values of its parts' parameters."""
+        parts = {key: changes.pop(key) for key in ("shapers", "estimator", "turn_term", "normaliser") if key in changes}
+        made = replace(self, name=name, summary=summary, role="variant", family=self.family or self.name, **parts)
+        return made.map_parts(
+            lambda part: part.with_params(**{key: changes[key] for key in changes if key in part.settable()})
+        )
 
     def map_parts(self, change: Callable[[Part], Part]) -> Method:
         """The method with `change` applied to each of its parts."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from turncredit.config import ContinuationsConfig
 from turncredit.config.layout import continuations_name, named_continuations
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.credit.configured import continuations_of
+from turncredit.credit.parts.configured import continuations_of
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Job
 from turncredit.pipeline.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 
 from turncredit.config.stages import ROLLOUTS, Artifact, Stage, table
-from turncredit.credit.configured import ask_of
+from turncredit.credit.parts.configured import ask_of
 from turncredit.data.files import write_json
 from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import At, Inputs, Job, Slice

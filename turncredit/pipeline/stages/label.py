@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from turncredit.config.judge import JudgeConfig, decides, judge_name
 from turncredit.config.layout import JUDGE_CACHE
 from turncredit.config.stages import ROLLOUTS, Stage, table
-from turncredit.credit.configured import ask_of
+from turncredit.credit.parts.configured import ask_of
 from turncredit.data.progress import progress
 from turncredit.judges.label import costs, label_turns
 from turncredit.pipeline.job import At, Inputs, Job, Slice

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from turncredit.config import Experiment
 from turncredit.config.warm_starts import is_start
-from turncredit.credit.catalogue import find
 from turncredit.credit.parts.compose import Role
+from turncredit.credit.parts.lookup import find
 from turncredit.errors import UserError
 from turncredit.stats.intervals import Estimate, holm
 from turncredit.views.collect import Results

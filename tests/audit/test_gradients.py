@@ -177,50 +177,46 @@ def test_credit_that_is_the_truth_has_its_direction(world):
     assert module.TRUTH not in {row["method"] for row in found.to_pylist()}
 
 
-def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
+def gradients_of(world, folder, credits):
+    """The rows that the stage writes for these credits, by method and measure, and what it measured."""
     turns = tables.read(world.path("turns"), "turns")
     truth = branches_of(turns, {0, 5, 9, 14}, np.random.default_rng(1).normal(size=turns.num_rows))
-    tables.write(truth, tmp_path / "branches.parquet", "branches", provenance.record("test"))
-    paths = []
-    for method, credit in credits.items():
-        paths.append(tmp_path / f"{method}.parquet")
-        tables.write(credit, paths[-1], "credits", provenance.record("test"))
-    define = {"again": {"base": "flat_grpo"}}
-    changes = {"define": define, "update": SETTINGS, "audit": {"rounds": [1], "methods": list(credits)}}
-    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths, branches=tmp_path / "branches.parquet")
-    assert (made.metrics["rollouts"], made.metrics["groups"]) == (16, 4)
+    tables.write(truth, folder / "branches.parquet", "branches", provenance.record("test"))
+    paths = [folder / f"{method}.parquet" for method in credits]
+    for path, credit in zip(paths, credits.values(), strict=True):
+        tables.write(credit, path, "credits", provenance.record("test"))
+    audit = {"rounds": [1], "methods": list(credits)}
+    changes = {"define": {"again": {"base": "flat_grpo"}}, "update": SETTINGS, "audit": audit}
+    made = world.run("gradients", world.turns, folder, changes, credits=paths, branches=folder / "branches.parquet")
     rows = tables.read(made.output["gradients"], "gradients").to_pylist()
-    found = {(row["method"], row["measure"]): row for row in rows}
+    return {(row["method"], row["measure"]): row for row in rows}, made.metrics
+
+
+def test_the_stage_writes_every_method_and_equal_methods_alike(world, credits, tmp_path):
+    found, metrics = gradients_of(world, tmp_path, credits)
+    assert (metrics["rollouts"], metrics["groups"]) == (16, 4)
     assert {method for method, _ in found} == set(credits)
     for measure in ("signal", "noise", "snr"):
         one, two = found["flat_grpo", measure], found["again", measure]
         assert one["value"] == pytest.approx(two["value"], rel=1e-4, abs=1e-9), "three times the advantages, one RMS"
     assert found["oracle_progress", "noise"]["value"] > 0
-    assert {measure for _, measure in found} >= {"cosine_flat", "cosine_oracle", "cosine_truth"}
-    assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in rows)
+    assert {measure for _, measure in found} >= set(module.REFERENCES)
+    assert all(row["low"] is None or row["low"] <= row["value"] <= row["high"] for row in found.values())
 
 
 def test_the_stage_leaves_out_turns_that_the_update_does_not_learn_from(world, credits, tmp_path):
     """Whatever their advantage is: here it is ten times larger under the second method."""
-    turns = tables.read(world.path("turns"), "turns")
-    truth = branches_of(turns, {0, 5, 9, 14}, np.random.default_rng(1).normal(size=turns.num_rows))
-    tables.write(truth, tmp_path / "branches.parquet", "branches", provenance.record("test"))
-    trained_N = np.arange(turns.num_rows) % 2
+    trained_N = np.arange(credits["flat_grpo"].num_rows) % 2
     advantage_N = credits["flat_grpo"].column("advantage").to_numpy()
-    paths = []
+    changed = {}
     for method, outside in (("flat_grpo", 1.0), ("again", 10.0)):
         columns = {name: credits[method].column(name) for name in (*tables.KEYS, "method")}
         mine_N = np.where(trained_N, advantage_N, outside * advantage_N)
-        paths.append(tmp_path / f"{method}.parquet")
-        table = pa.table({**columns, "trained": trained_N.astype(float), "advantage": mine_N})
-        tables.write(table, paths[-1], "credits", provenance.record("test"))
-    audit = {"rounds": [1], "methods": ["flat_grpo", "again"]}
-    changes = {"define": {"again": {"base": "flat_grpo"}}, "update": SETTINGS, "audit": audit}
-    made = world.run("gradients", world.turns, tmp_path, changes, credits=paths, branches=tmp_path / "branches.parquet")
-    rows = tables.read(made.output["gradients"], "gradients").to_pylist()
-    found = {(row["method"], row["measure"]): row["value"] for row in rows}
+        changed[method] = pa.table({**columns, "trained": trained_N.astype(float), "advantage": mine_N})
+    found, _ = gradients_of(world, tmp_path, changed)
     for measure in ("signal", "noise"):
-        assert found["flat_grpo", measure] == pytest.approx(found["again", measure], rel=1e-4, abs=1e-9)
+        one, two = (found[method, measure]["value"] for method in changed)
+        assert one == pytest.approx(two, rel=1e-4, abs=1e-9)
 
 
 def test_the_stage_runs_again_for_what_changes_the_loss_and_for_nothing_else():

@@ -14,8 +14,8 @@ from tests import tiny
 from tests.credit.tables import numbers
 from turncredit.credit import METHODS, compute, resolve
 from turncredit.credit.parts.compose import Method, Part
-from turncredit.credit.parts.whiten import rms
-from turncredit.credit.resolving import SLOTS, resolve_for_table
+from turncredit.credit.parts.lookup import SLOTS, resolve_for_table
+from turncredit.credit.parts.normalisers import rms
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.pipeline import checks
@@ -245,42 +245,32 @@ def test_a_file_of_ones_own_can_import_a_file_beside_it(tmp_path: Path, monkeypa
     assert numbers(compute(TABLE, resolve(file))).max() == 3 * max(TABLE["turn"].to_pylist())
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            "def mine(turns):\n    return turns.return_R\n",
-            "column 'advantage' has shape (6,); one number for each of the",
-        ),
-        (
-            "def mine(turns):\n    turns.reward_N\n",
-            "returned None (is its `return` missing?); one number for each of the 16",
-        ),
-        ("def mine(turns):\n    return 0.5\n", "returned 0.5; one number for each of the 16 turns"),
-        ("def mine(turns):\n    return {'advantage': None}\n", "column 'advantage' is None; one number for each"),
-        ("def mine(turns):\n    return turns.reward_N * np.nan\n", "column 'advantage' is nan at group 'g00000'"),
-        ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "none is called 'advantage'"),
-        (
-            "def mine(turns):\n    return {'turn': turns.turn_N, 'advantage': turns.reward_N}\n",
-            "a column can't be called 'turn'",
-        ),
-        ("def mine(turns):\n    return {'advantage': turns.reward_N, 3: turns.reward_N}\n", "name is text, not 3"),
-        ("def mine(turns):\n    return {3: turns.reward_N}\n", "name is text, not 3"),
-        ("def mine(turns):\n    return ['x'] * turns.n\n", "contains a value that is not a number"),
-        ("def other(turns):\n    return turns.reward_N\n", "has no function 'mine'"),
-        ("def mine(turns:\n", "cannot be imported: SyntaxError"),
-        ("import nowhere_to_be_found\n", "cannot be imported: ModuleNotFoundError"),
-        (
-            "def mine(turns):\n    return len(None)\n",
-            "mine.py:4: mine: TypeError: object of type 'NoneType'",
-        ),
-        ("def mine(turns):\n    return turns.lengths\n", "mine.py:4: mine: AttributeError: 'Turns' object has no"),
-        ("def mine(turns):\n    raise SystemExit(3)\n", "mine.py:4: mine: SystemExit: 3"),
-        ("def mine(turns, *, gamma):\n    return turns.reward_N\n", "the parameter 'gamma' has no default"),
-        ("def mine(turns, gamma):\n    return turns.reward_N\n", "the parameter 'gamma' has no default"),
-        ("def mine():\n    return 1\n", "mine.py:mine: takes no turns; write def mine(turns, *, parameter=default)"),
-    ],
-)
+SHAPE = "has shape (6,)"
+#: what stands in the file, and what the message says beside the file's name
+BROKEN_FILES = [
+    ("def mine(turns):\n    return turns.return_R\n", f"'advantage' {SHAPE}"),
+    ("def mine(turns):\n    turns.reward_N\n", "returned None (is its `return` missing?)"),
+    ("def mine(turns):\n    return 0.5\n", "returned 0.5"),
+    ("def mine(turns):\n    return {'advantage': None}\n", "'advantage' is None"),
+    ("def mine(turns):\n    return turns.reward_N * np.nan\n", "'advantage' is nan at group 'g00000'"),
+    ("def mine(turns):\n    return {'credit': turns.reward_N}\n", "'advantage'"),
+    ("def mine(turns):\n    return {'turn': turns.turn_N, 'advantage': turns.reward_N}\n", "'turn'"),
+    ("def mine(turns):\n    return {'advantage': turns.reward_N, 3: turns.reward_N}\n", "not 3"),
+    ("def mine(turns):\n    return {3: turns.reward_N}\n", "not 3"),
+    ("def mine(turns):\n    return ['x'] * turns.n\n", "not a number"),
+    ("def other(turns):\n    return turns.reward_N\n", "no function 'mine'"),
+    ("def mine(turns:\n", "SyntaxError"),
+    ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
+    ("def mine(turns):\n    return len(None)\n", "mine.py:4: mine: TypeError: object of type 'NoneType'"),
+    ("def mine(turns):\n    return turns.lengths\n", "mine.py:4: mine: AttributeError: 'Turns' object has no"),
+    ("def mine(turns):\n    raise SystemExit(3)\n", "mine.py:4: mine: SystemExit: 3"),
+    ("def mine(turns, *, gamma):\n    return turns.reward_N\n", "'gamma' has no default"),
+    ("def mine(turns, gamma):\n    return turns.reward_N\n", "'gamma' has no default"),
+    ("def mine():\n    return 1\n", "def mine(turns, *, parameter=default)"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), BROKEN_FILES)
 def test_what_is_wrong_with_a_file_of_ones_own_is_told_in_one_line(tmp_path, monkeypatch, body, message) -> None:
     own(tmp_path, body)
     monkeypatch.chdir(tmp_path)
@@ -350,26 +340,25 @@ def test_a_broken_method_of_ones_own_is_told_before_any_job(tmp_path, monkeypatc
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "returned", "message"),
-    [
-        ("estimator", lambda turns: {"credit": turns.reward_N}, "columns ['credit'], but none is called 'advantage'"),
-        ("estimator", lambda turns: turns.return_R, "mine: theirs: column 'advantage' has shape (6,); one number for"),
-        ("turn_term", lambda _: None, "mine: theirs: returned None (is its `return` missing?); one number for each"),
-        ("turn_term", lambda turns: {"turn": turns.reward_N, "advantage": turns.reward_N}, "can't be called 'turn'"),
-        ("normaliser", lambda _: 0.5, "mine: theirs: returned 0.5; one number for each of the 16 turns"),
-        ("normaliser", lambda turns: ["x"] * turns.n, "theirs: column 'advantage' contains a value that is not a numb"),
-        ("shaper", lambda turns: turns.reward_N, "returned no columns; it needs one called 'score_bonus' or 'step_bon"),
-        ("shaper", lambda turns: {"step_bonus": turns.return_R}, "mine: theirs: column 'step_bonus' has shape (6,)"),
-    ],
-)
+BROKEN_PARTS = [
+    ("estimator", lambda turns: {"credit": turns.reward_N}, "'advantage'"),
+    ("estimator", lambda turns: turns.return_R, SHAPE),
+    ("turn_term", lambda _: None, "returned None"),
+    ("turn_term", lambda turns: {"turn": turns.reward_N, "advantage": turns.reward_N}, "'turn'"),
+    ("normaliser", lambda _: 0.5, "returned 0.5"),
+    ("normaliser", lambda turns: ["x"] * turns.n, "not a number"),
+    ("shaper", lambda turns: turns.reward_N, "'score_bonus' or 'step_bonus'"),
+    ("shaper", lambda turns: {"step_bonus": turns.return_R}, f"'step_bonus' {SHAPE}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "returned", "message"), BROKEN_PARTS)
 def test_what_is_wrong_with_a_packages_part_is_told_in_one_line(kind, returned, message) -> None:
     part = Part("theirs", lambda turns, **_: returned(turns), kind)
     parts = {"estimator": resolve("gigpo").estimator, "shapers" if kind == "shaper" else kind: part}
     parts["shapers"] = (part,) if kind == "shaper" else ()
-    with pytest.raises(UserError, match=re.escape(message)) as caught:
+    with pytest.raises(UserError, match=f"^mine: theirs: .*{re.escape(message)}.*$"):
         compute(TABLE, Method("mine", "theirs", **parts))
-    assert "\n" not in str(caught.value)
 
 
 def test_any_part_may_return_its_advantage_alone() -> None:

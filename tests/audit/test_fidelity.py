@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, spearmanr
 
-from tests.analysis import known_truth
+from tests.audit import known_truth
 from turncredit.audit import fidelity, fidelity_measures
 from turncredit.audit import scored_turns as reading
 from turncredit.data import tables

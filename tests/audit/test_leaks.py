@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from tests import tiny
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts, trained_on
 from turncredit.audit import leak_measures as measures
 from turncredit.audit import leak_tests
 from turncredit.audit.leak_measures import Measured, measured, outcome_auc
@@ -198,8 +198,7 @@ def test_a_turnrd_that_learned_the_length_is_caught_and_one_that_could_not_is_no
     for equal_length in (False, True):
         outcome = {"lambda_value": 0, "lambda_progress": 0}
         chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, equal_length=equal_length, **outcome)
-        model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
-        train.train(model, [learned], seed=0, round=2)
+        model = trained_on("turnrd", chosen, learned)
         says[equal_length] = measures.leak_summary(found_by(model, unseen, won))
     assert says[False].startswith("infers the outcome from the length: AUC 1.00 in full")
     assert "values of early turns depend on the end" in says[False]

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts, trained_on
 from turncredit.config import from_mapping
 from turncredit.credit.models import critic, networks, replay, train, turnrd
 from turncredit.credit.models.critic import CriticSettings
@@ -430,8 +430,7 @@ def test_turn_value_finds_the_decisive_turn_from_outcomes_alone(head):
     learned, _ = decisive(256, seed=0)
     unseen, found_RT = decisive(128, seed=1)
     settings = TurnValueSettings(head=head, hidden=32)
-    model = train.fresh("turn_value", settings, HIDDEN_SIZE, seed=0)
-    train.train(model, [learned], seed=0, round=2)
+    model = trained_on("turn_value", settings, learned)
     # A single 1 among nine places: a perfect ranking has the rank correlation .55.
     assert mean_rank_correlation(applied(model, unseen), found_RT) > 0.35
 
@@ -440,10 +439,8 @@ def test_turn_value_finds_nothing_in_shuffled_outcomes():
     learned, _ = decisive(256, seed=0)
     shuffled = replace(learned, reward=learned.reward[torch.randperm(256, generator=torch.Generator().manual_seed(0))])
     unseen, _ = decisive(128, seed=1)
-    model = train.fresh("turn_value", TurnValueSettings(hidden=32), HIDDEN_SIZE, seed=0)
-    train.train(model, [shuffled], seed=0, round=2)
-    honest = train.fresh("turn_value", TurnValueSettings(hidden=32), HIDDEN_SIZE, seed=0)
-    train.train(honest, [learned], seed=0, round=2)
+    model = trained_on("turn_value", TurnValueSettings(hidden=32), shuffled)
+    honest = trained_on("turn_value", TurnValueSettings(hidden=32), learned)
     spread = [np.nanstd(applied(which, unseen)) for which in (model, honest)]
     assert spread[0] < 0.35 * spread[1]
 
@@ -451,8 +448,7 @@ def test_turn_value_finds_nothing_in_shuffled_outcomes():
 def return_error(learned: replay.Rollouts, unseen: replay.Rollouts, **settings) -> float:
     """Mean squared error of R^ against R on unseen rollouts; .25 is the variance of R."""
     chosen = TurnRDSettings(hidden=32, layers=1, epochs=30, lr=3e-3, lambda_value=0, lambda_progress=0, **settings)
-    model = train.fresh("turnrd", chosen, HIDDEN_SIZE, seed=0)
-    train.train(model, [learned], seed=0, round=2)
+    model = trained_on("turnrd", chosen, learned)
     with torch.no_grad():
         predicted = networks.predicted_return(*model.network.eval()(unseen.take(np.arange(len(unseen)), CPU)))
     return float((predicted - unseen.returns).square().mean())
@@ -519,15 +515,13 @@ def test_a_rollout_longer_than_the_model_reads_is_refused():
 
 def test_progress_losses_without_progress_are_refused():
     rollouts = replace(noise_rollouts(lengths=[3, 4]), gain=None)
-    model = train.fresh("turnrd", TurnRDSettings(lambda_value=1.0), HIDDEN_SIZE, 0)
     with pytest.raises(UserError, match="lambda_value and lambda_progress need turns with progress"):
-        train.train(model, [rollouts], seed=0, round=2)
+        trained_on("turnrd", TurnRDSettings(lambda_value=1.0), rollouts)
 
 
 def test_turn_value_refuses_negative_returns():
-    model = train.fresh("turn_value", TurnValueSettings(), HIDDEN_SIZE, 0)
     with pytest.raises(UserError, match="a rollout's return is -1;"):
-        train.train(model, [noise_rollouts(lengths=[3, 4], returns=[-1, 0])], seed=0, round=2)
+        trained_on("turn_value", TurnValueSettings(), noise_rollouts(lengths=[3, 4], returns=[-1, 0]))
 
 
 def test_turn_value_predicts_what_is_still_to_come():
@@ -544,8 +538,7 @@ def test_turn_value_predicts_what_is_still_to_come():
 def test_turn_values_of_a_ten_point_reward_are_on_its_scale():
     rollouts, _ = decisive(128, seed=0)
     rollouts = replace(rollouts, reward=10 * rollouts.reward)
-    model = train.fresh("turn_value", TurnValueSettings(hidden=32), HIDDEN_SIZE, 0)
-    train.train(model, [rollouts], seed=0, round=2)
+    model = trained_on("turn_value", TurnValueSettings(hidden=32), rollouts)
     assert 7 < applied(model, rollouts).max() <= 10
 
 

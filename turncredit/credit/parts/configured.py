@@ -6,7 +6,7 @@ from turncredit.config import ContinuationsConfig, Experiment
 from turncredit.config.judge import Ask
 from turncredit.credit.parts.baselines import BASELINE_AND_BOUNDS
 from turncredit.credit.parts.compose import Method
-from turncredit.credit.resolving import resolve
+from turncredit.credit.parts.lookup import resolve
 from turncredit.errors import UserError, nearest
 
 

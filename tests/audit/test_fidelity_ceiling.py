@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.analysis import known_truth
+from tests.audit import known_truth
 from turncredit.audit import fidelity_measures, noise_ceiling
 from turncredit.audit.scored_turns import Scored
 from turncredit.stats.bootstrap import Resamples
@@ -214,23 +214,9 @@ def telescoping(spread, error, rollouts=4000, turns=8):
     se_RT[:, -1] = 0
     off_RT = se_RT * rng.standard_normal(se_RT.shape)
     ends = [np.stack([value_RT[:, place].ravel(), se_RT[:, place].ravel()], 1) for place in (slice(-1), slice(1, None))]
-    rollout_N = np.repeat(np.arange(rollouts), turns)
-    scored = Scored(
-        group_N=rollout_N // 4,
-        rollout_N=rollout_N,
-        turn_N=np.tile(np.arange(turns), rollouts),
-        length_N=np.full(rollouts * turns, turns),
-        success_N=rollout_N % 2 == 0,
-        truth_N=(true_RT + np.diff(off_RT, axis=1)).ravel(),
-        se_N=np.hypot(ends[0][:, 1], ends[1][:, 1]),
-        scale=1.0,
-        labels={},
-        groups=rollouts // 4,
-        rollouts=rollouts,
-        v_N=ends[0],
-        q_N=ends[1],
-    )
-    return scored, true_RT.ravel()
+    scored, true_N = table(true_RT, error, 0)
+    estimate_N, se_N = (true_RT + np.diff(off_RT, axis=1)).ravel(), np.hypot(ends[0][:, 1], ends[1][:, 1])
+    return replace(scored, truth_N=estimate_N, se_N=se_N, v_N=ends[0], q_N=ends[1]), true_N
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.05, 0.15])

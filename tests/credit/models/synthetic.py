@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from turncredit.credit.models import train
 from turncredit.credit.models.replay import Rollouts
 
 HIDDEN_SIZE = 8
@@ -60,3 +62,10 @@ def as_tables(rollouts: Rollouts, *, shuffle: bool = False) -> tuple[pa.Table, p
         order = np.random.default_rng(0).permutation(order)
         hiddens = hiddens.take(np.random.default_rng(1).permutation(len(at)))
     return turns.take(order), hiddens
+
+
+def trained_on(kind: str, settings: Any, *rounds: Rollouts) -> train.CreditModel:
+    """A model of this kind after one training on these rounds."""
+    model = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
+    train.train(model, rounds, seed=0, round=2)
+    return model

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.credit_models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts
+from tests.credit.models.synthetic import HIDDEN_SIZE, as_rollouts, as_tables, noise_rollouts, trained_on
 from turncredit.credit.models import agentprm, agentprm_td, replay, train
 from turncredit.credit.models.agentprm import AgentPRMSettings
 from turncredit.credit.models.agentprm_td import AgentPRMTDSettings
@@ -157,9 +157,8 @@ def chances(rollouts: int, seed: int) -> replay.Rollouts:
 )
 def test_q_of_the_first_action_is_how_often_it_succeeds(kind, settings, discount):
     learned = chances(512, seed=0)
-    model = train.fresh(kind, settings, HIDDEN_SIZE, seed=0)
-    assert not model.ready
-    train.train(model, [learned], seed=0, round=2)
+    assert not train.fresh(kind, settings, HIDDEN_SIZE, seed=0).ready
+    model = trained_on(kind, settings, learned)
     train.train(model, [learned], seed=0, round=3)
     value_N, _ = train.apply(model, chances(256, seed=1))
     first_RT = value_N.reshape(256, 3)[:, 0]
@@ -173,7 +172,7 @@ def test_q_of_the_first_action_is_how_often_it_succeeds(kind, settings, discount
 def test_negative_returns_are_refused_by_the_methods_name(kind, settings):
     rollouts = replace(noise_rollouts(lengths=[3, 4], returns=[-1, 0]), pair=torch.arange(8).reshape(2, 4))
     with pytest.raises(UserError, match=f"^{kind} predicts returns from 0 up"):
-        train.train(train.fresh(kind, settings, HIDDEN_SIZE, 0), [rollouts], seed=0, round=2)
+        trained_on(kind, settings, rollouts)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +188,7 @@ def test_reward_that_is_taken_back_is_learned_from_as_nothing_more_to_come(kind,
     rollouts = replace(noise_rollouts(lengths=[3, 3], returns=[0, 0]), pair=torch.arange(6).reshape(2, 3))
     rollouts = replace(rollouts, reward=torch.tensor([[0.17, 0.16, -0.33], [0.0, 0.0, 0.0]]))
     assert float(rollouts.returns.min()) < 0
-    model = train.fresh(kind, settings, HIDDEN_SIZE, 0)
-    train.train(model, [rollouts], seed=0, round=2)
+    model = trained_on(kind, settings, rollouts)
     value_N, _ = train.apply(model, rollouts)
     assert (value_N >= 0).all()
     assert still_to_come(rollouts.reward, 1.0)[0].tolist() == [0.0, 0.0, 0.0]
