@@ -13,7 +13,7 @@ from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.intervals import pooled
 from turncredit.views.collect import Results
-from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.grid import Cell, Column, Grid, Number, computed
 from turncredit.views.report.selection import files_of, sampler
 from turncredit.views.sql_views import quoted
 
@@ -75,32 +75,27 @@ def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
 
 def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
     """One measure of a table, pooled over seeds; None if it is missing. `keys`: method, measure, subset, view."""
-    frame = results.analysis.get(table)
-    if frame is None:
+    if table not in results.analysis:
         return None
-    keep = (frame["policy"] == policy) & (frame["round"] == round_)
-    for name, key in keys.items():
-        keep &= frame[name] == key
-    rows = frame[keep]
+    where = _where(results, policy, round_, **keys)
+    rows = results.rows(f"FROM {table} WHERE {where}")
     if rows.empty:
         return None
-    seeds = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
+    note = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
     defined = rows[rows["value"].notna()]
     if 0 < len(defined) < len(rows):
-        rows, seeds = defined, f"{len(defined)} of {seeds}"
-    value, low, high = pooled(rows)
+        rows, note = defined, f"{len(defined)} of {note}"
+    _, low, high = pooled(rows)
     if low is not None and keys["measure"] in BOUNDS:
         low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
     count = int(rows["turns"].sum()) if "turns" in rows else None
-    unit = _unit(table, keys)
-    where = _where(results, policy, round_, **keys)
-    note = seeds
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
     if groups < FEWEST_GROUPS:
         low = high = None
         note += f"; no interval with {groups} group{'s' * (groups != 1)}"
+    files = _files(rows, policy, round_, table)
     sql = f"SELECT avg(value) FROM {table} WHERE {where}"
-    return Number(value, unit, sql, _files(rows, policy, round_, table), low, high, count, note)
+    return computed(results, sql, _unit(table, keys), files, low, high, n=count, note=note)
 
 
 def _unit(table: str, keys: dict[str, str]) -> str:
@@ -119,6 +114,12 @@ def _files(rows: pd.DataFrame, policy: str, round_: int, table: str) -> str:
     return files_of(table, policy=[policy], seed=sorted(set(rows["seed"])), round=[round_])
 
 
+def _of_round(results: Results, table: str, policy: str, round_: int) -> pd.DataFrame:
+    """The rows of a table about the turns of a policy's round."""
+    frame = results.analysis[table]
+    return frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+
+
 def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
     """One grid for each round with ground truth (the first open), and one of the rank correlation over rounds."""
     grids = []
@@ -133,8 +134,8 @@ def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
 
 
 def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int) -> Grid:
-    frame = results.analysis["fidelity"]
-    here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
+    here = _of_round(results, "fidelity", policy, round_)
+    here = here[here["subset"] == "all"]
     shown = [name for name in FIDELITY if name in set(here["measure"])]
     grid = Grid(
         name=f"fidelity_{policy}_{round_:02d}",
@@ -155,7 +156,7 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
         grid.rows[CEILING] = {**dict.fromkeys((*(f"n_{name}" for name in SAMPLE), *shown), ""), **ceiling}
     for method in _present(names, here):
         grid.rows[method] = {
-            **_sample(results, policy, round_, method),
+            **_sample(results, policy, round_, method=method),
             **{
                 name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
                 for name in shown
@@ -172,48 +173,40 @@ SAMPLE = {
 }
 
 
-def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
-    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most.
+def _sample(results: Results, policy: str, round_: int, **method: str) -> dict[str, Number]:
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most;
+    those of all methods where none is named.
 
     A measure counts what it can be computed on: a rank correlation leaves out rollouts whose A* does not vary.
     """
-    frame = results.analysis["fidelity"]
-    keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
-    rows = frame[keep & (frame["subset"] == "all")]
+    where = _where(results, policy, round_, **method, subset="all")
+    rows = results.rows(f"SELECT seed FROM fidelity WHERE {where}")
     if rows.empty:
         return {}
-    where = _where(results, policy, round_, method=method, subset="all")
     files = _files(rows, policy, round_, "fidelity")
-    cells: dict[str, Cell] = {
-        f"n_{name}": Number(
-            int(rows.groupby("seed")[name].max().sum()),
-            "count",
+    cells = {
+        f"n_{name}": computed(
+            results,
             f"SELECT sum(n) FROM (SELECT max({name}) AS n FROM fidelity WHERE {where} GROUP BY seed)",
+            "count",
             files,
         )
         for name in ("turns", "groups")
     }
-    rollouts = results.branched_rollouts[policy, round_]
-    if rollouts:
-        sql = (
-            "SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches "
-            f"WHERE {_where(results, policy, round_)})"
-        )
-        cells["n_rollouts"] = Number(rollouts, "count", sql, _files(rows, policy, round_, "branches"))
-    return cells
+    rollouts = f"SELECT DISTINCT seed, group_id, rollout_id FROM branches WHERE {_where(results, policy, round_)}"
+    files = _files(rows, policy, round_, "branches")
+    return cells | {"n_rollouts": computed(results, f"SELECT count(*) FROM ({rollouts})", "count", files)}
 
 
 def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
     """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
     parts = []
-    frame = results.analysis.get("fidelity", pd.DataFrame())
-    for policy, round_ in pairs if len(frame) else ():
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
-        per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
-        rollouts = results.branched_rollouts[policy, round_]
+    for policy, round_ in pairs if "fidelity" in results.analysis else ():
+        turns, groups, rollouts = (
+            _sample(results, policy, round_)[f"n_{name}"].value for name in ("turns", "groups", "rollouts")
+        )
         parts.append(
-            f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
-            f"{per_seed['groups']:.0f} groups"
+            f"round {round_} of {sampler(policy)}: {turns:.0f} turns of {rollouts:.0f} rollouts in {groups:.0f} groups"
         )
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
@@ -225,7 +218,7 @@ def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, nam
         return ""
     where = _where(results, policy, round_, measure=name, subset="all")
     sql = f"SELECT avg(ceiling) FROM fidelity WHERE {where}"
-    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, policy, round_, "fidelity"))
+    return computed(results, sql, FIDELITY[name][2], _files(rows, policy, round_, "fidelity"))
 
 
 def _by_round(results: Results, names: Sequence[str], rounds: Sequence[tuple[str, int]]) -> Grid:
@@ -260,8 +253,7 @@ def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
     """One grid for each round: the gradient that a method's advantages give, signal against noise."""
     grids = []
     for place, (policy, round_) in enumerate(rounds_of(results, "gradients")):
-        frame = results.analysis["gradients"]
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+        here = _of_round(results, "gradients", policy, round_)
         shown = [name for name in GRADIENTS if name in set(here["measure"])]
         grid = Grid(
             name=f"gradients_{policy}_{round_:02d}",
@@ -305,8 +297,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
     if not rounds:
         return [], ""
     policy, round_ = rounds[-1]
-    frame = results.analysis["leaks"]
-    here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+    here = _of_round(results, "leaks", policy, round_)
     lines = []
     for method in _present(names, here):
         rows = here[here["method"] == method]
@@ -329,8 +320,7 @@ def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
     """The leak tests' numbers, one grid for each round."""
     grids = []
     for policy, round_ in rounds_of(results, "leaks"):
-        frame = results.analysis["leaks"]
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+        here = _of_round(results, "leaks", policy, round_)
         have = set(zip(here["view"], here["measure"], strict=True))
         shown = [key for key in LEAKS if key in have]
         n = f" {resting_on(results, [(policy, round_)])}" if ("full", "rank_with_truth") in have else ""
@@ -426,11 +416,11 @@ def invariants(results: Results) -> list[Grid]:
     for name, rows in frame.groupby("name", sort=True):
         base = f"FROM invariants WHERE experiment = {quoted(results.folder.name)} AND name = {quoted(name)}"
         grid.rows[str(name)] = {
-            "checked": Number(len(rows), "count", f"SELECT count(*) {base}", files),
-            "failed": Number(int((~rows["holds"]).sum()), "count", f"SELECT count(*) {base} AND NOT holds", files),
-            "things": Number(int(rows["checked"].sum()), "count", f"SELECT sum(checked) {base}", files),
+            "checked": computed(results, f"SELECT count(*) {base}", "count", files),
+            "failed": computed(results, f"SELECT count(*) {base} AND NOT holds", "count", files),
+            "things": computed(results, f"SELECT sum(checked) {base}", "count", files),
             "worst": ""
             if rows["worst"].isna().all()
-            else Number(float(rows["worst"].max()), "small", f"SELECT max(worst) {base}", files),
+            else computed(results, f"SELECT max(worst) {base}", "small", files),
         }
     return [grid]

@@ -171,13 +171,16 @@ def _pictures(summary: Summary) -> dict[str, str]:
 
 def _context_pictures(summary: Summary) -> dict[str, str]:
     """Turns and input tokens of a rollout, and context tokens turn by turn, of the methods with finished seeds."""
-    results, contexts = summary.results, summary.results.contexts
+    results, contexts = summary.results, summary.contexts
     rows = next((grid.rows for grid in summary.sections["contexts"] if grid.name == "contexts"), {})
     if contexts is None or not rows:
         return {}
     panels = [
-        (READ[key].heading, [(name, cell) for name, row in rows.items() if isinstance(cell := row.get(key), Number)])
-        for key in ("turns", "context", "prefilled")
+        (
+            column.heading,
+            [(name, cell) for name, row in rows.items() if isinstance(cell := row.get(column.key), Number)],
+        )
+        for column in (one.column for one in READ if one.column.key in ("turns", "context", "prefilled"))
     ]
     shown = [method for method in results.methods if method in rows]
     lines = context_curves(contexts, {method: results.finished_seeds(method) for method in shown})

@@ -15,13 +15,13 @@ from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 from turncredit.views.collect import Results
 from turncredit.views.report import cost, diagnostics, outcomes
-from turncredit.views.report.contexts import context_grids
+from turncredit.views.report.contexts import Contexts, context_grids, read_contexts
 from turncredit.views.report.grid import Column, Grid
 from turncredit.views.report.judges import judged
 from turncredit.views.report.ordering import Corrected, corrected, ordered
 from turncredit.views.report.papers import papers
 from turncredit.views.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.views.report.selection import NO_DIFFERENCE, agent_words, at_checkpoint, paired
+from turncredit.views.report.selection import NO_DIFFERENCE, Sourced, agent_words, at_checkpoint, difference, paired
 from turncredit.views.report.verdict import Verdict, bounds_of, verdict
 
 #: The measures of each method's credit.
@@ -45,6 +45,7 @@ class Summary:
     predictions: list[Prediction]
     leaks: list[diagnostics.Leak]
     leaks_of: str
+    contexts: Contexts | None
     missing: list[str]
     without_credit: list[str]
     left_out: str
@@ -60,8 +61,13 @@ class _Compared:
     """The paired differences of final success to `baseline`, by method, and their corrected p-values."""
 
     baseline: str
-    differences: dict[str, Estimate]
+    sourced: dict[str, Sourced]
     adjusted: Corrected
+
+    @property
+    def differences(self) -> dict[str, Estimate]:
+        """The differences alone."""
+        return {name: found.estimate for name, found in self.sourced.items()}
 
     @property
     def to_middle(self) -> dict[str, Estimate]:
@@ -76,7 +82,7 @@ def summarise(results: Results) -> Summary:
     order = _order(results, compared)
     everyone = [name for group in order.values() for name in group]
     names = [name for name in everyone if is_start(name) or name in results.methods]
-    points = outcomes.curve_points(results)
+    points, contexts = outcomes.curve_points(results), read_contexts(results.layout)
     leaks, leaks_of = diagnostics.leak_lines(results, everyone)
     return Summary(
         results=results,
@@ -92,12 +98,13 @@ def summarise(results: Results) -> Summary:
         ),
         comparisons=_comparisons(baseline, differences, adjusted),
         order=order,
-        sections=_sections(results, compared, everyone, names, points),
+        sections=_sections(results, compared, everyone, names, points, contexts),
         points=points,
         differences=[(name, differences[name]) for name in names if name in differences],
         predictions=predictions(results, names, baseline, differences) if baseline == BASELINE else [],
         leaks=leaks,
         leaks_of=leaks_of,
+        contexts=contexts,
         missing=_missing(results),
         without_credit=_without_credit(results),
         left_out=_left_out(results),
@@ -108,13 +115,13 @@ def _compare(results: Results) -> _Compared:
     """Every method against flat GRPO or, where that is not among them, against the first one."""
     starts = results.experiment.starts()
     baseline = BASELINE if BASELINE in results.methods else next(iter(results.methods), starts[0])
-    differences = {
-        method: difference
+    sourced = {
+        method: found
         for method in results.methods
-        if method != baseline and (difference := paired(results, method, baseline)) is not None
+        if method != baseline and (found := difference(results, method, baseline)) is not None
     }
-    p_values = {name: difference.p for name, difference in differences.items()}
-    return _Compared(baseline, differences, corrected(results.experiment, baseline, p_values))
+    p_values = {name: found.estimate.p for name, found in sourced.items()}
+    return _Compared(baseline, sourced, corrected(results.experiment, baseline, p_values))
 
 
 def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
@@ -126,20 +133,25 @@ def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
 
 
 def _sections(
-    results: Results, compared: _Compared, everyone: list[str], names: list[str], points: pd.DataFrame
+    results: Results,
+    compared: _Compared,
+    everyone: list[str],
+    names: list[str],
+    points: pd.DataFrame,
+    contexts: Contexts | None,
 ) -> dict[str, list[Grid]]:
     """The grids that have rows, by the page's section; `names` are those of `everyone` that were evaluated."""
     baseline, differences = compared.baseline, compared.differences
     sections = {
         "learning": [outcomes.curve(results, names, points)],
-        "final": [outcomes.final(results, names, baseline, differences, compared.adjusted)],
+        "final": [outcomes.final(results, names, baseline, compared.sourced, compared.adjusted)],
         "paper": papers(results, names),
         "detail": [
             outcomes.families(results, names),
             outcomes.costs(results, names),
             *outcomes.modes(results, names),
         ],
-        "contexts": context_grids(results, names),
+        "contexts": context_grids(results, names, contexts) if contexts else [],
         "fidelity": diagnostics.fidelity(results, everyone),
         "gradients": diagnostics.gradients(results, everyone),
         "predicts": prediction_grid(results, names, baseline, differences) if baseline == BASELINE else [],
@@ -218,7 +230,7 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     after, before = (at_checkpoint(results, name, "final") for name in (baseline, start))
     if gain is None or after is None or before is None:
         return f"No result yet: {baseline} has no finished run."
-    change = f"{baseline}, {before[0].value:.0%} -> {after[0].value:.0%}"
+    change = f"{baseline}, {before.estimate.value:.0%} -> {after.estimate.value:.0%}"
     if gain.clear:
         sentence = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
