@@ -31,6 +31,7 @@ from turncredit.config import LossConfig
 from turncredit.credit.parts.baselines import BASELINE, ORACLE
 from turncredit.data import tables
 from turncredit.data.progress import progress
+from turncredit.data.turns import SideTable, Turns
 from turncredit.errors import UserError
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
@@ -143,23 +144,17 @@ def true_credit(turns: pa.Table, branches: pa.Table) -> pa.Table:
     how many turns its outcome has for one that was branched: the gradient's direction is then that of all rollouts.
     Raises UserError for branches of other turns.
     """
-    branched = dict(zip(_keys(branches), branches.column("advantage_true").to_pylist(), strict=True))
-    keys = _keys(turns)
-    branched_N = np.array([key in branched for key in keys])
-    if branched_N.sum() < len(branched):
+    view = Turns(turns.select([*tables.KEYS, "reward", "success"]))
+    truth = SideTable(view, branches, "branches", partial=True)
+    if truth.has_N.sum() < branches.num_rows:
         raise UserError(
             "branches: some turns of the ground truth are not among the turns; are they of the same rollouts?"
         )
-    success_N = turns.column("success").to_numpy(zero_copy_only=False).astype(bool)
-    weight_N = np.zeros(len(keys))
+    success_N = view.truths("success")
+    advantage_N = np.where(truth.has_N, truth.numbers("advantage_true"), 0.0)
     for outcome_N in (success_N, ~success_N):
-        weight_N[outcome_N] = outcome_N.sum() / max(1, (outcome_N & branched_N).sum())
-    advantage_N = np.array([branched.get(key, 0.0) for key in keys]) * weight_N
-    return pa.table({**{key: turns.column(key) for key in tables.KEYS}, "advantage": advantage_N})
-
-
-def _keys(table: pa.Table) -> list[tuple]:
-    return list(zip(*(table.column(key).to_pylist() for key in tables.KEYS), strict=True))
+        advantage_N[outcome_N] *= outcome_N.sum() / max(1, (outcome_N & truth.has_N).sum())
+    return pa.table({**{key: turns.column(key) for key in tables.KEYS}, "advantage": view.restore(advantage_N)})
 
 
 def coefficients(

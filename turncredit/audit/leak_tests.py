@@ -28,7 +28,7 @@ from turncredit.credit.models.train import CreditModel, apply, check_width
 from turncredit.data import tables
 from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed, generator
-from turncredit.data.turns import Turns
+from turncredit.data.turns import SideTable, Turns
 from turncredit.stats.bootstrap import Resamples
 from turncredit.stats.rank_correlation import within
 
@@ -100,10 +100,7 @@ def audited(turns: pa.Table, view: Turns, side: Mapping[str, pa.Table], branches
     won_N = table.column("success").to_numpy(zero_copy_only=False).astype(bool)
     true_N = np.full(view.n, np.nan)
     if branches is not None:
-        keys = table.select(tables.KEYS).append_column("row", pa.array(np.arange(view.n)))
-        truth = branches.select([*tables.KEYS, "advantage_true"])
-        joined = truth.join(keys, list(tables.KEYS), join_type="inner")
-        true_N[joined.column("row").to_numpy()] = joined.column("advantage_true").to_numpy()
+        true_N = SideTable(view, branches, "branches", partial=True).numbers("advantage_true", "the audit of leaks")
     return Audited(view, table, won_N[view.first_R], true_N, side)
 
 

@@ -406,21 +406,30 @@ def check_logprobs(table: pa.Table, where: str) -> None:
 class SideTable:
     """A table with the same keys (labels, values, ...), its rows in the order of a `Turns`.
 
-    Rows for turns that the `Turns` does not have are left out; a turn without a row is an error.
+    Rows for turns that the `Turns` does not have are left out. A turn without a row is an error, unless the table may
+    be `partial`: `has_N` then says which turns have one, and the others have NaN, or the code -1.
     """
 
-    def __init__(self, turns: Turns, table: Any, name: str) -> None:
-        self.turns, self.name = turns, name
+    def __init__(self, turns: Turns, table: Any, name: str, *, partial: bool = False) -> None:
+        self.turns, self.name, self.partial = turns, name, partial
         self.table = as_table(table, name)
         for key in KEYS:
             self._require(key, f"the side table '{name}'", nulls=False)
 
     @cached_property
     def row_N(self) -> np.ndarray:
-        """The side table's row of each turn. Raises UserError for a turn without one and for a duplicate key."""
+        """The side table's row of each turn; -1 for a turn without one in a `partial` table.
+
+        Raises UserError for a turn without one in any other table, and for a duplicate key.
+        """
         if all(self.table.column(key).equals(self.turns.table.column(key)) for key in KEYS):
             return self.turns.order_N
         return self._match()
+
+    @cached_property
+    def has_N(self) -> np.ndarray:
+        """Which turns have a row."""
+        return self.row_N >= 0
 
     def has(self, name: str) -> bool:
         """Whether the side table has this column."""
@@ -429,16 +438,16 @@ class SideTable:
     def column(self, name: str, method: str = THIS, *, nulls: bool = False) -> np.ndarray:
         """The column in the order of the turns; a null is None. With `nulls` false a null is an error."""
         self._require(name, method, nulls=nulls)
-        return to_numpy(self.table.column(name))[self.row_N]
+        return self._in_order(to_numpy(self.table.column(name)), None)
 
     def numbers(self, name: str, method: str = THIS, *, nulls: bool = False) -> np.ndarray:
         """The column as float64 in the order of the turns; with `nulls` a null is NaN, otherwise an error."""
         self._require(name, method, nulls=nulls)
         column = cast(self.table.column(name), pa.float64(), self.name, name)
-        x_N = to_numpy(column)[self.row_N]
-        allowed_N = np.isfinite(x_N)
+        x_N = self._in_order(to_numpy(column), np.nan)
+        allowed_N = np.isfinite(x_N) | ~self.has_N
         if nulls:
-            allowed_N |= to_numpy(pc.is_null(column)).astype(bool)[self.row_N]
+            allowed_N |= self._in_order(to_numpy(pc.is_null(column)).astype(bool), True)
         bad = np.flatnonzero(~allowed_N)
         if len(bad):
             where = self.turns.row_name(int(bad[0]))
@@ -450,7 +459,7 @@ class SideTable:
         self._require(name, method, nulls=True)
         column = cast(self.table.column(name), pa.string(), self.name, name)
         codes, values = factorise(column)
-        return codes[self.row_N], values.to_pylist()
+        return self._in_order(codes, -1), values.to_pylist()
 
     def all_null(self, name: str) -> bool:
         """Whether the column exists and is entirely null."""
@@ -463,6 +472,10 @@ class SideTable:
         count = self.table.column(name).null_count
         if count and not nulls:
             raise UserError(f"{self.name}: {method} needs the column '{name}', which has {count} null values")
+
+    def _in_order(self, x_M: np.ndarray, missing: Any) -> np.ndarray:
+        """A column of the table in the order of the turns, `missing` where a turn has no row."""
+        return np.append(x_M, missing)[self.row_N] if self.partial else x_M[self.row_N]
 
     def _match(self) -> np.ndarray:
         """The side table's row of each turn, by key; ids are compared as text (a side table has text ids)."""
@@ -493,13 +506,13 @@ class SideTable:
         place_N = np.searchsorted(have, wanted_N)
         match_N = place_N < len(have)
         match_N[match_N] = have[place_N[match_N]] == wanted_N[match_N]
-        if not match_N.all():
+        if not match_N.all() and not self.partial:
             missing = np.flatnonzero(~match_N)
             where = self.turns.row_name(int(missing[0]))
             raise UserError(
                 f"{self.name}: no row for {where} ({len(missing)} turns have none); make it for these turns"
             )
-        return order[place_N]
+        return np.append(order, -1)[np.where(match_N, place_N, -1)]
 
 
 def by_method(credits: pa.Table, name: str, where: str) -> dict[str, pa.Table]:
