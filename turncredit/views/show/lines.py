@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
@@ -21,14 +23,14 @@ from turncredit.views.terminal import plain_table, visible
 BAR = 12
 
 
-def listed(turns: pd.DataFrame, truth: pd.DataFrame | None) -> list[tuple[str, str]]:
+def listed(turns: pd.DataFrame, truth: pa.Table | None) -> list[tuple[str, str]]:
     """(group, rollout) of all rollouts in the order of the list: those with ground truth first."""
     branched = _branched(truth)
     ids = turns[["group_id", "rollout_id"]].drop_duplicates().itertuples(index=False, name=None)
     return sorted(ids, key=lambda one: one not in branched)
 
 
-def rollout_list(turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> Table:
+def rollout_list(turns: pd.DataFrame, truth: pa.Table | None, where: str) -> Table:
     """One line per rollout, with its number of turns with ground truth, if there are any."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
@@ -42,7 +44,7 @@ def rollout_list(turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) ->
     for group, rollout in listed(turns, truth):
         rows = rows_of[group, rollout]
         last = rows.iloc[-1]
-        counts = {"branched": branched.get((group, rollout), 0)}
+        counts = {"branched": branched[group, rollout]}
         if "invalid" in counted:
             counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
@@ -51,9 +53,12 @@ def rollout_list(turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) ->
     return grid
 
 
-def _branched(truth: pd.DataFrame | None) -> dict[tuple[str, str], int]:
-    """The number of turns with ground truth of each (group, rollout) that has any."""
-    return {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+def _branched(truth: pa.Table | None) -> Counter[tuple[str, str]]:
+    """The number of turns with ground truth of each (group, rollout)."""
+    ids = (
+        (truth.column(key).cast(pa.string()).to_pylist() for key in tables.KEYS[:2]) if truth is not None else ([], [])
+    )
+    return Counter(zip(*ids, strict=True))
 
 
 def rollout_head(rows: pd.DataFrame) -> Iterator[Text]:
