@@ -48,10 +48,7 @@ BY_HAND = [
     planned("g#1", 0, "find a shelf", 0, reset=True, prompt=10, response=6),
 ]
 #: contexts of 8 and 8 + 1 + 4 tokens
-APPENDED = [
-    turn("g#0", 0, reset=True, prompt=8, response=1),
-    turn("g#0", 1, reset=False, prompt=4, response=1),
-]
+APPENDED = [turn("g#0", 0, reset=True, prompt=8, response=1), turn("g#0", 1, reset=False, prompt=4, response=1)]
 
 
 def folder_of(root, rows: dict[str, list[dict]], seeds=(0,)):

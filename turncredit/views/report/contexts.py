@@ -238,9 +238,7 @@ def context_grids(results: Results, names: Sequence[str], contexts: Contexts) ->
         name="subgoals",
         title="Subgoals and penalties",
         caption="The same rollouts. Penalties: shares of all turns that the method's own credit charges.",
-        columns=[
-            *(one.column for one in (*contexts.planned.quantities, *contexts.charged.quantities)),
-        ],
+        columns=[*(one.column for one in (*contexts.planned.quantities, *contexts.charged.quantities))],
     )
     faults = Grid(
         name="faults",

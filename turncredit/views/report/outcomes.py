@@ -33,11 +33,7 @@ from turncredit.views.sql_views import quoted
 
 
 def final(
-    results: Results,
-    names: Sequence[str],
-    baseline: str,
-    differences: Mapping[str, Sourced],
-    corrected: Corrected,
+    results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Sourced], corrected: Corrected
 ) -> Grid:
     """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values."""
     rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)

@@ -190,12 +190,7 @@ def closed_gap(results: Results, method: str) -> Sourced | None:
 
 
 def where_sql(
-    results: Results,
-    method: str,
-    rounds: Sequence[int],
-    mode: str | None,
-    seeds: Sequence[int] | None,
-    alias: str = "",
+    results: Results, method: str, rounds: Sequence[int], mode: str | None, seeds: Sequence[int] | None, alias: str = ""
 ) -> str:
     """The SQL condition that selects a method's rows in some rounds, a mode (the primary one if None) and some seeds
     (all if None)."""
