@@ -14,9 +14,8 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
@@ -38,8 +37,7 @@ KEY = "turncredit.key"
 _ARTIFACTS = ("turns", "credits", "updates", "evals", "policy")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One metrics file: the run it belongs to (`parent`), its own run below it (`key`), the `name` of its numbers, and
     the keys of the job's outputs."""
 
@@ -55,6 +53,16 @@ class Entry:
         return int(self.keys["round"]) if "round" in self.keys else None
 
 
+class Measured(NamedTuple):
+    """The content of a new metrics file: its numbers, its times (ms), and the tag that marks it as imported."""
+
+    entry: Entry
+    numbers: dict[str, float]
+    start: int
+    end: int
+    mark: tuple[str, str]
+
+
 def track(
     *, experiment: Experiment, results: str | Path, make_layout: Callable[[Path], Layout] = Layout
 ) -> dict[str, float]:
@@ -62,9 +70,9 @@ def track(
 
     `make_layout` makes the folder's layout, which says which jobs' metrics and which artifacts are looked at.
     The store is `tracking.uri`, or else the environment's MLFLOW_TRACKING_URI, or else `mlflow.db` in `results`.
-    Several processes may call this at once: a file lock admits one at a time, so that the database is created once.
-    Returns `imported` and `known`, the numbers of metrics files copied now and before. With `tracking.enabled` false
-    nothing happens. Raises UserError if the store cannot be reached or used.
+    Several processes may call this at once: a file lock admits one at a time. Returns `imported` and `known`, the
+    numbers of metrics files copied now and before. With `tracking.enabled` false nothing happens. Raises UserError if
+    the store cannot be reached or used.
     """
     results = Path(results)
     if not experiment.tracking.enabled:
@@ -78,8 +86,8 @@ def track(
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with _locked(uri, results), _quick_commits():
             _create_database(uri)
@@ -171,38 +179,22 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
     A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
     """
     rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
-    all_entries = []
+    found = []
     for stage, keys, path in layout.find_metrics():
         if stage in NOT_TRACKED:
             continue
         payer = paid_by(stage, keys, rounds, played)
         if payer in (SHARED, AUDIT):
-            of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
+            whose = keys.get("policy", keys.get("method"))
             # Every agent has its own warm start.
-            whose = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
-            all_entries.append(Entry(SHARED, of_round, path.stem + whose, keys, path))
-            continue
-        parent = f"{payer}/seed{keys['seed']}"
+            start = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
+            parent, below, name = SHARED, f"{SHARED}/{whose}", path.stem + start
+        else:
+            parent, below, name = f"{payer}/seed{keys['seed']}", payer, stage if "method" in keys else path.stem
         # Metrics of the whole run (its invariants) are in the run itself.
-        of_round = _round(payer, keys) if "round" in keys else parent
-        name = stage if "method" in keys else path.stem
-        all_entries.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
-    return sorted(all_entries, key=lambda entry: (entry.key, entry.path))
-
-
-def _round(who: object, keys: Mapping[str, str | int]) -> str:
-    return round_name(str(who), int(keys["seed"]), int(keys["round"]))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The content of a new metrics file: its numbers, its times (ms), and the tag that marks it as imported."""
-
-    entry: Entry
-    numbers: dict[str, float]
-    start: int
-    end: int
-    mark: tuple[str, str]
+        key = round_name(below, int(keys["seed"]), int(keys["round"])) if "round" in keys else parent
+        found.append(Entry(parent, key, name, keys if parent == SHARED else {**keys, "method": payer}, path))
+    return sorted(found, key=lambda entry: (entry.key, entry.path))
 
 
 def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[str, float]:
@@ -273,13 +265,12 @@ def _existing(client: MlflowClient, mlflow_id: str) -> dict[str, Run]:
 
 def _links(entry: Entry, experiment: Experiment, layout: Layout) -> dict[str, str]:
     """The paths of a round's artifacts, as tags."""
-    keys = dict(entry.keys)
     if entry.round is None:
         return {}
+    keys, kinds = dict(entry.keys), list(_ARTIFACTS)
     if entry.parent == SHARED:
         kinds = ["turns"] if "policy" in keys else ["evals"]
     else:
-        kinds = list(_ARTIFACTS)
         keys["policy"] = sampled_by(experiment, str(keys["method"]), entry.round)
     paths = {kind: Path(layout.path(kind, keys)) for kind in kinds}
     return {f"artifact.{kind}": str(path) for kind, path in paths.items() if path.exists()}

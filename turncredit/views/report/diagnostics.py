@@ -57,11 +57,10 @@ LEAKS = {
 
 
 #: The range of each measure, to which its interval is clipped.
+_CORRELATIONS = ("rank_correlation", "pooled_correlation", "rank_with_truth", "rank_with_full")
+_COSINES = ("cosine_flat", "cosine_oracle", "cosine_truth")
 BOUNDS = {
-    **dict.fromkeys(
-        ("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle", "cosine_truth"), (-1.0, 1.0)
-    ),
-    **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
+    **dict.fromkeys((*_CORRELATIONS, *_COSINES), (-1.0, 1.0)),
     **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
 }
 
@@ -122,18 +121,14 @@ def _of_round(results: Results, table: str, policy: str, round_: int) -> pd.Data
 
 def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
     """One grid for each round with ground truth (the first open), and one of the rank correlation over rounds."""
-    grids = []
     rounds = rounds_of(results, "fidelity")
-    for place, (policy, round_) in enumerate(rounds):
-        grid = _fidelity_round(results, names, policy, round_)
-        grid.closed = place > 0
-        grids.append(grid)
+    grids = [_fidelity_round(results, names, *turns, closed=place > 0) for place, turns in enumerate(rounds)]
     if len(rounds) > 1:
         grids.insert(1, _by_round(results, names, rounds))
     return grids
 
 
-def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int) -> Grid:
+def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int, *, closed: bool) -> Grid:
     here = _of_round(results, "fidelity", policy, round_)
     here = here[here["subset"] == "all"]
     shown = [name for name in FIDELITY if name in set(here["measure"])]
@@ -150,6 +145,7 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
             *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
             *(Column(name, *FIDELITY[name][:2]) for name in shown),
         ],
+        closed=closed,
     )
     ceiling = {name: _ceiling(results, here, policy, round_, name) for name in shown if name in WITH_CEILING}
     if any(isinstance(cell, Number) for cell in ceiling.values()):

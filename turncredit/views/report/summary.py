@@ -178,8 +178,7 @@ def _missing(results: Results) -> list[str]:
     for run in results.runs.itertuples():
         absent = [round_ for round_ in run.wanted if round_ not in run.evaluated]
         if absent:
-            rounds = f"round{'s' if len(absent) > 1 else ''} {_spans(absent)}"
-            lines.append(f"{run.method}, seed {run.seed}: {rounds} not evaluated yet")
+            lines.append(f"{run.method}, seed {run.seed}: {_spans(absent)} not evaluated yet")
         if not run.configured:
             lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
     return lines
@@ -202,19 +201,20 @@ def _without_credit(results: Results) -> list[str]:
     lines = []
     for (method, seed), rows in metrics[steps & (metrics["value"] == 0)].groupby(["method", "seed"]):
         rounds = sorted({int(number) for number in rows["round"]})
-        lines.append(f"{method}, seed {int(seed)}: round{'s' if len(rounds) > 1 else ''} {_spans(rounds)}")
+        lines.append(f"{method}, seed {int(seed)}: {_spans(rounds)}")
     return lines
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """`1-3, 7` for 1, 2, 3, 7."""
+    """`round 2`, or `rounds 1-3, 7` for 1, 2, 3, 7."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and number == groups[-1][-1] + 1:
             groups[-1].append(number)
         else:
             groups.append([number])
-    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+    spans = ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+    return f"round{'s' * (len(numbers) > 1)} {spans}"
 
 
 def _headline(results: Results, baseline: str, differences: Mapping[str, Estimate], adjusted: Corrected) -> str:
@@ -262,18 +262,16 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corr
     """A conclusion about all methods together, corrected for the number of families. Empty without any result."""
     if not adjusted.families or not any(name in differences for name in adjusted.all):
         return ""
-    count = len(adjusted.families)
+    count, so_far = len(adjusted.families), _so_far(differences, adjusted.families, "families")
     head = (
         f"{count} famil{'ies' if count > 1 else 'y'} of methods compared with {baseline} (without the bounds), each by "
-        f"one method{_so_far(differences, adjusted.families, 'families')}: {_clear(differences, adjusted.families)}"
+        f"one method{so_far}: {_clear(differences, adjusted.families)}"
     )
     if not adjusted.variants:
         return head
-    count = len(adjusted.variants)
-    return (
-        f"{head} {count} variant{'s' if count > 1 else ''}, corrected among themselves"
-        f"{_so_far(differences, adjusted.variants, 'variants')}: {_clear(differences, adjusted.variants)}"
-    )
+    count, so_far = len(adjusted.variants), _so_far(differences, adjusted.variants, "variants")
+    words = f"{count} variant{'s' * (count > 1)}, corrected among themselves{so_far}"
+    return f"{head} {words}: {_clear(differences, adjusted.variants)}"
 
 
 def _so_far(differences: Mapping[str, Estimate], adjusted: Mapping[str, float], what: str) -> str:
