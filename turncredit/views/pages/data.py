@@ -195,29 +195,29 @@ def read_book(
     Raises UserError for a table that cannot be read, lacks a column, or does not cover the turns (branches may cover
     any part of them, and every branched turn must be one of the turns).
     """
-    side = {"measures": tables.read(measures)} if measures else {}
-    view = Turns(tables.read(turns), side, where=str(turns))
+    labels, values, probes = labels or {}, values or {}, probes or {}
+    view = Turns(tables.read(turns), {"measures": tables.read(measures)} if measures else {}, where=str(turns))
     book_credits: dict[str, Credit] = {}
     for name, path in credits.items():
         for method, part in by_method(tables.read(path), name, str(path)).items():
             if method in book_credits:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
-            book_credits[method] = _credit(view, part, method, str(path))
+            book_credits[method] = Credit(method, *credit_of(view, part, str(path), "a credit page"))
     named = {
         "turns": turns,
         "measures": measures,
         **{f"credits of {name}": path for name, path in credits.items()},
         "branches": branches,
+        **{f"labels {name}": path for name, path in labels.items()},
+        **{f"values of {name}": path for name, path in values.items()},
     }
-    named |= {f"labels {name}": path for name, path in (labels or {}).items()}
-    named |= {f"values of {name}": path for name, path in (values or {}).items()}
     return Book(
         turns=view,
         credits=book_credits,
         truth=_truth(view, tables.read(branches), str(branches)) if branches else None,
-        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in (labels or {}).items()},
-        values={name: _outputs(view, tables.read(path), str(path)) for name, path in (values or {}).items()},
-        probes={name: _metrics(path) for name, path in (probes or {}).items()},
+        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in labels.items()},
+        values={name: _outputs(view, tables.read(path), str(path)) for name, path in values.items()},
+        probes={name: _metrics(path) for name, path in probes.items()},
         sources={name: str(path) for name, path in named.items() if path},
     )
 
@@ -227,11 +227,6 @@ def _scale(x_N: np.ndarray) -> float:
     if not len(size) or size.max() == 0:
         return 1.0
     return float(np.quantile(size, FULL_COLOUR)) or float(size.max())
-
-
-def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> Credit:
-    advantage_N, components = credit_of(turns, table, where, "a credit page")
-    return Credit(method, advantage_N, components)
 
 
 def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
