@@ -75,7 +75,7 @@ def test_a_seed_whose_measure_is_undefined_is_neither_counted_nor_the_end_of_the
     connection = in_memory({"fidelity": pa.Table.from_pandas(rows)})
     results = replace(collect(finished), connection=connection, analysis={"fidelity": rows})
     keys = {"method": "m", "measure": "regression_auc", "subset": "all"}
-    found = diagnostics.measure(results, "fidelity", "p", 1, **keys)
+    found = diagnostics.measure(diagnostics.Audited(results, "p", 1), "fidelity", **keys)
     assert (found.value, found.n, found.note) == (pytest.approx(0.65), 90, "2 of 3 seeds")
     assert found.low < 0.65 < found.high
 
