@@ -103,15 +103,14 @@ def spending(results: Results, names: Sequence[str]) -> Grid:
 
 def _add(grid: Grid, key: str, spent: Spent, results: Results, names: Sequence[str], files: str) -> None:
     """Add the column's numbers to the rows of all that have any: shared work, the audit, each method."""
-    left_out = ", ".join(quoted(stage) for stage in LEFT_OUT)
+    mine, left_out = f"experiment = {quoted(results.folder.name)}", ", ".join(quoted(stage) for stage in LEFT_OUT)
+    these = f"{spent.condition} AND stage NOT IN ({left_out}){spent.of_stage}"
+    counted = results.rows(f"SELECT paid_by, count(*) AS n FROM metrics WHERE {mine} AND {these} GROUP BY paid_by")
+    n_of = dict(zip(counted["paid_by"], counted["n"].tolist(), strict=True))
     for name in (SHARED, AUDIT, *(name for name in names if not is_start(name))):
-        source = (
-            f"FROM metrics WHERE experiment = {quoted(results.folder.name)} AND paid_by = {quoted(name)} "
-            f"AND {spent.condition} AND stage NOT IN ({left_out}){spent.of_stage}"
-        )
-        if n := int(results.value(f"SELECT count(*) {source}")):
-            number = computed(results, f"SELECT sum({spent.value}) {source}", spent.unit, files, n=n)
-            grid.rows.setdefault(name, {})[key] = number
+        if name in n_of:
+            sql = f"SELECT sum({spent.value}) FROM metrics WHERE {mine} AND paid_by = {quoted(name)} AND {these}"
+            grid.rows.setdefault(name, {})[key] = computed(results, sql, spent.unit, files, n=n_of[name])
 
 
 def _in_order(grid: Grid, names: Sequence[str]) -> Grid:
