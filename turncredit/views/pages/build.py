@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -77,11 +77,12 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
     chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
     pages = gather(book, chosen, methods, first=first)
     texts = {"index.html": render_index(pages, chosen, title)}
-    for names_of, render in (
+    kinds: list[tuple[Mapping[Any, str], Callable[[Pages, Any, Links], str]]] = [
         (pages.rollout_files, render_rollout),
         (pages.group_files, render_group),
-        (pages.pair_files, lambda pages, pair, links: render_pair(pages, *pair, links)),
-    ):
+        (pages.pair_files, render_pair),
+    ]
+    for names_of, render in kinds:
         names = list(names_of.values())
         for place, (key, name) in enumerate(names_of.items()):
             around = {"prev": names[place - 1] if place else None, "next": next(iter(names[place + 1 :]), None)}
@@ -99,7 +100,7 @@ def page(book: Book, rollout: int, *, against: int | None, out: str | Path, show
     chosen = [rollout] if against is None else [rollout, against]
     methods = {name: METHODS[name] for name in book.credits if name in METHODS}
     pages = gather(book, chosen, methods, first=None, shown=shown, alone=True)
-    text = render_rollout(pages, rollout, ALONE) if against is None else render_pair(pages, rollout, against, ALONE)
+    text = render_rollout(pages, rollout, ALONE) if against is None else render_pair(pages, (rollout, against), ALONE)
     write_text(out, text)
 
 
@@ -161,9 +162,9 @@ def render_rollout(pages: Pages, rollout: int, links: Links) -> str:
     )
 
 
-def render_pair(pages: Pages, left: int, right: int, links: Links) -> str:
+def render_pair(pages: Pages, pair: tuple[int, int], links: Links) -> str:
     """Two rollouts of one group side by side, with SCPO's walk where one failed and the other was its reference."""
-    book = pages.book
+    book, (left, right) = pages.book, pair
     walks, drawn = [], {}
     for method in pages.order:
         scpo_walk = walk(book, method, pages.methods[method], left) if method in pages.methods else None

@@ -140,18 +140,13 @@ def _steps(distance: int) -> str:
 
 def _more(book: Book, row: int) -> list[str]:
     """Details of a turn: values by branching, by the reference policy and by credit models; admissible actions."""
-    out = []
-    if book.truth is not None and book.truth.branched_N[row]:
-
-        def said(value: str, se: str) -> str | None:
-            x, error = (book.truth.of(name, row) for name in (value, se))
-            return f"{significant(x)} ± {significant(error)}" if np.isfinite(x) else None
-
-        v, q, reference = (
-            said("v_true", "v_se"),
-            said("q_true", "q_se"),
-            said("advantage_reference", "advantage_reference_se"),
-        )
+    out, truth = [], book.truth
+    if truth is not None and truth.branched_N[row]:
+        known = {}
+        for value, se in (("v_true", "v_se"), ("q_true", "q_se"), ("advantage_reference", "advantage_reference_se")):
+            x, error = truth.of(value, row), truth.of(se, row)
+            known[value] = f"{significant(x)} ± {significant(error)}" if np.isfinite(x) else None
+        v, q, reference = known.values()
         out += [f"V before {v}, Q after {q}"] if v and q else []
         out += [f"under the noisy expert A is {reference}"] if reference else []
     for method, outputs in book.values.items():

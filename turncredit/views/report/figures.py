@@ -184,7 +184,7 @@ def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
 def _line(ax: Axes, x: pd.Series, y: pd.Series, look: Look, name: str, *, small: bool, **more: Any) -> None:
     """A method's line with its markers."""
     size, width = (3.2, 1.4) if small else (5, 2)
-    form = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    form: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
     ax.plot(x, y, **form, **more, markersize=size, linewidth=width, label=name)
 
 
@@ -357,12 +357,17 @@ def scatter(points: Sequence[Point], *, label: str, against: str, methods: Seque
         ax.axvline(0, color=MUTED, linewidth=1)
         for point in points:
             look, gain, x = style[point.method], point.gain or NO_DIFFERENCE, point.x
-            thin = {"color": look.colour, "linewidth": 1, "alpha": 0.55}
+            thin: dict[str, Any] = {"color": look.colour, "linewidth": 1, "alpha": 0.55}
             if x.low is not None and x.high is not None:
                 ax.plot([x.low, x.high], [100 * gain.value] * 2, **thin)
             ax.plot([x.value] * 2, [100 * gain.low, 100 * gain.high], **thin)
             face = "none" if point.group == "bounds" else look.colour
-            form = {"marker": look.marker, "markersize": 8, "color": look.colour, "markerfacecolor": face}
+            form: dict[str, Any] = {
+                "marker": look.marker,
+                "markersize": 8,
+                "color": look.colour,
+                "markerfacecolor": face,
+            }
             ax.plot([x.value], [100 * gain.value], **form)
             names.append((point.method, x.value, 100 * gain.value))
         values = [x for _, x, _ in names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from jinja2 import Environment, PackageLoader
@@ -12,6 +13,7 @@ from jinja2 import Environment, PackageLoader
 from turncredit.config.layout import Layout, Located
 from turncredit.data import tables
 from turncredit.data.files import write_text
+from turncredit.data.turns import SideTable, Turns
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 
 _BY = ["experiment", "env", "judge", "policy", "round", "outcome"]
@@ -50,19 +52,19 @@ def write_page(shares: pa.Table, out: str | Path) -> None:
 
 def _labelled(layout: Layout, located: Located) -> pd.DataFrame | None:
     """A file of roles with its keys and columns of the turns; None for labels without any role."""
-    labels = tables.read(located.path, "labels", columns=[*tables.KEYS, "role"]).to_pandas()
-    if labels["role"].isna().all():
+    labels = tables.read(located.path, "labels", columns=[*tables.KEYS, "role"])
+    if labels.column("role").null_count == labels.num_rows:
         return None
-    turns = tables.read(layout.path("turns", located.keys), "turns", columns=[*tables.KEYS, "env", "success"])
-    rows = labels.merge(turns.to_pandas(), on=list(tables.KEYS), how="inner", validate="one_to_one")
+    columns = [*tables.KEYS, "reward", "env", "success"]
+    turns = Turns(tables.read(layout.path("turns", located.keys), "turns", columns=columns))
+    side = SideTable(turns, labels, str(located.path), partial=True)
+    success_N, role_N = turns.truths("success"), side.column("role", nulls=True)
     return pd.DataFrame(
         {
             "experiment": layout.root.name,
-            "env": rows["env"],
-            "judge": located.keys["judge"],
-            "policy": located.keys["policy"],
-            "round": located.keys["round"],
-            "outcome": rows["success"].map({True: "success", False: "failure"}),
-            "role": rows["role"].fillna("-"),
+            "env": turns.column("env")[side.has_N],
+            **{key: located.keys[key] for key in ("judge", "policy", "round")},
+            "outcome": np.where(success_N, "success", "failure")[side.has_N],
+            "role": [role or "-" for role in role_N[side.has_N]],
         }
     )

@@ -90,11 +90,8 @@ def turn_in_full(rows: pd.DataFrame, about: RolloutTables, turn: int) -> Iterato
     for name, value in row.items():
         if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
             continue
-        text = (
-            "\n  ".join(str(part) for part in value)
-            if hasattr(value, "tolist") and not isinstance(value, str)
-            else _value(value)
-        )
+        listed = hasattr(value, "tolist") and not isinstance(value, str)
+        text = "\n  ".join(str(part) for part in value) if listed else _value(value)
         yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
     yield from _truth_line(row["turn"], about)
     for judge, labels in about.labels:
