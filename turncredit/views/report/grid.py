@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,19 +69,9 @@ class Number:
         return "up" if self.low > 0 else "down" if self.high < 0 else ""
 
 
-def computed(
-    results: Results,
-    sql: str,
-    unit: str,
-    path: str,
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    n: int | None = None,
-    note: str = "",
-) -> Number:
-    """The number that a query gives, with what the query does not say of it."""
-    return Number(results.value(sql), unit, sql, path, low, high, n, note)
+def computed(results: Results, sql: str, unit: str, path: str, **more: Any) -> Number:
+    """The number that a query gives; `more`: what the query does not say of it."""
+    return Number(results.value(sql), unit, sql, path, **more)
 
 
 Cell = Number | str | None

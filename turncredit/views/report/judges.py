@@ -78,9 +78,10 @@ def _cells(results: Results, rows: pd.DataFrame, end: str, where: str) -> dict[s
         "rollouts": _distinct("b.policy, b.seed, b.round, b.rollout_id", where),
         "groups": _distinct("b.policy, b.seed, b.round, b.group_id", where),
     }
-    files, ends, turns = files_of("branches"), interval(rows, results.value(mean)), int(rows["turns"].sum())
+    files, turns = files_of("branches"), int(rows["turns"].sum())
+    low, high = interval(rows, results.value(mean))
     return {
-        end: computed(results, mean, "correlation", files, *ends, n=turns),
+        end: computed(results, mean, "correlation", files, low=low, high=high, n=turns),
         **{f"{end}_{name}": computed(results, sql, "count", files) for name, sql in counted.items()},
     }
 

@@ -50,17 +50,13 @@ def _rows(results: Results, where: str) -> pd.DataFrame:
 
 
 def final_evals(
-    results: Results,
-    method: str,
-    mode: str | None = None,
-    rounds: Sequence[int] | None = None,
-    seeds: Sequence[int] | None = None,
+    results: Results, method: str, rounds: Sequence[int] | None = None, seeds: Sequence[int] | None = None
 ) -> pd.DataFrame:
     """The evaluations behind a method's final figure: the last three rounds (or `rounds`) of finished seeds (or
     `seeds`); no row unless all of these rounds are there."""
     rounds = final_rounds(results) if rounds is None else rounds
     seeds = seeds_of(results, method) if seeds is None or is_start(method) else seeds
-    evals = _rows(results, where_sql(results, method, rounds, mode, seeds))
+    evals = _rows(results, where_sql(results, method, rounds, None, seeds))
     return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
 
 
@@ -137,12 +133,12 @@ def common_seeds(results: Results, *methods: str) -> list[int]:
 
 
 def paired_differences(
-    results: Results, left: str, right: str, mode: str | None = None, rounds: Sequence[int] | None = None
+    results: Results, left: str, right: str, rounds: Sequence[int] | None = None
 ) -> pd.DataFrame | None:
     """Differences of two methods' final success game by game (`intervals.paired_cells`), over the seeds that both have
     finished; None if none. `rounds` as in `final_evals`."""
     seeds = common_seeds(results, left, right)
-    ours, theirs = (final_evals(results, method, mode, rounds, seeds) for method in (left, right))
+    ours, theirs = (final_evals(results, method, rounds, seeds) for method in (left, right))
     if ours.empty or theirs.empty:
         return None
     return intervals.paired_cells(ours, theirs, shared=is_start(right))

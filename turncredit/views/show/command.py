@@ -47,13 +47,8 @@ def run(
         screen.print(visible(f"One of them, turn by turn: {example}"), soft_wrap=True)
         return
     rows = pick(turns, rollout, files.turns)
-    rows, about = read_tables(
-        rows,
-        measures=measures_beside(files.turns),
-        credits=credit_files or files.credits,
-        labels=files.labels,
-        truth=truth,
-    )
+    measures, credits = measures_beside(files.turns), credit_files or files.credits
+    rows, about = read_tables(rows, measures=measures, credits=credits, labels=files.labels, truth=truth)
     if turn is not None and turn not in set(rows["turn"]):
         raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
     for line in lines.rollout_head(rows):

@@ -35,18 +35,15 @@ def rollout_list(turns: pd.DataFrame, truth: pa.Table | None, where: str) -> Tab
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
     branched = _branched(truth)
-    counted = [
-        name for name, present in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if present
-    ]
+    counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.columns)
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
     rows_of = dict(iter(turns.groupby(["group_id", "rollout_id"])))
     for group, rollout in listed(turns, truth):
         rows = rows_of[group, rollout]
         last = rows.iloc[-1]
-        counts = {"branched": branched[group, rollout]}
-        if "invalid" in counted:
-            counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
+        invalid = int((~rows["valid"].astype(bool)).sum()) if "valid" in rows else 0
+        counts = {"branched": branched[group, rollout], "invalid": invalid}
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
         texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
         grid.add_row(*(visible(text) for text in texts))
