@@ -19,10 +19,9 @@ from turncredit.credit import METHODS, compute
 from turncredit.data import tables
 from turncredit.data.turns import Turns
 from turncredit.training.sequences import cut
-from turncredit.views.agent_contexts import turns_sql
 from turncredit.views.collect import collect
 from turncredit.views.report import report as module
-from turncredit.views.report.contexts import context_curves, context_grids
+from turncredit.views.report.contexts import context_curves, context_grids, read_contexts, turns_sql
 from turncredit.views.report.grid import Grid
 from turncredit.views.sql import answer
 
@@ -49,10 +48,7 @@ BY_HAND = [
     planned("g#1", 0, "find a shelf", 0, reset=True, prompt=10, response=6),
 ]
 #: contexts of 8 and 8 + 1 + 4 tokens
-APPENDED = [
-    turn("g#0", 0, reset=True, prompt=8, response=1),
-    turn("g#0", 1, reset=False, prompt=4, response=1),
-]
+APPENDED = [turn("g#0", 0, reset=True, prompt=8, response=1), turn("g#0", 1, reset=False, prompt=4, response=1)]
 
 
 def folder_of(root, rows: dict[str, list[dict]], seeds=(0,)):
@@ -79,7 +75,7 @@ def by_hand(tmp_path_factory):
 
 def grids_of(folder) -> dict[str, Grid]:
     results = collect(folder)
-    return {grid.name: grid for grid in context_grids(results, results.methods)}
+    return {grid.name: grid for grid in context_grids(results, results.methods, read_contexts(results.layout))}
 
 
 def values(grid: Grid, row: str) -> dict:
@@ -114,7 +110,7 @@ def test_the_numbers_of_a_small_table_are_those_worked_out_by_hand(by_hand):
     assert values(found["faults"], "hipif") == {"no action": 0.25}
 
 
-def test_every_number_of_contexts_is_what_its_sql_gives_and_names_its_files(by_hand):
+def test_every_query_of_contexts_gives_its_number_and_names_its_files(by_hand):
     folder, _ = by_hand
     cells = [cell for grid in grids_of(folder).values() for row in grid.rows.values() for cell in row.values()]
     for cell in nonempty(cell for cell in cells if not isinstance(cell, str)):
@@ -124,7 +120,7 @@ def test_every_number_of_contexts_is_what_its_sql_gives_and_names_its_files(by_h
 
 
 def test_context_tokens_turn_by_turn_are_means_over_the_rollouts_that_have_the_turn(by_hand):
-    contexts = collect(by_hand[0]).contexts
+    contexts = read_contexts(Layout(by_hand[0]))
     curves = context_curves(contexts, {"hipif": [0], "flat_grpo": [0]})
     by_method = {name: rows["tokens"].tolist() for name, rows in curves.groupby("method")}
     assert by_method == {"hipif": [10.0, 17.0, 12.0], "flat_grpo": [8.0, 13.0]}
@@ -149,7 +145,7 @@ def test_with_several_seeds_a_number_is_the_mean_of_the_seeds_and_equal_seeds_ha
 
 
 def test_an_experiment_with_one_agent_without_subgoals_has_none_of_it(finished, tmp_path):
-    assert collect(finished).contexts is None
+    assert read_contexts(Layout(finished)) is None
     folder, config = folder_of(tmp_path, {"flat_grpo": APPENDED})
     module.report(experiment=config, results=folder, out=tmp_path / "out")
     assert 'id="reads"' not in (tmp_path / "out/index.html").read_text()

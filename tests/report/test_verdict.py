@@ -17,6 +17,7 @@ from turncredit.views.collect import collect
 from turncredit.views.report import summary as module
 from turncredit.views.report.ordering import Corrected
 from turncredit.views.report.report import final_table, print_table
+from turncredit.views.report.selection import Sourced
 from turncredit.views.report.summary import summarise
 from turncredit.views.report.verdict import RELEVANT, Bounds, verdict
 
@@ -100,7 +101,7 @@ def test_what_is_undecided_is_told_to_run_more_seeds_and_keeps_those_it_has(seed
 def test_a_method_with_one_finished_seed_does_not_silence_those_with_more(monkeypatch, seeds, said):
     experiment = SimpleNamespace(runs=lambda: [("a", 0)], start_of=lambda _: "sft")
     monkeypatch.setattr(module, "paired", lambda *_: estimate(0.1))
-    monkeypatch.setattr(module, "at_checkpoint", lambda *_: (estimate(0.4), "", ""))
+    monkeypatch.setattr(module, "at_checkpoint", lambda *_: Sourced(estimate(0.4), "", ""))
     found = {"a": estimate(0.05, seeds=seeds[0]), "b": estimate(0.05, seeds=seeds[1])}
     adjusted = Corrected({"a": 0.001, "b": 0.001}, {}, {})
     assert module._headline(SimpleNamespace(experiment=experiment), "flat_grpo", found, adjusted).endswith(said)

@@ -111,12 +111,6 @@ def test_results_of_the_old_layout_are_refused(tmp_path):
         rows("SELECT 1 FROM evals", tmp_path)
 
 
-def test_sql_and_the_report_read_the_same_rows(finished):
-    count = rows("SELECT count(*) AS n, sum(success::INT) AS s FROM evals", finished)[0]
-    evals = collect(finished).evals
-    assert (count["n"], int(count["s"])) == (len(evals), int(evals["success"].sum()))
-
-
 def test_a_results_folder_holds_all_its_experiments(tmp_path):
     for name in ("one", "two"):
         synthetic.make(tmp_path, synthetic.experiment(games=6, rounds=1, experiment=name), turns=False)

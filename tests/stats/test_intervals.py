@@ -63,18 +63,7 @@ def test_rates_count_a_rollout_once_whatever_its_length():
     frame = evals([("a", True, 2, 1, 20), ("b", False, 20, 10, 200)], "task_id success turns invalid tokens")
     row = intervals.rates(frame, ["method"]).iloc[0]
     assert (row["rollouts"], row["successes"], row["success"]) == (2, 1, 0.5)
-    assert row["turns_to_success"] == 2
-    assert row["turns_per_success"] == 22
-    assert row["invalid_rate"] == pytest.approx(11 / 22)
-    assert row["tokens_per_rollout"] == 110
     assert (row["low"], row["high"]) == pytest.approx(tuple(float(x) for x in intervals.wilson(1, 2)))
-
-
-def test_without_a_success_turns_to_success_are_not_a_number():
-    row = intervals.rates(evals([("a", False)], "task_id success"), ["method"]).iloc[0]
-    assert row["success"] == 0
-    assert np.isnan(row["turns_to_success"])
-    assert np.isnan(row["turns_per_success"])
 
 
 def test_rows_of_a_policy_that_did_not_play_again_are_no_further_rollouts():

@@ -94,41 +94,15 @@ def check_once_per_rollout(evals: pd.DataFrame, where: str = "evals") -> None:
 
 
 def rates(evals: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Success with Wilson bounds, and costs, for each combination of `by`; one row each, in sorted order.
+    """Success with Wilson bounds for each combination of `by`; one row each, in sorted order.
 
-    Columns beside `by`: `rollouts`, `successes`, `success`, `low`, `high`, `turns_to_success` (mean turns of the
-    successful rollouts), `turns_per_success` (all turns divided by all successes: the cost of a success),
-    `invalid_rate` (invalid turns over all turns), `tokens_per_rollout`, `score`. A rate whose denominator is zero is
-    NaN.
+    Columns beside `by`: `rollouts`, `successes`, `success`, `low`, `high`.
     """
     check_once_per_rollout(evals)
-    frame = evals.assign(won=evals["success"].astype(int), won_turns=evals["turns"].where(evals["success"], 0))
-    sums = frame.groupby(list(by), sort=True, observed=True).agg(
-        rollouts=("won", "size"),
-        successes=("won", "sum"),
-        turns=("turns", "sum"),
-        won_turns=("won_turns", "sum"),
-        invalid=("invalid", "sum"),
-        tokens=("tokens", "sum"),
-        score=("score", "mean"),
-    )
+    won = evals.assign(won=evals["success"].astype(int)).groupby(list(by), sort=True, observed=True)["won"]
+    sums = won.agg(rollouts="size", successes="sum")
     low, high = wilson(sums["successes"].to_numpy(), sums["rollouts"].to_numpy())
-    some = sums["successes"].where(sums["successes"] > 0)
-    out = pd.DataFrame(
-        {
-            "rollouts": sums["rollouts"],
-            "successes": sums["successes"],
-            "success": sums["successes"] / sums["rollouts"],
-            "low": low,
-            "high": high,
-            "turns_to_success": sums["won_turns"] / some,
-            "turns_per_success": sums["turns"] / some,
-            "invalid_rate": sums["invalid"] / sums["turns"].where(sums["turns"] > 0),
-            "tokens_per_rollout": sums["tokens"] / sums["rollouts"],
-            "score": sums["score"],
-        }
-    )
-    return out.reset_index()
+    return sums.assign(success=sums["successes"] / sums["rollouts"], low=low, high=high).reset_index()
 
 
 def last_rounds(rounds: Iterable[int]) -> list[int]:

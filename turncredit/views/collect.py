@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 
 from turncredit.config import Experiment
 from turncredit.config.layout import Layout, Located, refuse_old
@@ -17,52 +17,62 @@ from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.views import sql_views
-from turncredit.views.agent_contexts import Contexts, read_contexts
 from turncredit.views.experiments import read_config
 
 #: The measures of the rounds' turns, by view.
 ANALYSES = ("fidelity", "gradients", "leaks", "invariants")
+#: The columns that the report reads of tables with a row per turn, by view.
+_COLUMNS = {
+    "turns": "turn_id, experiment, policy, seed, round, group_id, rollout_id, success, valid",
+    "labels": "turn_id, experiment, judge, role",
+    "branches": "turn_id, experiment, policy, seed, round, group_id, rollout_id, advantage_true",
+}
 
 
 @dataclass(frozen=True)
 class Results:
-    """One experiment's results. Frames: `evals` (schema "evals"), `training` (one row per method, seed and round:
-    rollouts, successes, turns, invalid, path), `metrics` (`views.METRICS_SCHEMA`), `runs` (one row per method and seed:
-    evaluated and wanted rounds, `finished`, `configured`). `analysis` has the tables "fidelity", "gradients", "leaks"
-    and "invariants" with the keys of their files, if they exist; `pages` the credit pages' indexes; `labels` the number
-    of files of role labels; `contexts` what was read turn by turn, None with a single agent that has no subgoals;
-    `layout` the artifacts that were looked at."""
+    """One experiment's results.
+
+    connection  the views of `turncredit sql` as tables in memory: those of `_COLUMNS`, `evals`, `ANALYSES`, `runs` and
+                `metrics`. Every number of the report is what the query printed under it gives here
+    evals, metrics   these tables as frames
+    training    one row per method, seed and round: policy, rollouts, successes, turns, invalid
+    runs        one row per method and seed: evaluated and wanted rounds, `finished`, `configured`
+    analysis    those of `ANALYSES` that exist, as frames
+    pages       the credit pages' indexes
+    layout      the artifacts that were looked at
+    """
 
     experiment: Experiment
     layout: Layout
     folder: Path
+    connection: duckdb.DuckDBPyConnection
     evals: pd.DataFrame
     training: pd.DataFrame
     metrics: pd.DataFrame
     runs: pd.DataFrame
     analysis: dict[str, pd.DataFrame]
     pages: list[Located]
-    labels: int
-    contexts: Contexts | None
 
     @property
     def methods(self) -> list[str]:
         """Methods in the order of the configuration, then those that are only on disk."""
         return list(dict.fromkeys(self.runs["method"]))
 
-    @cached_property
-    def branched_rollouts(self) -> Counter[tuple[str, int]]:
-        """Rollouts with ground truth, of all seeds, by the policy that sampled them and the round."""
-        count: Counter[tuple[str, int]] = Counter()
-        for located in self.layout.find("branches"):
-            ids = tables.read(located.path, "branches", ["group_id", "rollout_id"]).to_pylist()
-            count[str(located.keys["policy"]), int(located.keys["round"])] += len({tuple(row.values()) for row in ids})
-        return count
-
     def finished_seeds(self, method: str) -> list[int]:
         """The seeds of `method` whose last three rounds are all evaluated."""
         rows = self.runs[(self.runs["method"] == method) & self.runs["finished"]]
         return rows["seed"].tolist()
+
+    def rows(self, sql: str) -> pd.DataFrame:
+        """What a query gives."""
+        return self.connection.execute(sql).df()
+
+    def value(self, sql: str) -> float:
+        """The number that a query gives; NaN for none, and for a ratio of which the lower part is 0."""
+        found = self.connection.execute(sql).fetchone()
+        value = float("nan") if found is None or found[0] is None else float(found[0])
+        return value if math.isfinite(value) else float("nan")
 
 
 def collect(
@@ -78,44 +88,78 @@ def collect(
     refuse_old(folder)
     experiment = experiment or read_config(folder)
     layout = make_layout(folder)
-    evals = _evals(layout)
-    if evals.empty:
+    small = {"metrics": sql_views.metrics_table([layout]), "runs": sql_views.runs_table([layout])}
+    small |= {view: found for view in ("evals", *ANALYSES) if (found := _checked(layout, view)) is not None}
+    if "evals" not in small:
         raise UserError(f"{results}: no evaluation yet (no evals.parquet); run Snakemake until the first one is there")
+    connection = in_memory(small | _narrowed(layout))
+    evals = small["evals"].to_pandas()
     return Results(
         experiment,
         layout,
         folder,
+        connection,
         evals,
-        _training(layout),
-        sql_views.metrics_table([layout]).to_pandas(),
+        connection.execute(_TRAINING).df(),
+        small["metrics"].to_pandas(),
         _runs(experiment, evals),
-        analysis={name: frame for name in ANALYSES if len(frame := _analysis(layout, name))},
+        analysis={view: small[view].to_pandas() for view in ANALYSES if view in small},
         pages=list(layout.find("pages")),
-        labels=len(list(layout.find("labels", ask="role"))),
-        contexts=read_contexts(layout),
     )
 
 
-def _analysis(layout: Layout, view: str) -> pd.DataFrame:
-    """All tables of one view, with the keys of their files."""
-    parts = [
-        tables.read(located.path, view).to_pandas().assign(**located.keys)
-        for name in sql_views.TABLES[view]
-        for located in layout.find(name)
-    ]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+def _checked(layout: Layout, view: str) -> pa.Table | None:
+    """All tables of one view, with the experiment and the keys of their files; None if there is no row.
 
-
-def _evals(layout: Layout) -> pd.DataFrame:
+    Raises UserError for evaluations whose columns contradict their folder, which determines the run.
+    """
     parts = []
-    for located in layout.find("evals"):
-        frame = tables.read(located.path, "evals").to_pandas()
-        # The folder determines which run this is; the columns must agree with it.
-        for name, value in located.keys.items():
-            if len(frame) and set(frame[name]) != {value}:
-                raise UserError(f"{located.path}: its column '{name}' is {frame[name].iloc[0]!r}; was the file moved?")
-        parts.append(frame)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    for located in (located for name in sql_views.TABLES[view] for located in layout.find(name)):
+        table = tables.read(located.path, view)
+        for key, value in {"experiment": layout.root.name, **located.keys}.items():
+            if key in table.column_names:
+                if view == "evals" and len(table) and table.column(key).unique().to_pylist() != [value]:
+                    said = table.column(key)[0].as_py()
+                    raise UserError(f"{located.path}: its column '{key}' is {said!r}; was the file moved?")
+                table = table.drop_columns(key)
+            table = table.append_column(key, pa.array([value] * len(table)))
+        parts.append(table)
+    whole = pa.concat_tables(parts, promote_options="permissive") if parts else None
+    return whole if whole is not None and len(whole) else None
+
+
+def _narrowed(layout: Layout) -> dict[str, pa.Table]:
+    """The tables of `_COLUMNS`."""
+    try:
+        with sql_views.connect([layout], f"SELECT {', '.join([*_COLUMNS, *_COLUMNS.values()])}", alike=True) as views:
+            return {
+                view: views.sql(f"SELECT {columns} FROM {view}").to_arrow_table() for view, columns in _COLUMNS.items()
+            }
+    except duckdb.Error as error:
+        raise UserError(f"{layout.root}: the turns cannot be read ({str(error).splitlines()[0]})") from None
+
+
+def in_memory(given: dict[str, pa.Table]) -> duckdb.DuckDBPyConnection:
+    """A connection with these tables. It has one thread, so that a sum is always added up in the same order."""
+    connection = duckdb.connect(config={"threads": 1})
+    for name, table in given.items():
+        connection.register("given", table)
+        connection.execute(f"CREATE TABLE {name} AS FROM given")
+        connection.unregister("given")
+    return connection
+
+
+#: Training rollouts of each run and round. Runs with the same sampling settings share the SFT policy's of round 1.
+_TRAINING = """
+    SELECT method, seed, round, policy, rollouts, successes, turns, invalid
+    FROM runs JOIN (
+        SELECT policy, seed, round, count(*)::BIGINT AS rollouts, sum(success::INT)::BIGINT AS successes,
+               sum(turns)::BIGINT AS turns, sum(invalid)::BIGINT AS invalid
+        FROM (SELECT policy, seed, round, bool_or(success) AS success, count(*) AS turns,
+                     sum((NOT valid)::INT) AS invalid
+              FROM turns GROUP BY policy, seed, round, group_id, rollout_id)
+        GROUP BY policy, seed, round) USING (policy, seed, round)
+    ORDER BY method, seed, round"""
 
 
 def _runs(experiment: Experiment, evals: pd.DataFrame) -> pd.DataFrame:
@@ -127,37 +171,7 @@ def _runs(experiment: Experiment, evals: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for method, seed in [*configured, *sorted(set(have) - set(configured))]:
         evaluated = have.get((method, seed), [])
-        rows.append(
-            {
-                "method": method,
-                "seed": seed,
-                "evaluated": evaluated,
-                "wanted": wanted,
-                "finished": set(wanted[-3:]) <= set(evaluated),
-                "configured": (method, seed) in configured,
-            }
-        )
+        finished = set(wanted[-3:]) <= set(evaluated)
+        rows.append((method, seed, evaluated, wanted, finished, (method, seed) in configured))
     names = ["method", "seed", "evaluated", "wanted", "finished", "configured"]
     return pd.DataFrame(rows, columns=names).astype({"finished": bool, "configured": bool})
-
-
-def _training(layout: Layout) -> pd.DataFrame:
-    """Training rollouts of each run and round: numbers of rollouts, successes, turns and invalid turns.
-
-    Runs with the same sampling settings share the SFT policy's rollouts of round 1.
-    """
-    query = """
-        SELECT method, seed, round, rollouts, successes, turns, invalid, path
-        FROM runs JOIN (
-            SELECT policy, seed, round, path, count(*)::BIGINT AS rollouts, sum(success::INT)::BIGINT AS successes,
-                   sum(turns)::BIGINT AS turns, sum(invalid)::BIGINT AS invalid
-            FROM (SELECT policy, seed, round, path, bool_or(success) AS success, count(*) AS turns,
-                         sum((NOT valid)::INT) AS invalid
-                  FROM turns GROUP BY policy, seed, round, path, group_id, rollout_id)
-            GROUP BY policy, seed, round, path) USING (policy, seed, round)
-        ORDER BY method, seed, round"""
-    try:
-        with sql_views.connect([layout], query) as connection:
-            return connection.execute(query).df()
-    except duckdb.Error as error:
-        raise UserError(f"{layout.root}: the turns cannot be read ({str(error).splitlines()[0]})") from None

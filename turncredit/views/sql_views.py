@@ -56,42 +56,17 @@ _SUCCESS_SQL = """CREATE VIEW success AS
 MEMORY = "2GB"
 
 _KEY_TYPES = {"seed": "BIGINT", "round": "INTEGER"}
-_ARROW_TYPES = {"seed": pa.int64(), "round": pa.int32()}
-RUNS_SCHEMA = pa.schema(
-    [
-        ("experiment", pa.string()),
-        ("method", pa.string()),
-        ("seed", pa.int64()),
-        ("round", pa.int32()),
-        ("policy", pa.string()),
-    ]
-)
-METRICS_SCHEMA = pa.schema(
-    [
-        ("experiment", pa.string()),
-        ("paid_by", pa.string()),
-        ("stage", pa.string()),
-        *((key, _ARROW_TYPES.get(key, pa.string())) for key in KEYS),
-        ("name", pa.string()),
-        ("value", pa.float64()),
-        ("path", pa.string()),
-    ]
-)
+_ARROW_TYPES = {"seed": pa.int64(), "round": pa.int32(), "value": pa.float64()}
 
 
-PROVENANCE_SCHEMA = pa.schema(
-    [
-        ("experiment", pa.string()),
-        ("artifact", pa.string()),
-        ("stage", pa.string()),
-        *((key, _ARROW_TYPES.get(key, pa.string())) for key in KEYS),
-        ("code", pa.string()),
-        ("config", pa.string()),
-        ("config_hash", pa.string()),
-        ("inputs", pa.string()),
-        ("path", pa.string()),
-    ]
-)
+def _schema(*names: str) -> pa.Schema:
+    """A schema with these columns, text unless `_ARROW_TYPES` says otherwise."""
+    return pa.schema([(name, _ARROW_TYPES.get(name, pa.string())) for name in names])
+
+
+RUNS_SCHEMA = _schema("experiment", "method", "seed", "round", "policy")
+METRICS_SCHEMA = _schema("experiment", "paid_by", "stage", *KEYS, "name", "value", "path")
+PROVENANCE_SCHEMA = _schema("experiment", "artifact", "stage", *KEYS, "code", "config", "config_hash", "inputs", "path")
 
 
 def connect(

@@ -12,11 +12,10 @@ import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from turncredit.config import Experiment
@@ -28,6 +27,7 @@ from turncredit.views.redact import redacted
 from turncredit.views.sql_views import read_metrics, stage_numbers
 
 if TYPE_CHECKING:
+    from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
 #: Stages that only read results; tracking them would add something at every call.
@@ -37,10 +37,9 @@ KEY = "turncredit.key"
 _ARTIFACTS = ("turns", "credits", "updates", "evals", "policy")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One metrics file: the run it belongs to (`parent`), its own key below it, the `name` of its numbers, and the keys
-    of the job's outputs."""
+class Entry(NamedTuple):
+    """One metrics file: the run it belongs to (`parent`), its own run below it (`key`), the `name` of its numbers, and
+    the keys of the job's outputs."""
 
     parent: str
     key: str
@@ -54,6 +53,16 @@ class Entry:
         return int(self.keys["round"]) if "round" in self.keys else None
 
 
+class Measured(NamedTuple):
+    """The content of a new metrics file: its numbers, its times (ms), and the tag that marks it as imported."""
+
+    entry: Entry
+    numbers: dict[str, float]
+    start: int
+    end: int
+    mark: tuple[str, str]
+
+
 def track(
     *, experiment: Experiment, results: str | Path, make_layout: Callable[[Path], Layout] = Layout
 ) -> dict[str, float]:
@@ -61,9 +70,9 @@ def track(
 
     `make_layout` makes the folder's layout, which says which jobs' metrics and which artifacts are looked at.
     The store is `tracking.uri`, or else the environment's MLFLOW_TRACKING_URI, or else `mlflow.db` in `results`.
-    Several processes may call this at once: a file lock admits one at a time, so that the database is created once.
-    Returns `imported` and `known`, the numbers of metrics files copied now and before. With `tracking.enabled` false
-    nothing happens. Raises UserError if the store cannot be reached or used.
+    Several processes may call this at once: a file lock admits one at a time. Returns `imported` and `known`, the
+    numbers of metrics files copied now and before. With `tracking.enabled` false nothing happens. Raises UserError if
+    the store cannot be reached or used.
     """
     results = Path(results)
     if not experiment.tracking.enabled:
@@ -77,8 +86,8 @@ def track(
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         with _locked(uri, results), _quick_commits():
             _create_database(uri)
@@ -116,12 +125,11 @@ def _create_database(uri: str) -> None:
     from mlflow.tracking import MlflowClient
 
     database = _database(uri)
-    if database is None or database.exists():
-        return
-    part = database.with_name(f".{database.name}.part")
-    part.unlink(missing_ok=True)
-    MlflowClient(f"sqlite:///{part}").search_experiments(max_results=1)
-    os.replace(part, database)
+    if database is not None and not database.exists():
+        part = database.with_name(f".{database.name}.part")
+        part.unlink(missing_ok=True)
+        MlflowClient(f"sqlite:///{part}").search_experiments(max_results=1)
+        os.replace(part, database)
 
 
 @contextmanager
@@ -171,79 +179,69 @@ def entries(experiment: Experiment, layout: Layout) -> list[Entry]:
     A run's own stages have their bare names (`credit`, not `credit-gigpo`), so that curves of methods can be compared.
     """
     rounds, played = frozenset(run_rounds(layout, experiment)), played_for(experiment)
-    all_entries = []
+    found = []
     for stage, keys, path in layout.find_metrics():
         if stage in NOT_TRACKED:
             continue
         payer = paid_by(stage, keys, rounds, played)
         if payer in (SHARED, AUDIT):
-            of_round = f"{SHARED}/{_round(keys.get('policy', keys.get('method')), keys)}" if "round" in keys else SHARED
+            whose = keys.get("policy", keys.get("method"))
             # Every agent has its own warm start.
-            whose = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
-            all_entries.append(Entry(SHARED, of_round, path.stem + whose, keys, path))
-            continue
-        parent = f"{payer}/seed{keys['seed']}"
+            start = "" if keys.get("start", SFT) == SFT else f"-{keys['start']}"
+            parent, below, name = SHARED, f"{SHARED}/{whose}", path.stem + start
+        else:
+            parent, below, name = f"{payer}/seed{keys['seed']}", payer, stage if "method" in keys else path.stem
         # Metrics of the whole run (its invariants) are in the run itself.
-        of_round = _round(payer, keys) if "round" in keys else parent
-        name = stage if "method" in keys else path.stem
-        all_entries.append(Entry(parent, of_round, name, {**keys, "method": payer}, path))
-    return sorted(all_entries, key=lambda entry: (entry.key, entry.path))
-
-
-def _round(who: object, keys: Mapping[str, str | int]) -> str:
-    return round_name(str(who), int(keys["seed"]), int(keys["round"]))
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The content of a new metrics file: its numbers, its time (ms), and the tag that marks it as imported."""
-
-    entry: Entry
-    numbers: dict[str, float]
-    start: int
-    stamp: int
-    mark: tuple[str, str]
+        key = round_name(below, int(keys["seed"]), int(keys["round"])) if "round" in keys else parent
+        found.append(Entry(parent, key, name, keys if parent == SHARED else {**keys, "method": payer}, path))
+    return sorted(found, key=lambda entry: (entry.key, entry.path))
 
 
 def _copy(client: MlflowClient, experiment: Experiment, layout: Layout) -> dict[str, float]:
     """Create missing runs and log the metrics files that are new or have changed.
 
-    The tags that mark files as done are written last: metrics that a killed process logged are logged again, and MLflow
-    treats them as the same row, since time, round and value are the same.
+    The tags that mark files as done are written last, and parents before their rounds: metrics that a killed process
+    logged are logged again, and MLflow treats them as the same row, since time, round and value are the same.
     """
+    from mlflow.entities import Metric, Param, RunTag
+
     mlflow_id = _experiment_id(client, experiment.experiment, layout.root)
     runs = _existing(client, mlflow_id)
     every = entries(experiment, layout)
-    new = [measured for entry in every if (measured := _read(entry, runs.get(entry.key, {}))) is not None]
+    new = [measured for entry in every if (measured := _read(entry, runs.get(entry.key))) is not None]
+    by_run: dict[str, list[Measured]] = {}
     for one in new:
         for key in dict.fromkeys((one.entry.parent, one.entry.key)):
-            if key not in runs:
-                runs[key] = _new_run(client, mlflow_id, experiment, key, one, runs)
-    for parent in dict.fromkeys(one.entry.parent for one in new):
+            by_run.setdefault(key, []).append(one)
+    ids = {key: run.info.run_id for key, run in runs.items()}
+    for key, measured in by_run.items():
+        first, own, params = measured[0].entry, [one for one in measured if one.entry.key == key], {}
+        if key not in ids:
+            below = {} if key == first.parent else {"mlflow.parentRunId": ids[first.parent]}
+            created = client.create_run(mlflow_id, measured[0].start, {KEY: key, **below}, run_name=key)
+            ids[key] = created.info.run_id
+            params = {"round": str(first.round)} if below else _parameters(experiment, key)
         # A run's own numbers are its rounds', by round: the curves that MLflow draws.
-        own = [one for one in new if one.entry.parent == parent and (parent != SHARED or one.entry.key == parent)]
-        _log_numbers(client, runs[parent]["id"], own)
-    for key in dict.fromkeys(one.entry.key for one in new):
-        own = [one for one in new if one.entry.key == key]
-        if key != own[0].entry.parent:
-            _log_numbers(client, runs[key]["id"], own)
-        _finish(
-            client, runs[key]["id"], {**dict(one.mark for one in own), **_links(own[0].entry, experiment, layout)}, own
-        )
-    for parent in dict.fromkeys(one.entry.parent for one in new):
-        _finish(client, runs[parent]["id"], {}, [one for one in new if one.entry.parent == parent])
+        metrics = [
+            Metric(f"{one.entry.name}/{name}", value, one.end, one.entry.round or 0)
+            for one in (own if key == SHARED else measured)
+            for name, value in one.numbers.items()
+        ]
+        tags = dict(one.mark for one in own) | (_links(own[0].entry, experiment, layout) if own else {})
+        client.log_batch(ids[key], metrics=metrics, params=[Param(*param) for param in params.items()])
+        client.log_batch(ids[key], tags=[RunTag(*tag) for tag in tags.items()])
+        client.set_terminated(ids[key], end_time=max(one.end for one in measured))
     return {"imported": float(len(new)), "known": float(len(every) - len(new))}
 
 
-def _read(entry: Entry, tags: Mapping[str, str]) -> Measured | None:
-    """The metrics file of `entry`, or None if the run's `tags` show that it was copied in its present state."""
-    digest = hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16]
-    mark = (f"imported.{entry.path.stem}", digest)
-    if tags.get(mark[0]) == digest:
+def _read(entry: Entry, run: Run | None) -> Measured | None:
+    """The metrics file of `entry`, or None if the tags of its run show that it was copied in its present state."""
+    mark = (f"imported.{entry.path.stem}", hashlib.sha256(entry.path.read_bytes()).hexdigest()[:16])
+    if run is not None and run.data.tags.get(mark[0]) == mark[1]:
         return None
     data = read_metrics(entry.path)
-    end = data["started"] + data["wall_s"]
-    return Measured(entry, stage_numbers(data), int(1000 * data["started"]), int(1000 * end), mark)
+    start, end = (int(1000 * seconds) for seconds in (data["started"], data["started"] + data["wall_s"]))
+    return Measured(entry, stage_numbers(data), start, end, mark)
 
 
 def _experiment_id(client: MlflowClient, name: str, results: Path) -> str:
@@ -255,79 +253,24 @@ def _experiment_id(client: MlflowClient, name: str, results: Path) -> str:
     return experiment.experiment_id
 
 
-def _existing(client: MlflowClient, mlflow_id: str) -> dict[str, dict[str, str]]:
-    """Our runs in the store, by key: their tags, with the run's id under `id`."""
-    runs: dict[str, dict[str, str]] = {}
-    token = None
-    while True:
-        page = client.search_runs([mlflow_id], max_results=1000, page_token=token)
-        for run in page:
-            if KEY in run.data.tags:
-                runs[run.data.tags[KEY]] = {**run.data.tags, "id": run.info.run_id}
-        token = page.token
-        if not token:
-            return runs
-
-
-def _new_run(
-    client: MlflowClient,
-    mlflow_id: str,
-    experiment: Experiment,
-    key: str,
-    first: Measured,
-    runs: Mapping[str, Mapping[str, str]],
-) -> dict[str, str]:
-    """Create the run called `key`: with the whole configuration if it is a parent, otherwise nested in its parent."""
-    from mlflow.entities import Param
-
-    parent = first.entry.parent
-    tags = {KEY: key, "mlflow.runName": key}
-    if key != parent:
-        tags["mlflow.parentRunId"] = runs[parent]["id"]
-    run_id = client.create_run(mlflow_id, start_time=first.start, tags=tags).info.run_id
-    params = _parameters(experiment, parent) if key == parent else {"round": str(first.entry.round)}
-    for part in batched([Param(name, value) for name, value in params.items()], 100):
-        client.log_batch(run_id, params=part)
-    return {**tags, "id": run_id}
-
-
-def _log_numbers(client: MlflowClient, run_id: str, measured: Sequence[Measured]) -> None:
-    """Log the numbers as `stage/name`, with the round as their step."""
-    from mlflow.entities import Metric
-
-    metrics = [
-        Metric(f"{one.entry.name}/{name}", value, one.stamp, one.entry.round or 0)
-        for one in measured
-        for name, value in one.numbers.items()
-    ]
-    for part in batched(metrics, 1000):
-        client.log_batch(run_id, metrics=part)
-
-
-def _finish(client: MlflowClient, run_id: str, tags: Mapping[str, str], measured: Sequence[Measured]) -> None:
-    """Set the run's tags and close it at the time of its last stage."""
-    from mlflow.entities import RunTag
-
-    for part in batched([RunTag(name, value) for name, value in tags.items()], 100):
-        client.log_batch(run_id, tags=part)
-    client.set_terminated(run_id, end_time=max(one.stamp for one in measured))
-
-
-def batched(items: Sequence[Any], size: int) -> Iterator[list[Any]]:
-    """`items` in parts of at most `size`, the most that MLflow accepts in one call."""
-    for at in range(0, len(items), size):
-        yield list(items[at : at + size])
+def _existing(client: MlflowClient, mlflow_id: str) -> dict[str, Run]:
+    """Our runs in the store, by key."""
+    page = client.search_runs([mlflow_id])
+    found = [*page]
+    while page.token:
+        page = client.search_runs([mlflow_id], page_token=page.token)
+        found += page
+    return {run.data.tags[KEY]: run for run in found if KEY in run.data.tags}
 
 
 def _links(entry: Entry, experiment: Experiment, layout: Layout) -> dict[str, str]:
     """The paths of a round's artifacts, as tags."""
-    keys = dict(entry.keys)
     if entry.round is None:
         return {}
+    keys, kinds = dict(entry.keys), list(_ARTIFACTS)
     if entry.parent == SHARED:
         kinds = ["turns"] if "policy" in keys else ["evals"]
     else:
-        kinds = list(_ARTIFACTS)
         keys["policy"] = sampled_by(experiment, str(keys["method"]), entry.round)
     paths = {kind: Path(layout.path(kind, keys)) for kind in kinds}
     return {f"artifact.{kind}": str(path) for kind, path in paths.items() if path.exists()}
@@ -335,8 +278,7 @@ def _links(entry: Entry, experiment: Experiment, layout: Layout) -> dict[str, st
 
 def _parameters(experiment: Experiment, parent: str) -> dict[str, str]:
     """The run's configuration (with its method's own sections), flattened, without secrets."""
-    data = experiment.model_dump(mode="json")
-    del data["tracking"]
+    data = experiment.model_dump(mode="json", exclude={"tracking"})
     if parent != SHARED:
         method, _, seed = parent.rpartition("/seed")
         for section in ("rollout", "update"):
@@ -350,5 +292,5 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     out: dict[str, str] = {}
     for key, value in data.items():
         name = f"{prefix}{key}"
-        out.update(_flat(value, f"{name}.") if isinstance(value, Mapping) else {name: str(value)})
+        out |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: str(value)}
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -54,6 +54,17 @@ class Pages:
     group_files: dict[int, str]
     pair_files: dict[tuple[int, int], str]
 
+    @property
+    def index(self) -> str | None:
+        """The list of the pages; a single page has none."""
+        return "index.html" if self.rollout_files else None
+
+
+#: The files before and after a page.
+Links = Mapping[str, str | None]
+#: A single page has none.
+ALONE: Links = {"prev": None, "next": None}
+
 
 def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str | None, title: str) -> dict[str, str]:
     """The pages of one audited round by file name: `index.html`, a page for each of at most `count` rollouts, of
@@ -66,12 +77,16 @@ def pages(book: Book, methods: Mapping[str, Method], *, count: int, first: str |
     chosen.sort(key=lambda r: (len(book.branched(r)) < FEWEST, -apart_R[r], book.ids_R[r]))
     pages = gather(book, chosen, methods, first=first)
     texts = {"index.html": render_index(pages, chosen, title)}
-    for place, rollout in enumerate(chosen):
-        texts[pages.rollout_files[rollout]] = render_rollout(pages, rollout, _around(pages.rollout_files, place))
-    for place, group in enumerate(pages.group_files):
-        texts[pages.group_files[group]] = render_group(pages, group, _around(pages.group_files, place))
-    for place, pair in enumerate(pages.pair_files):
-        texts[pages.pair_files[pair]] = render_pair(pages, *pair, _around(pages.pair_files, place))
+    kinds: list[tuple[Mapping[Any, str], Callable[[Pages, Any, Links], str]]] = [
+        (pages.rollout_files, render_rollout),
+        (pages.group_files, render_group),
+        (pages.pair_files, render_pair),
+    ]
+    for names_of, render in kinds:
+        names = list(names_of.values())
+        for place, (key, name) in enumerate(names_of.items()):
+            around = {"prev": names[place - 1] if place else None, "next": next(iter(names[place + 1 :]), None)}
+            texts[name] = render(pages, key, around)
     return texts
 
 
@@ -85,7 +100,7 @@ def page(book: Book, rollout: int, *, against: int | None, out: str | Path, show
     chosen = [rollout] if against is None else [rollout, against]
     methods = {name: METHODS[name] for name in book.credits if name in METHODS}
     pages = gather(book, chosen, methods, first=None, shown=shown, alone=True)
-    text = render_rollout(pages, rollout, {}) if against is None else render_pair(pages, rollout, against, {})
+    text = render_rollout(pages, rollout, ALONE) if against is None else render_pair(pages, (rollout, against), ALONE)
     write_text(out, text)
 
 
@@ -116,7 +131,7 @@ def gather(
         methods=methods,
         ranks=ranks,
         rollout_files={r: _file(names[r], used) for r in rollouts},
-        group_files={g: _file("group-" + _slug(_group_name(book, g)), used) for g in groups},
+        group_files={g: _file("group-" + _slug(book.ids_R[int(book.turns.first_G[g])][0]), used) for g in groups},
         pair_files={pair: _file(f"pair-{names[pair[0]]}-{names[pair[1]]}", used) for pair in paired},
     )
 
@@ -124,23 +139,14 @@ def gather(
 # Pages ---------------------------------------------------------------------------------------------------------------
 
 
-def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
+def render_rollout(pages: Pages, rollout: int, links: Links) -> str:
     """One rollout's page."""
-    book = pages.book
-    rows = book.rows(rollout)
-    group = int(book.turns.group_R[rollout])
-    pair = next((file for pair, file in pages.pair_files.items() if rollout in pair), None)
-    start = book.cell("observation", int(rows[0]))
+    book, rows = pages.book, pages.book.rows(rollout)
+    group = pages.group_files.get(int(book.turns.group_R[rollout]))
     return _render(
         "rollout.html.j2",
         pages,
-        links={
-            "index": "index.html" if pages.rollout_files else None,
-            "group": pages.group_files.get(group),
-            "pair": pair,
-            "prev": links.get("prev"),
-            "next": links.get("next"),
-        },
+        links={**links, "index": pages.index, "group": group, "pair": _pair_of(pages, rollout)},
         head=_head(book, rollout),
         verdict=verdict(book, rollout),
         lanes=lanes(book, rollout, pages.order, len(rows)),
@@ -150,15 +156,15 @@ def render_rollout(pages: Pages, rollout: int, links: dict[str, str]) -> str:
         strips=_strips(book, rollout),
         gates=_gates(book, rollout, pages.order),
         probes=_probes(book),
-        start=one_line(start),
+        start=one_line(book.cell("observation", int(rows[0]))),
         turns=turns_of(book, rollout, pages.order, components=True),
         stop_word="turn",
     )
 
 
-def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> str:
+def render_pair(pages: Pages, pair: tuple[int, int], links: Links) -> str:
     """Two rollouts of one group side by side, with SCPO's walk where one failed and the other was its reference."""
-    book = pages.book
+    book, (left, right) = pages.book, pair
     walks, drawn = [], {}
     for method in pages.order:
         scpo_walk = walk(book, method, pages.methods[method], left) if method in pages.methods else None
@@ -168,12 +174,7 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
     return _render(
         "pair.html.j2",
         pages,
-        links={
-            "index": "index.html" if pages.rollout_files else None,
-            "group": pages.group_files.get(int(book.turns.group_R[left])),
-            "prev": links.get("prev"),
-            "next": links.get("next"),
-        },
+        links={**links, "index": pages.index, "group": pages.group_files.get(int(book.turns.group_R[left]))},
         goal=_goal(book, left),
         left=_side(pages, left),
         right=_side(pages, right),
@@ -184,31 +185,31 @@ def render_pair(pages: Pages, left: int, right: int, links: dict[str, str]) -> s
     )
 
 
-def render_group(pages: Pages, group: int, links: dict[str, str]) -> str:
+def render_group(pages: Pages, group: int, links: Links) -> str:
     """All siblings of a group: outcome, length, return and a strip for each method."""
     book = pages.book
     first = int(book.turns.first_G[group])
-    rollouts = range(first, first + int(book.turns.size_G[group]))
-    width = int(book.turns.length_R[first : first + len(rollouts)].max())
-    siblings = []
-    for rollout in sorted(rollouts, key=lambda r: (not book.success_R[r], r)):
-        siblings.append(
-            {
-                **_side(pages, rollout),
-                "result": plain(float(book.turns.return_R[rollout])),
-                "marks": marks(book, rollout),
-                "lanes": lanes(book, rollout, pages.order, width),
-                "actions": _actions(book, rollout),
-            }
-        )
+    rollouts = book.siblings(first).tolist()
+    width = int(book.turns.length_R[rollouts].max())
+    family = book.cell("family", int(book.turns.first_R[first]))
+    siblings = [
+        {
+            **_side(pages, rollout),
+            "result": plain(float(book.turns.return_R[rollout])),
+            "marks": marks(book, rollout),
+            "lanes": lanes(book, rollout, pages.order, width),
+            "actions": _actions(book, rollout),
+        }
+        for rollout in sorted(rollouts, key=lambda r: (not book.success_R[r], r))
+    ]
     return _render(
         "group.html.j2",
         pages,
-        links={"index": "index.html", "prev": links.get("prev"), "next": links.get("next")},
-        name=_group_name(book, group),
+        links={**links, "index": pages.index},
+        name=book.ids_R[first][0],
         goal=_goal(book, first),
-        facts=[str(family)] if (family := book.cell("family", int(book.turns.first_R[first]))) else [],
-        won=int(book.success_R[list(rollouts)].sum()),
+        facts=[str(family)] if family else [],
+        won=int(book.success_R[rollouts].sum()),
         width=width,
         siblings=siblings,
         pairs=[
@@ -224,23 +225,23 @@ def render_index(pages: Pages, chosen: Sequence[int], title: str) -> str:
     """The list of the round's pages, those on which methods disagree most first."""
     book = pages.book
     branched_R = book.turns.sum_R(book.truth.branched_N) if book.truth else np.zeros(book.turns.rollouts)
+    credit = book.credits[pages.order[0]]
+    what, drawn_N, scale = (
+        ("A*", book.truth.advantage_N, book.truth.scale) if book.truth else ("credit", credit.advantage_N, credit.scale)
+    )
     rows = []
     for rollout in chosen:
-        count = int(branched_R[rollout])
         at = book.rows(rollout)
-        credit = book.credits[pages.order[0]]
-        line = (book.truth.advantage_N, book.truth.scale) if book.truth else (credit.advantage_N, credit.scale)
+        ranks = [rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
         rows.append(
             {
                 **_side(pages, rollout),
                 "goal": _goal(book, rollout),
                 "group": pages.group_files[int(book.turns.group_R[rollout])],
-                "pair": next((file for pair, file in pages.pair_files.items() if rollout in pair), None),
-                "branched": count,
-                "picture": draw.strip(line[0][at], line[1], width=len(at), label="A*" if book.truth else "credit"),
-                "cells": [rank_cell(method, agreement(book, method, rollout)) for method in pages.order]
-                if book.truth
-                else [],
+                "pair": _pair_of(pages, rollout),
+                "branched": int(branched_R[rollout]),
+                "picture": draw.strip(drawn_N[at], scale, width=len(at), label=what),
+                "cells": ranks if book.truth else [],
             }
         )
     varied = {name for name, ranked in book.correlations.items() if ranked.varies_R.any()}
@@ -333,6 +334,11 @@ def _head(book: Book, rollout: int) -> dict[str, Any]:
     }
 
 
+def _pair_of(pages: Pages, rollout: int) -> str | None:
+    """The file of the first pair that the rollout is in."""
+    return next((file for pair, file in pages.pair_files.items() if rollout in pair), None)
+
+
 def _side(pages: Pages, rollout: int) -> dict[str, Any]:
     book = pages.book
     return {
@@ -400,45 +406,29 @@ def _gates(book: Book, rollout: int, order: Sequence[str]) -> list[dict[str, Any
 
 
 def _probes(book: Book) -> list[tuple[str, list[tuple[str, str]]]]:
-    probes = []
-    for method, measures in book.probes.items():
-        values = [(words, plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
-        if values:
-            probes.append((method, values))
-    return probes
+    """(words, number) for each measure of a method's credit model, by method."""
+    found = {
+        method: [(words, plain(measures[name], 3)) for name, words in PROBES.items() if name in measures]
+        for method, measures in book.probes.items()
+    }
+    return [(method, values) for method, values in found.items() if values]
 
 
 def _actions(book: Book, rollout: int) -> list[tuple[str, bool]]:
-    out = []
-    for row in book.rows(rollout).tolist():
-        action = book.cell("action", row) if book.turns.has("action") else book.cell("response_text", row)
-        out.append((one_line(action), book.cell("valid", row) is not False))
-    return out
+    """The text of each turn's action, and whether it was valid."""
+    name = "action" if book.turns.has("action") else "response_text"
+    rows = book.rows(rollout).tolist()
+    return [(one_line(book.cell(name, row)), book.cell("valid", row) is not False) for row in rows]
 
 
 def _goal(book: Book, rollout: int) -> str:
     return one_line(book.cell("goal", int(book.turns.first_R[rollout])))
 
 
-def _group_name(book: Book, group: int) -> str:
-    return book.ids_R[int(book.turns.first_G[group])][0]
-
-
 def _short(book: Book, rollout: int) -> str:
     """A sibling's name without the prefix that it shares with its group's name."""
     group, name = book.ids_R[rollout]
     return name.removeprefix(group) or name
-
-
-def _around(names: Mapping[Any, str], place: int) -> dict[str, str]:
-    """The files before and after the one at `place`."""
-    files_in_order = list(names.values())
-    around = {}
-    if place > 0:
-        around["prev"] = files_in_order[place - 1]
-    if place + 1 < len(files_in_order):
-        around["next"] = files_in_order[place + 1]
-    return around
 
 
 def _slug(name: str) -> str:

@@ -195,29 +195,29 @@ def read_book(
     Raises UserError for a table that cannot be read, lacks a column, or does not cover the turns (branches may cover
     any part of them, and every branched turn must be one of the turns).
     """
-    side = {"measures": tables.read(measures)} if measures else {}
-    view = Turns(tables.read(turns), side, where=str(turns))
+    labels, values, probes = labels or {}, values or {}, probes or {}
+    view = Turns(tables.read(turns), {"measures": tables.read(measures)} if measures else {}, where=str(turns))
     book_credits: dict[str, Credit] = {}
     for name, path in credits.items():
         for method, part in by_method(tables.read(path), name, str(path)).items():
             if method in book_credits:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
-            book_credits[method] = _credit(view, part, method, str(path))
+            book_credits[method] = Credit(method, *credit_of(view, part, str(path), "a credit page"))
     named = {
         "turns": turns,
         "measures": measures,
         **{f"credits of {name}": path for name, path in credits.items()},
         "branches": branches,
+        **{f"labels {name}": path for name, path in labels.items()},
+        **{f"values of {name}": path for name, path in values.items()},
     }
-    named |= {f"labels {name}": path for name, path in (labels or {}).items()}
-    named |= {f"values of {name}": path for name, path in (values or {}).items()}
     return Book(
         turns=view,
         credits=book_credits,
         truth=_truth(view, tables.read(branches), str(branches)) if branches else None,
-        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in (labels or {}).items()},
-        values={name: _outputs(view, tables.read(path), str(path)) for name, path in (values or {}).items()},
-        probes={name: _metrics(path) for name, path in (probes or {}).items()},
+        labels={name: SideTable(view, tables.read(path), str(path)) for name, path in labels.items()},
+        values={name: _outputs(view, tables.read(path), str(path)) for name, path in values.items()},
+        probes={name: _metrics(path) for name, path in probes.items()},
         sources={name: str(path) for name, path in named.items() if path},
     )
 
@@ -229,38 +229,19 @@ def _scale(x_N: np.ndarray) -> float:
     return float(np.quantile(size, FULL_COLOUR)) or float(size.max())
 
 
-def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> Credit:
-    advantage_N, components = credit_of(turns, table, where, "a credit page")
-    return Credit(method, advantage_N, components)
-
-
 def _truth(turns: Turns, table: pa.Table, where: str) -> Truth:
-    """The branches aligned to the turns by key; NaN where a turn was not branched."""
-    for name in (*KEYS, "advantage_true", "advantage_true_se"):
-        if name not in table.column_names:
-            raise UserError(f"{where}: a credit page needs the column '{name}' of branches, which is missing")
-    first = {key: int(row) for key, row in zip(turns.ids_R(), turns.first_R, strict=True)}
-    length = dict(zip(turns.ids_R(), turns.length_R.tolist(), strict=True))
-    ids = zip(*(table.column(key).cast(pa.string()).to_pylist() for key in KEYS[:2]), strict=True)
-    at = np.empty(table.num_rows, dtype=np.int64)
-    for place, (key, turn) in enumerate(zip(ids, table.column("turn").to_pylist(), strict=True)):
-        if key not in first or not 0 <= turn < length[key]:
-            raise UserError(f"{where}: turn {turn} of rollout {key[1]!r}, group {key[0]!r}, is not one of these turns")
-        at[place] = first[key] + turn
-    if len(np.unique(at)) < len(at):
-        raise UserError(f"{where}: a turn is branched more than once; there must be one row per turn")
-
-    def spread(name: str) -> np.ndarray:
-        out_N = np.full(turns.n, np.nan)
-        out_N[at] = table.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return out_N
-
-    optional = ("v_true", "v_se", "q_true", "q_se", "advantage_reference", "advantage_reference_se", "continuations")
-    return Truth(
-        advantage_N=spread("advantage_true"),
-        se_N=spread("advantage_true_se"),
-        extra={name: spread(name) for name in optional if name in table.column_names},
-    )
+    """The branches in the order of the turns; NaN where a turn was not branched."""
+    side = SideTable(turns, table, where, partial=True)
+    foreign = np.setdiff1d(np.arange(table.num_rows), side.row_N)
+    if len(foreign):
+        group, rollout, turn = (table.column(key)[int(foreign[0])].as_py() for key in KEYS)
+        raise UserError(f"{where}: turn {turn} of rollout {rollout!r}, group {group!r}, is not one of these turns")
+    names = ("v_true", "v_se", "q_true", "q_se", "advantage_reference", "advantage_reference_se", "continuations")
+    columns = {
+        name: side.numbers(name, "a credit page", nulls=name in names)
+        for name in ("advantage_true", "advantage_true_se", *(name for name in names if side.has(name)))
+    }
+    return Truth(columns.pop("advantage_true"), columns.pop("advantage_true_se"), extra=columns)
 
 
 def _outputs(turns: Turns, table: pa.Table, where: str) -> Outputs:

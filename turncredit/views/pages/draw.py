@@ -40,13 +40,20 @@ def strip(x_T: np.ndarray, scale: float, *, width: int, se_T: np.ndarray | None 
             lines.append(f"M{left + 4} {ends[0]:.1f}V{ends[1]:.1f}")
     parts = [
         f'<path class="zero" d="M0 {HALF}H{len(x_T) * UNIT}"/>',
-        f'<path class="p" d="{"".join(up)}"/>' if up else "",
-        f'<path class="n" d="{"".join(down)}"/>' if down else "",
-        f'<path class="o" d="{"".join(none)}"/>' if none else "",
-        f'<path class="e" d="{"".join(lines)}"/>' if lines else "",
+        *(_path(*one) for one in (("p", up), ("n", down), ("o", none), ("e", lines))),
     ]
-    box = f'viewBox="0 0 {width * UNIT} {2 * HALF}" preserveAspectRatio="none"'
-    return Markup(f'<svg class="strip" role="img" aria-label="{Markup.escape(label)}" {box}>{"".join(parts)}</svg>')
+    return _picture("strip", label, width, 2 * HALF, parts)
+
+
+def _picture(kind: str, label: str, width: int, tall: int, parts: Sequence[str]) -> Markup:
+    """An SVG over `width` turns that is stretched to the width of its place."""
+    box = f'viewBox="0 0 {width * UNIT} {tall}" preserveAspectRatio="none"'
+    return Markup(f'<svg class="{kind}" role="img" aria-label="{Markup.escape(label)}" {box}>{"".join(parts)}</svg>')
+
+
+def _path(kind: str, steps: Sequence[str]) -> str:
+    """A path of a style's class; nothing without steps."""
+    return f'<path class="{kind}" d="{"".join(steps)}"/>' if steps else ""
 
 
 def levels(x_T: np.ndarray, *, top: float, width: int, label: str) -> Markup:
@@ -56,10 +63,7 @@ def levels(x_T: np.ndarray, *, top: float, width: int, label: str) -> Markup:
         for turn, x in enumerate(x_T.tolist())
         if np.isfinite(x)
     )
-    box = f'viewBox="0 0 {width * UNIT} {2 * HALF}" preserveAspectRatio="none"'
-    return Markup(
-        f'<svg class="strip" role="img" aria-label="{Markup.escape(label)}" {box}><path class="w" d="{bars}"/></svg>'
-    )
+    return _picture("strip", label, width, 2 * HALF, [f'<path class="w" d="{bars}"/>'])
 
 
 def course(
@@ -94,15 +98,12 @@ def course(
             half = CLEAR * float(np.nan_to_num(se[turn]))
             band.append(f"M{x:g} {y(value[turn] - half)}V{y(value[turn] + half)}")
         (rise if after_T[turn] >= before_T[turn] else fall).append(f"M{left:g} {start}L{right:g} {end}")
-    parts += [
-        f'<path class="{name}" d="{"".join(d)}"/>' for name, d in (("e", band), ("rise", rise), ("fall", fall)) if d
-    ]
+    parts += [_path(*one) for one in (("e", band), ("rise", rise), ("fall", fall))]
     for name, value_T in lines:
         turns = np.flatnonzero(np.isfinite(value_T)).tolist()
         points = " ".join(f"{turn * UNIT + 0.8:g},{y(value_T[turn])}" for turn in turns)
         parts.append(f'<polyline class="learned {name}" points="{points}"/>')
-    box = f'viewBox="0 0 {width * UNIT} {tall}" preserveAspectRatio="none"'
-    return Markup(f'<svg class="course" role="img" aria-label="{Markup.escape(label)}" {box}>{"".join(parts)}</svg>')
+    return _picture("course", label, width, tall, parts)
 
 
 def heatmap(walk: Walk, turn_of: np.ndarray, drawn: dict[bytes, str]) -> Markup:

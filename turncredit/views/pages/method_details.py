@@ -93,11 +93,7 @@ def gate_words(components: Mapping[str, np.ndarray], row: int) -> str | None:
         return "local reward and outcome agree: kept" if outcome > 0 else "failure and a bad turn: kept"
     if outcome > 0:
         return "success, but a bad turn: kept negative"
-    return (
-        "failure, but a good turn: the gate kept it positive"
-        if gate > 0
-        else ("failure, but a good turn: the gate turned it negative")
-    )
+    return f"failure, but a good turn: the gate {'kept it positive' if gate > 0 else 'turned it negative'}"
 
 
 def model_strips(book: Book, rollout: int) -> list[tuple[str, str, np.ndarray, str]]:

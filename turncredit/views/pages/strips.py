@@ -32,37 +32,22 @@ class Lane:
 
 def lanes(book: Book, rollout: int, order: list[str], width: int) -> list[Lane]:
     """A*'s strip, if there is one, then every method's."""
-    rows = book.rows(rollout)
-    out = []
-    if book.truth is not None:
-        out.append(
-            Lane(
-                "A*, the truth",
-                "truth",
-                "how much each turn mattered, by branching; lines are 1.96 standard errors",
-                draw.strip(
-                    book.truth.advantage_N[rows],
-                    book.truth.scale,
-                    width=width,
-                    se_T=book.truth.se_N[rows],
-                    label="A* of each turn",
-                ),
-            )
-        )
+    rows, truth, out = book.rows(rollout), book.truth, []
+    if truth is not None:
+        how = "how much each turn mattered, by branching; lines are 1.96 standard errors"
+        drawn = {"width": width, "se_T": truth.se_N[rows], "label": "A* of each turn"}
+        out.append(Lane("A*, the truth", "truth", how, draw.strip(truth.advantage_N[rows], truth.scale, **drawn)))
     for column, method in enumerate(order):
-        credit = book.credits[method]
-        score = agreement(book, method, rollout)
+        credit, score = book.credits[method], agreement(book, method, rollout)
+        label = f"credit of each turn by {method}"
+        strip = draw.strip(credit.advantage_N[rows], credit.scale, width=width, label=label)
         out.append(
             Lane(
                 method,
                 f"c{column}",
                 f"{method}: full bar {plain(credit.scale, 3)}",
-                Markup(f'<div class="c{column}">')
-                + draw.strip(
-                    credit.advantage_N[rows], credit.scale, width=width, label=f"credit of each turn by {method}"
-                )
-                + Markup("</div>"),
-                score=rank_text(score) if book.truth else "",
+                Markup(f'<div class="c{column}">') + strip + Markup("</div>"),
+                score=rank_text(score) if truth else "",
                 signs=f"{score.right} of {score.clear}" if score.clear else "",
             )
         )
@@ -113,50 +98,32 @@ def course(book: Book, rollout: int, width: int) -> dict[str, Any] | None:
     ][:2]
     values = np.concatenate([before, after])
     low, high = (0.0, 1.0) if book.is_chance else (float(np.nanmin(values)), float(np.nanmax(values)))
-    picture = draw.course(
-        before,
-        se[0],
-        after,
-        se[1],
-        [(f"l{place}", numbers) for place, (_, numbers) in enumerate(learned, start=1)],
-        low=low,
-        high=high,
-        width=width,
-        label="true value before and after each branched turn",
-    )
-    name = "chance of success" if book.is_chance else "expected return"
+    lines = [(f"l{place}", numbers) for place, (_, numbers) in enumerate(learned, start=1)]
+    label = "true value before and after each branched turn"
+    dashes = zip(("dashed", "dotted"), learned, strict=False)
     return {
-        "name": name,
+        "name": "chance of success" if book.is_chance else "expected return",
         "low": level(book, low),
         "high": level(book, high),
-        "picture": picture,
-        "lines": ", ".join(
-            f"{dash}: V of {method}" for dash, (method, _) in zip(("dashed", "dotted"), learned, strict=False)
-        ),
+        "picture": draw.course(before, se[0], after, se[1], lines, low=low, high=high, width=width, label=label),
+        "lines": ", ".join(f"{dash}: V of {method}" for dash, (method, _) in dashes),
     }
 
 
 def walk_view(book: Book, walk: Walk, drawn: dict[bytes, str]) -> dict[str, Any]:
     """SCPO's heatmap (`drawn`: see `draw.heatmap`) and the credited steps in words."""
     turn_N = book.turns.turn_N
-    steps = []
-    for step in walk.steps:
-        if step.place < 0:
-            continue
-        like = int(walk.reference[step.place])
-        steps.append(
-            {
-                "failed": int(turn_N[step.row]),
-                "reference": int(turn_N[like]),
-                "action": one_line(book.cell("action", step.row)),
-                "like": one_line(book.cell("action", like)),
-                "similarity": f"{step.similarity:.2f}",
-                "credit": number(step.credit),
-            }
-        )
-    return {
-        "method": walk.method,
-        "theta": f"{walk.theta:g}",
-        "picture": draw.heatmap(walk, turn_N, drawn),
-        "steps": steps,
-    }
+    credited = [(step, int(walk.reference[step.place])) for step in walk.steps if step.place >= 0]
+    steps = [
+        {
+            "failed": int(turn_N[step.row]),
+            "reference": int(turn_N[like]),
+            "action": one_line(book.cell("action", step.row)),
+            "like": one_line(book.cell("action", like)),
+            "similarity": f"{step.similarity:.2f}",
+            "credit": number(step.credit),
+        }
+        for step, like in credited
+    ]
+    picture = draw.heatmap(walk, turn_N, drawn)
+    return {"method": walk.method, "theta": f"{walk.theta:g}", "picture": picture, "steps": steps}

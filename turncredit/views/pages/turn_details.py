@@ -100,10 +100,8 @@ def _components(book: Book, row: int, order: list[str]) -> list[dict[str, Any]]:
     out = []
     for column, method in enumerate(order):
         parts: Mapping[str, np.ndarray] = book.credits[method].components
-        words = gate_words(parts, row)
-        values = [(name, significant(float(x_N[row]))) for name, x_N in parts.items()]
-        if values:
-            out.append({"column": column, "method": method, "numbers": values, "words": words})
+        if values := [(name, significant(float(x_N[row]))) for name, x_N in parts.items()]:
+            out.append({"column": column, "method": method, "numbers": values, "words": gate_words(parts, row)})
     return out
 
 
@@ -142,52 +140,38 @@ def _steps(distance: int) -> str:
 
 def _more(book: Book, row: int) -> list[str]:
     """Details of a turn: values by branching, by the reference policy and by credit models; admissible actions."""
-    out = []
-    truth = book.truth
+    out, truth = [], book.truth
     if truth is not None and truth.branched_N[row]:
-        v, q = truth.of("v_true", row), truth.of("q_true", row)
-        if np.isfinite(v) and np.isfinite(q):
-            out.append(
-                f"V before {significant(v)} ± {significant(truth.of('v_se', row))}, "
-                f"Q after {significant(q)} ± {significant(truth.of('q_se', row))}"
-            )
-        reference = truth.of("advantage_reference", row)
-        if np.isfinite(reference):
-            se = truth.of("advantage_reference_se", row)
-            out.append(f"under the noisy expert A is {significant(reference)} ± {significant(se)}")
+        known = {}
+        for value, se in (("v_true", "v_se"), ("q_true", "q_se"), ("advantage_reference", "advantage_reference_se")):
+            x, error = truth.of(value, row), truth.of(se, row)
+            known[value] = f"{significant(x)} ± {significant(error)}" if np.isfinite(x) else None
+        v, q, reference = known.values()
+        out += [f"V before {v}, Q after {q}"] if v and q else []
+        out += [f"under the noisy expert A is {reference}"] if reference else []
     for method, outputs in book.values.items():
-        numbers = [
-            f"{what} {significant(float(numbers_N[row]))}"
-            for what, numbers_N in (("V", outputs.value_N), ("attention", outputs.weight_N))
-            if np.isfinite(numbers_N[row])
-        ]
-        if numbers:
+        both = (("V", outputs.value_N[row]), ("attention", outputs.weight_N[row]))
+        if numbers := [f"{what} {significant(float(x))}" for what, x in both if np.isfinite(x)]:
             out.append(f"credit model of {method}: {', '.join(numbers)}")
-    choices = book.cell("admissible", row)
-    if choices:
+    if choices := book.cell("admissible", row):
         out.append(f"{len(choices)} admissible: {', '.join(one_line(choice) for choice in choices)}")
     return out
 
 
 def _labels(book: Book, row: int) -> list[dict[str, str]]:
     """Each judge's label of a turn: a role, a score, its evidence, or why there is no label."""
-    out = []
+    out: list[dict[str, str]] = []
     for judge, side in book.labels.items():
         at = int(side.row_N[row])
-        label = {
-            name: side.table.column(name)[at].as_py() if side.has(name) else None
-            for name in ("role", "score", "evidence", "reason")
-        }
-        parts = []
-        if label["role"]:
-            parts.append(ROLE_NAMES.get(label["role"], label["role"]))
-        if label["score"] is not None:
-            parts.append(f"score {label['score']:.2g}")
-        if label["evidence"]:
-            parts.append(f"“{one_line(label['evidence'])}”")
-        if not parts:
-            parts.append(f"no label: {one_line(label['reason']) or 'no reason given'}")
-        role = ROLE_NAMES.get(label["role"], label["role"]) if label["role"] else ""
+        names = ("role", "score", "evidence", "reason")
+        role, score, evidence, reason = (
+            side.table.column(name)[at].as_py() if side.has(name) else None for name in names
+        )
+        role = ROLE_NAMES.get(role, role) if role else ""
+        parts = [role] if role else []
+        parts += [] if score is None else [f"score {score:.2g}"]
+        parts += [f"“{one_line(evidence)}”"] if evidence else []
+        parts = parts or [f"no label: {one_line(reason) or 'no reason given'}"]
         repeated = any(earlier["role"] == role for earlier in out)
         out.append({"judge": judge, "role": "" if repeated else role, "words": ", ".join(parts)})
     return out

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import pandas as pd
-
-from turncredit.config.layout import sampled_by, shell_pattern
-from turncredit.config.stages import stages as stage_records
+from turncredit.config.layout import shell_pattern
+from turncredit.config.stages import stages
 from turncredit.config.warm_starts import is_start
 from turncredit.views.collect import Results
 from turncredit.views.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
-from turncredit.views.report.grid import Column, Grid, Number
+from turncredit.views.report.grid import Column, Grid, Number, computed
 from turncredit.views.sql_views import quoted
 
 #: The report's own time is left out: rebuilding a report should not change it.
@@ -39,33 +37,26 @@ _COUNTED = (
 
 def time(results: Results, names: Sequence[str]) -> Grid:
     """Wall-clock seconds of each stage."""
-    wall = results.metrics[(results.metrics["name"] == "wall_s") & ~results.metrics["stage"].isin(LEFT_OUT)]
-    stages = [stage for stage in stage_records() if stage in set(wall["stage"])]
+    timed = set(results.metrics[results.metrics["name"] == "wall_s"]["stage"])
     grid = Grid(
         name="time",
         title="Time by stage",
         caption=f"Wall-clock seconds inside the stages, summed over seeds and rounds. {_WHO}",
-        columns=[Column(stage, stage, f"stage {stage}") for stage in stages],
+        columns=[
+            Column(stage, stage, f"stage {stage}") for stage in stages() if stage in timed and stage not in LEFT_OUT
+        ],
         closed=True,
     )
-    for name, rows, where in _payers(names, wall):
-        base = _sum(results, where, "name = 'wall_s'")
-        grid.rows[name] = {
-            str(stage): Number(
-                float(part["value"].sum()),
-                "seconds",
-                f"{base} AND stage = {quoted(stage)}",
-                shell_pattern(stage_records()[str(stage)].metrics),
-                n=len(part),
-            )
-            for stage, part in rows.groupby("stage")
-        }
-    return grid
+    for column in sorted(grid.columns, key=lambda column: column.key):
+        of_stage = f" AND stage = {quoted(column.key)}"
+        spent = Spent(column.heading, column.meaning, "seconds", "name = 'wall_s'", of_stage)
+        _add(grid, column.key, spent, results, names, shell_pattern(stages()[column.key].metrics))
+    return _in_order(grid, names)
 
 
 @dataclass(frozen=True)
-class _Spent:
-    """A column of the costs, summed over rows of the metrics: `kept` says which, and `condition` says the same in SQL.
+class Spent:
+    """A column of the costs: the values of the metrics that the SQL `condition` and `of_stage` select, added up.
 
     `factor` multiplies the values of a stage; empty for none.
     """
@@ -73,68 +64,72 @@ class _Spent:
     heading: str
     meaning: str
     unit: str
-    kept: pd.Series
     condition: str
+    of_stage: str = ""
     factor: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def value(self) -> str:
+        """The SQL of what is added up."""
+        cases = " ".join(f"WHEN {quoted(stage)} THEN {count}" for stage, count in sorted(self.factor.items()))
+        return f"value * CASE stage {cases} END" if cases else "value"
 
 
 def spending(results: Results, names: Sequence[str]) -> Grid:
     """Time, CPU and GPU seconds, turns and tokens of training, and requests to a judge."""
-    metrics = results.metrics[~results.metrics["stage"].isin(LEFT_OUT)]
-    spent = {**_seconds(results, metrics), **_counts(metrics)}
+    spent = _seconds(results) | {
+        key: Spent(heading, meaning, "count", f"stage = {quoted(stage)} AND name = {quoted(name)}")
+        for key, stage, name, heading, meaning in _COUNTED
+    }
     grid = Grid(
         name="spending",
         title="Cost",
         caption=f"Summed over seeds and rounds. {_WHO} Labels and hidden states of a run's own turns stand with that"
         " run, even where only the audit reads them.",
-        columns=[Column(key, column.heading, column.meaning) for key, column in spent.items()],
+        columns=[],
     )
-    for key, column in spent.items():
-        for name, rows, where in _payers(names, metrics[column.kept]):
-            weight = rows["stage"].map(column.factor) if column.factor else 1
-            sql = _sum(results, where, column.condition, column.factor)
-            grid.rows.setdefault(name, {})[key] = Number(
-                float((rows["value"] * weight).sum()), column.unit, sql, FILES, n=len(rows)
-            )
     played = _environment_turns(results, names)
     if played:
         meaning = "turns played in all rounds of the run: rollouts, also shared ones, continuations and forks"
-        grid.columns.insert(0, Column("environment", "environment turns", meaning))
+        grid.columns.append(Column("environment", "environment turns", meaning))
+    for key, one in spent.items():
+        if one.unit == "seconds" or results.value(f"SELECT sum(value) FROM metrics WHERE {one.condition}") > 0:
+            grid.columns.append(Column(key, one.heading, one.meaning))
+            _add(grid, key, one, results, names, FILES)
     for name, number in played.items():
         grid.rows.setdefault(name, {})["environment"] = number
-    order = [SHARED, AUDIT, *names]
-    grid.rows = {name: grid.rows[name] for name in order if name in grid.rows}
+    return _in_order(grid, names)
+
+
+def _add(grid: Grid, key: str, spent: Spent, results: Results, names: Sequence[str], files: str) -> None:
+    """Add the column's numbers to the rows of all that have any: shared work, the audit, each method."""
+    mine, left_out = f"experiment = {quoted(results.folder.name)}", ", ".join(quoted(stage) for stage in LEFT_OUT)
+    these = f"{spent.condition} AND stage NOT IN ({left_out}){spent.of_stage}"
+    counted = results.rows(f"SELECT paid_by, count(*) AS n FROM metrics WHERE {mine} AND {these} GROUP BY paid_by")
+    n_of = dict(zip(counted["paid_by"], counted["n"].tolist(), strict=True))
+    for name in (SHARED, AUDIT, *(name for name in names if not is_start(name))):
+        if name in n_of:
+            sql = f"SELECT sum({spent.value}) FROM metrics WHERE {mine} AND paid_by = {quoted(name)} AND {these}"
+            grid.rows.setdefault(name, {})[key] = computed(results, sql, spent.unit, files, n=n_of[name])
+
+
+def _in_order(grid: Grid, names: Sequence[str]) -> Grid:
+    """The grid with its rows in order."""
+    grid.rows = {name: grid.rows[name] for name in (SHARED, AUDIT, *names) if name in grid.rows}
     return grid
 
 
-def _seconds(results: Results, metrics: pd.DataFrame) -> dict[str, _Spent]:
+def _seconds(results: Results) -> dict[str, Spent]:
     """Wall-clock and CPU seconds, and GPU seconds where a stage asks for GPUs."""
-    is_wall = metrics["name"] == "wall_s"
     spent = {
-        "wall": _Spent("wall time", "seconds inside all stages", "seconds", is_wall, "name = 'wall_s'"),
-        "cpu": _Spent("CPU time", "CPU seconds of all stages", "seconds", metrics["name"] == "cpu_s", "name = 'cpu_s'"),
+        "wall": Spent("wall time", "seconds inside all stages", "seconds", "name = 'wall_s'"),
+        "cpu": Spent("CPU time", "CPU seconds of all stages", "seconds", "name = 'cpu_s'"),
     }
-    gpus = {stage: number for stage in stage_records() if (number := results.experiment.gpus(stage))}
+    gpus = {stage: number for stage in stages() if (number := results.experiment.gpus(stage))}
     if gpus:
-        listed = ", ".join(quoted(stage) for stage in sorted(gpus))
-        spent["gpu"] = _Spent(
-            "GPU time",
-            "seconds of the stages that ask for GPUs, times their number (config: resources)",
-            "seconds",
-            is_wall & metrics["stage"].isin(gpus),
-            f"name = 'wall_s' AND stage IN ({listed})",
-            gpus,
-        )
-    return spent
-
-
-def _counts(metrics: pd.DataFrame) -> dict[str, _Spent]:
-    """Those of `_COUNTED` of which there are any."""
-    spent = {}
-    for key, stage, name, heading, meaning in _COUNTED:
-        kept = (metrics["stage"] == stage) & (metrics["name"] == name)
-        if metrics[kept]["value"].sum() > 0:
-            spent[key] = _Spent(heading, meaning, "count", kept, f"stage = {quoted(stage)} AND name = {quoted(name)}")
+        meaning = "seconds of the stages that ask for GPUs, times their number (config: resources)"
+        condition = f"name = 'wall_s' AND stage IN ({', '.join(quoted(stage) for stage in sorted(gpus))})"
+        spent["gpu"] = Spent("GPU time", meaning, "seconds", condition, factor=gpus)
     return spent
 
 
@@ -144,40 +139,19 @@ def _environment_turns(results: Results, names: Sequence[str]) -> dict[str, Numb
     What a comparison at equal environment turns counts: rollouts (in round 1 the shared ones), and the continuations
     and forks that the method needs.
     """
-    turns = results.metrics[results.metrics["name"] == "turns"]
     played = played_for(results.experiment)
     numbers = {}
-    for name, rounds in results.training.groupby("method"):
-        sampled = [sampled_by(results.experiment, str(name), round_) for round_ in rounds["round"]]
-        own = turns.merge(rounds[["seed", "round"]].assign(policy=sampled), on=["seed", "round", "policy"])
-        read = own["stage"] == "rollout"
-        conditions = ["stage = 'rollout'"]
-        for stage, which in (played_by for played_by, methods in played.items() if name in methods):
-            key = PLAYED_FOR[stage]
-            read |= (own["stage"] == stage) & (own[key] == which)
-            conditions.append(f"stage = {quoted(stage)} AND {key} = {quoted(which)}")
-        if name in names and read.any():
-            sql = (
-                "SELECT sum(value) FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
-                f"{quoted(results.folder.name)} AND runs.method = {quoted(name)} AND name = 'turns' "
-                f"AND ({' OR '.join(conditions)})"
-            )
-            numbers[str(name)] = Number(float(own[read]["value"].sum()), "count", sql, FILES, n=int(read.sum()))
+    for name in sorted(set(results.training["method"]) & set(names)):
+        conditions = ["stage = 'rollout'"] + [
+            f"stage = {quoted(stage)} AND {PLAYED_FOR[stage]} = {quoted(which)}"
+            for (stage, which), methods in played.items()
+            if name in methods
+        ]
+        source = (
+            "FROM metrics JOIN runs USING (experiment, seed, round, policy) WHERE experiment = "
+            f"{quoted(results.folder.name)} AND runs.method = {quoted(name)} AND name = 'turns' "
+            f"AND ({' OR '.join(conditions)})"
+        )
+        if n := int(results.value(f"SELECT count(*) {source}")):
+            numbers[name] = computed(results, f"SELECT sum(value) {source}", "count", FILES, n=n)
     return numbers
-
-
-def _payers(names: Sequence[str], metrics: pd.DataFrame) -> list[tuple[str, pd.DataFrame, str]]:
-    """(name, rows, SQL condition) of everything with rows in `metrics`: shared work, each method, the audit."""
-    payers = [SHARED, AUDIT, *(name for name in names if not is_start(name))]
-    kept = [(name, metrics[metrics["paid_by"] == name], f"paid_by = {quoted(name)}") for name in payers]
-    return [(name, rows, where) for name, rows, where in kept if len(rows)]
-
-
-def _sum(results: Results, where: str, condition: str, factor: dict[str, int] | None = None) -> str:
-    cases = " ".join(f"WHEN {quoted(stage)} THEN {count}" for stage, count in sorted((factor or {}).items()))
-    value = f"value * CASE stage {cases} END" if factor else "value"
-    left_out = ", ".join(quoted(stage) for stage in LEFT_OUT)
-    return (
-        f"SELECT sum({value}) FROM metrics WHERE experiment = {quoted(results.folder.name)} AND {where} "
-        f"AND {condition} AND stage NOT IN ({left_out})"
-    )

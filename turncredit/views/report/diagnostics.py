@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from turncredit.audit.equal_steps import RunUpdate, Spent, counted, unequal
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.intervals import pooled
 from turncredit.views.collect import Results
-from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.grid import Cell, Column, Grid, Number, computed
 from turncredit.views.report.selection import files_of, sampler
 from turncredit.views.sql_views import quoted
 
@@ -57,88 +58,100 @@ LEAKS = {
 
 
 #: The range of each measure, to which its interval is clipped.
+_CORRELATIONS = ("rank_correlation", "pooled_correlation", "rank_with_truth", "rank_with_full")
+_COSINES = ("cosine_flat", "cosine_oracle", "cosine_truth")
 BOUNDS = {
-    **dict.fromkeys(
-        ("rank_correlation", "pooled_correlation", "cosine_flat", "cosine_oracle", "cosine_truth"), (-1.0, 1.0)
-    ),
-    **dict.fromkeys(("rank_with_truth", "rank_with_full"), (-1.0, 1.0)),
+    **dict.fromkeys((*_CORRELATIONS, *_COSINES), (-1.0, 1.0)),
     **dict.fromkeys(("sign_agreement", "regression_auc", "useful_auc", "outcome_auc"), (0.0, 1.0)),
 }
 
 
-def rounds_of(results: Results, table: str) -> list[tuple[str, int]]:
-    """The (policy, round) pairs whose turns a table is about, round by round."""
-    frame = results.analysis.get(table)
-    pairs = set() if frame is None else set(zip(frame["policy"], frame["round"], strict=True))
-    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+class Audited(NamedTuple):
+    """The turns that a policy sampled in a round, of all seeds, and what was measured on them."""
+
+    results: Results
+    policy: str
+    round: int
+
+    @property
+    def key(self) -> str:
+        """A column's or a grid's key."""
+        return f"{self.policy}_{self.round:02d}"
+
+    @property
+    def words(self) -> str:
+        """`round 3, rollouts of flat_grpo`."""
+        return f"round {self.round}, rollouts of {sampler(self.policy)}"
+
+    def rows(self, table: str) -> pd.DataFrame:
+        """The rows of a table about these turns."""
+        frame = self.results.analysis[table]
+        return frame[(frame["policy"] == self.policy) & (frame["round"] == self.round)]
+
+    def where(self, **keys: str) -> str:
+        """The SQL condition that selects rows about these turns."""
+        named = {"experiment": self.results.folder.name, "policy": self.policy, **keys}
+        return " AND ".join([*(f"{name} = {quoted(value)}" for name, value in named.items()), f"round = {self.round}"])
+
+    def number(self, sql: str, unit: str, seeds: pd.Series, table: str = "fidelity", **more: Any) -> Number:
+        """The number that a query over the files of some seeds gives."""
+        files = files_of(table, policy=[self.policy], seed=sorted(set(seeds)), round=[self.round])
+        return computed(self.results, sql, unit, files, **more)
 
 
-def measure(results: Results, table: str, policy: str, round_: int, **keys: str) -> Number | None:
+def audited(results: Results, *of: str) -> list[Audited]:
+    """The turns that these tables are about, round by round."""
+    frames = [results.analysis[table] for table in of if table in results.analysis]
+    pairs = {pair for frame in frames for pair in zip(frame["policy"], frame["round"], strict=True)}
+    return [Audited(results, *pair) for pair in sorted(pairs, key=lambda pair: (pair[1], pair[0]))]
+
+
+def measure(turns: Audited, table: str, **keys: str) -> Number | None:
     """One measure of a table, pooled over seeds; None if it is missing. `keys`: method, measure, subset, view."""
-    frame = results.analysis.get(table)
-    if frame is None:
+    if table not in turns.results.analysis:
         return None
-    keep = (frame["policy"] == policy) & (frame["round"] == round_)
-    for name, key in keys.items():
-        keep &= frame[name] == key
-    rows = frame[keep]
+    where = turns.where(**keys)
+    rows = turns.results.rows(f"FROM {table} WHERE {where}")
     if rows.empty:
         return None
-    seeds = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
+    note = f"{len(rows)} seed{'s' * (len(rows) > 1)}"
     defined = rows[rows["value"].notna()]
     if 0 < len(defined) < len(rows):
-        rows, seeds = defined, f"{len(defined)} of {seeds}"
-    value, low, high = pooled(rows)
+        rows, note = defined, f"{len(defined)} of {note}"
+    _, low, high = pooled(rows)
     if low is not None and keys["measure"] in BOUNDS:
         low, high = np.clip([low, high], *BOUNDS[keys["measure"]])
     count = int(rows["turns"].sum()) if "turns" in rows else None
-    unit = _unit(table, keys)
-    where = _where(results, policy, round_, **keys)
-    note = seeds
     groups = int(rows["groups"].min()) if "groups" in rows else FEWEST_GROUPS
     if groups < FEWEST_GROUPS:
         low = high = None
         note += f"; no interval with {groups} group{'s' * (groups != 1)}"
-    sql = f"SELECT avg(value) FROM {table} WHERE {where}"
-    return Number(value, unit, sql, _files(rows, policy, round_, table), low, high, count, note)
+    sql, unit = f"SELECT avg(value) FROM {table} WHERE {where}", _unit(table, keys["measure"])
+    return turns.number(sql, unit, rows["seed"], table, low=low, high=high, n=count, note=note)
 
 
-def _unit(table: str, keys: dict[str, str]) -> str:
+def _unit(table: str, measure: str) -> str:
     if table == "leaks":
-        return "correlation" if keys["measure"].startswith("rank") else "auc"
-    measures = FIDELITY if table == "fidelity" else GRADIENTS
-    return measures.get(keys["measure"], ("", "", "small"))[2]
-
-
-def _where(results: Results, policy: str, round_: int, **keys: str) -> str:
-    named = {"experiment": results.folder.name, "policy": policy, **keys}
-    return " AND ".join([*(f"{name} = {quoted(value)}" for name, value in named.items()), f"round = {round_}"])
-
-
-def _files(rows: pd.DataFrame, policy: str, round_: int, table: str) -> str:
-    return files_of(table, policy=[policy], seed=sorted(set(rows["seed"])), round=[round_])
+        return "correlation" if measure.startswith("rank") else "auc"
+    return (FIDELITY if table == "fidelity" else GRADIENTS).get(measure, ("", "", "small"))[2]
 
 
 def fidelity(results: Results, names: Sequence[str]) -> list[Grid]:
     """One grid for each round with ground truth (the first open), and one of the rank correlation over rounds."""
-    grids = []
-    rounds = rounds_of(results, "fidelity")
-    for place, (policy, round_) in enumerate(rounds):
-        grid = _fidelity_round(results, names, policy, round_)
-        grid.closed = place > 0
-        grids.append(grid)
+    rounds = audited(results, "fidelity")
+    grids = [_fidelity_round(turns, names, closed=place > 0) for place, turns in enumerate(rounds)]
     if len(rounds) > 1:
         grids.insert(1, _by_round(results, names, rounds))
     return grids
 
 
-def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_: int) -> Grid:
-    frame = results.analysis["fidelity"]
-    here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
+def _fidelity_round(turns: Audited, names: Sequence[str], *, closed: bool) -> Grid:
+    here = turns.rows("fidelity")
+    here = here[here["subset"] == "all"]
     shown = [name for name in FIDELITY if name in set(here["measure"])]
     grid = Grid(
-        name=f"fidelity_{policy}_{round_:02d}",
-        title=f"Fidelity of credit in round {round_}, rollouts of {sampler(policy)}",
+        name=f"fidelity_{turns.key}",
+        title=f"Fidelity of credit in {turns.words}",
         caption=(
             "Each method's credit on the same rollouts compared with the ground truth A* = Q - V, measured by sampling "
             "continuations with the same policy from before and after the turn. Intervals by bootstrap over task "
@@ -149,18 +162,14 @@ def _fidelity_round(results: Results, names: Sequence[str], policy: str, round_:
             *(Column(f"n_{name}", name, meaning) for name, meaning in SAMPLE.items()),
             *(Column(name, *FIDELITY[name][:2]) for name in shown),
         ],
+        closed=closed,
     )
-    ceiling = {name: _ceiling(results, here, policy, round_, name) for name in shown if name in WITH_CEILING}
+    ceiling = {name: _ceiling(turns, here, name) for name in shown if name in WITH_CEILING}
     if any(isinstance(cell, Number) for cell in ceiling.values()):
         grid.rows[CEILING] = {**dict.fromkeys((*(f"n_{name}" for name in SAMPLE), *shown), ""), **ceiling}
     for method in _present(names, here):
-        grid.rows[method] = {
-            **_sample(results, policy, round_, method),
-            **{
-                name: measure(results, "fidelity", policy, round_, method=method, measure=name, subset="all")
-                for name in shown
-            },
-        }
+        measures = {name: measure(turns, "fidelity", method=method, measure=name, subset="all") for name in shown}
+        grid.rows[method] = {**_sample(turns, method=method), **measures}
     return grid
 
 
@@ -172,111 +181,78 @@ SAMPLE = {
 }
 
 
-def _sample(results: Results, policy: str, round_: int, method: str) -> dict[str, Cell]:
-    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most.
+def _sample(turns: Audited, **method: str) -> dict[str, Number]:
+    """The numbers of turns, rollouts and groups that a method's fidelity is computed from, of the measure with most;
+    those of all methods where none is named.
 
     A measure counts what it can be computed on: a rank correlation leaves out rollouts whose A* does not vary.
     """
-    frame = results.analysis["fidelity"]
-    keep = (frame["policy"] == policy) & (frame["round"] == round_) & (frame["method"] == method)
-    rows = frame[keep & (frame["subset"] == "all")]
-    if rows.empty:
+    where = turns.where(**method, subset="all")
+    seeds = turns.results.rows(f"SELECT seed FROM fidelity WHERE {where}")["seed"]
+    if seeds.empty:
         return {}
-    where = _where(results, policy, round_, method=method, subset="all")
-    files = _files(rows, policy, round_, "fidelity")
-    cells: dict[str, Cell] = {
-        f"n_{name}": Number(
-            int(rows.groupby("seed")[name].max().sum()),
-            "count",
-            f"SELECT sum(n) FROM (SELECT max({name}) AS n FROM fidelity WHERE {where} GROUP BY seed)",
-            files,
-        )
-        for name in ("turns", "groups")
-    }
-    rollouts = results.branched_rollouts[policy, round_]
-    if rollouts:
-        sql = (
-            "SELECT count(*) FROM (SELECT DISTINCT seed, group_id, rollout_id FROM branches "
-            f"WHERE {_where(results, policy, round_)})"
-        )
-        cells["n_rollouts"] = Number(rollouts, "count", sql, _files(rows, policy, round_, "branches"))
-    return cells
+    most = "SELECT sum(n) FROM (SELECT max({}) AS n FROM fidelity WHERE {} GROUP BY seed)"
+    cells = {f"n_{name}": turns.number(most.format(name, where), "count", seeds) for name in ("turns", "groups")}
+    rollouts = f"SELECT DISTINCT seed, group_id, rollout_id FROM branches WHERE {turns.where()}"
+    return cells | {"n_rollouts": turns.number(f"SELECT count(*) FROM ({rollouts})", "count", seeds, "branches")}
 
 
-def resting_on(results: Results, pairs: Sequence[tuple[str, int]]) -> str:
-    """How much ground truth there is for these (policy, round), in words: turns, rollouts and groups."""
+def resting_on(rounds: Sequence[Audited]) -> str:
+    """How much ground truth there is for these turns, in words: turns, rollouts and groups."""
     parts = []
-    frame = results.analysis.get("fidelity", pd.DataFrame())
-    for policy, round_ in pairs if len(frame) else ():
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_) & (frame["subset"] == "all")]
-        per_seed = here.groupby("seed")[["turns", "groups"]].max().sum()
-        rollouts = results.branched_rollouts[policy, round_]
-        parts.append(
-            f"round {round_} of {sampler(policy)}: {per_seed['turns']:.0f} turns of {rollouts} rollouts in "
-            f"{per_seed['groups']:.0f} groups"
-        )
+    for turns in rounds if rounds and "fidelity" in rounds[0].results.analysis else ():
+        n = {name: f"{_sample(turns)[f'n_{name}'].value:.0f} {name}" for name in ("turns", "rollouts", "groups")}
+        who = f"round {turns.round} of {sampler(turns.policy)}"
+        parts.append(f"{who}: {n['turns']} of {n['rollouts']} in {n['groups']}")
     return f"Ground truth: {'; '.join(parts)}." if parts else ""
 
 
-def _ceiling(results: Results, here: pd.DataFrame, policy: str, round_: int, name: str) -> Cell:
+def _ceiling(turns: Audited, here: pd.DataFrame, name: str) -> Cell:
     """The ceiling, which is shared by methods that are scored on the same turns."""
     rows = here[(here["measure"] == name) & here["ceiling"].notna()]
     if rows.empty:
         return ""
-    where = _where(results, policy, round_, measure=name, subset="all")
-    sql = f"SELECT avg(ceiling) FROM fidelity WHERE {where}"
-    return Number(float(rows["ceiling"].mean()), FIDELITY[name][2], sql, _files(rows, policy, round_, "fidelity"))
+    sql = f"SELECT avg(ceiling) FROM fidelity WHERE {turns.where(measure=name, subset='all')}"
+    return turns.number(sql, FIDELITY[name][2], rows["seed"])
 
 
-def _by_round(results: Results, names: Sequence[str], rounds: Sequence[tuple[str, int]]) -> Grid:
-    several = len({round_ for _, round_ in rounds}) < len(rounds)
+def _by_round(results: Results, names: Sequence[str], rounds: Sequence[Audited]) -> Grid:
+    several = len({turns.round for turns in rounds}) < len(rounds)
+    headings = [f"{turns.policy}, {turns.round}" if several else f"round {turns.round}" for turns in rounds]
     grid = Grid(
         name="fidelity_rounds",
         title="Rank correlation by round",
         caption="Does a credit model get better as it learns, and does credit stay right as the policy changes? "
-        + resting_on(results, rounds),
+        + resting_on(rounds),
         columns=[
-            Column(
-                f"{policy}_{round_:02d}",
-                f"{policy}, {round_}" if several else f"round {round_}",
-                f"rollouts of {sampler(policy)}",
-            )
-            for policy, round_ in rounds
+            Column(turns.key, heading, f"rollouts of {sampler(turns.policy)}")
+            for turns, heading in zip(rounds, headings, strict=True)
         ],
     )
-    frame = results.analysis["fidelity"]
-    for method in _present(names, frame):
-        cells = {
-            f"{policy}_{round_:02d}": measure(
-                results, "fidelity", policy, round_, method=method, measure="rank_correlation", subset="all"
-            )
-            for policy, round_ in rounds
-        }
-        grid.rows[method] = dict(cells)
+    for method in _present(names, results.analysis["fidelity"]):
+        keys = {"method": method, "measure": "rank_correlation", "subset": "all"}
+        grid.rows[method] = {turns.key: measure(turns, "fidelity", **keys) for turns in rounds}
     return grid
 
 
 def gradients(results: Results, names: Sequence[str]) -> list[Grid]:
     """One grid for each round: the gradient that a method's advantages give, signal against noise."""
     grids = []
-    for place, (policy, round_) in enumerate(rounds_of(results, "gradients")):
-        frame = results.analysis["gradients"]
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+    for turns in audited(results, "gradients"):
+        here = turns.rows("gradients")
         shown = [name for name in GRADIENTS if name in set(here["measure"])]
         grid = Grid(
-            name=f"gradients_{policy}_{round_:02d}",
-            title=f"Gradient signal in round {round_}, rollouts of {sampler(policy)}",
+            name=f"gradients_{turns.key}",
+            title=f"Gradient signal in {turns.words}",
             caption=(
                 "The policy gradient that each method's advantages give on the same rollouts, at the policy that "
                 "sampled them: how much of one minibatch's gradient is signal, and its direction."
             ),
             columns=[Column(name, *GRADIENTS[name][:2]) for name in shown],
-            closed=place > 0,
+            closed=bool(grids),
         )
         for method in _present(names, here):
-            grid.rows[method] = {
-                name: measure(results, "gradients", policy, round_, method=method, measure=name) for name in shown
-            }
+            grid.rows[method] = {name: measure(turns, "gradients", method=method, measure=name) for name in shown}
         grids.append(grid)
     return grids
 
@@ -301,12 +277,10 @@ class Leak:
 
 def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]:
     """One sentence for each learned method, of the last round with leak tests, and which round that was."""
-    rounds = rounds_of(results, "leaks")
+    rounds = audited(results, "leaks")
     if not rounds:
         return [], ""
-    policy, round_ = rounds[-1]
-    frame = results.analysis["leaks"]
-    here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+    here = rounds[-1].rows("leaks")
     lines = []
     for method in _present(names, here):
         rows = here[here["method"] == method]
@@ -316,7 +290,7 @@ def leak_lines(results: Results, names: Sequence[str]) -> tuple[list[Leak], str]
             ends = (float("nan") if end is None else end for end in (low, high))
             measures[view, name] = leak_measures.Measured(value, *ends)
         lines.append(Leak(method, leak_measures.leak_summary(measures), not _leaks(measures)))
-    return lines, f"round {round_}, rollouts of {sampler(policy)}"
+    return lines, rounds[-1].words
 
 
 def _leaks(measures: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
@@ -328,15 +302,14 @@ def _leaks(measures: Mapping[tuple[str, str], leak_measures.Measured]) -> bool:
 def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
     """The leak tests' numbers, one grid for each round."""
     grids = []
-    for policy, round_ in rounds_of(results, "leaks"):
-        frame = results.analysis["leaks"]
-        here = frame[(frame["policy"] == policy) & (frame["round"] == round_)]
+    for turns in audited(results, "leaks"):
+        here = turns.rows("leaks")
         have = set(zip(here["view"], here["measure"], strict=True))
         shown = [key for key in LEAKS if key in have]
-        n = f" {resting_on(results, [(policy, round_)])}" if ("full", "rank_with_truth") in have else ""
+        n = f" {resting_on([turns])}" if ("full", "rank_with_truth") in have else ""
         grid = Grid(
-            name=f"leaks_{policy}_{round_:02d}",
-            title=f"Leak tests in numbers, round {round_}, rollouts of {sampler(policy)}",
+            name=f"leaks_{turns.key}",
+            title=f"Leak tests in numbers, {turns.words}",
             caption="AUC 0.5 is chance. Hiding the length or the last turn lowers it for a model that relies on them."
             + n,
             columns=[Column("_".join(key), *LEAKS[key]) for key in shown],
@@ -344,7 +317,7 @@ def leak_grids(results: Results, names: Sequence[str]) -> list[Grid]:
         )
         for method in _present(names, here):
             grid.rows[method] = {
-                f"{view}_{name}": measure(results, "leaks", policy, round_, method=method, view=view, measure=name)
+                f"{view}_{name}": measure(turns, "leaks", method=method, view=view, measure=name)
                 for view, name in shown
             }
         grids.append(grid)
@@ -426,11 +399,11 @@ def invariants(results: Results) -> list[Grid]:
     for name, rows in frame.groupby("name", sort=True):
         base = f"FROM invariants WHERE experiment = {quoted(results.folder.name)} AND name = {quoted(name)}"
         grid.rows[str(name)] = {
-            "checked": Number(len(rows), "count", f"SELECT count(*) {base}", files),
-            "failed": Number(int((~rows["holds"]).sum()), "count", f"SELECT count(*) {base} AND NOT holds", files),
-            "things": Number(int(rows["checked"].sum()), "count", f"SELECT sum(checked) {base}", files),
+            "checked": computed(results, f"SELECT count(*) {base}", "count", files),
+            "failed": computed(results, f"SELECT count(*) {base} AND NOT holds", "count", files),
+            "things": computed(results, f"SELECT sum(checked) {base}", "count", files),
             "worst": ""
             if rows["worst"].isna().all()
-            else Number(float(rows["worst"].max()), "small", f"SELECT max(worst) {base}", files),
+            else computed(results, f"SELECT max(worst) {base}", "small", files),
         }
     return [grid]

@@ -43,6 +43,9 @@ PAGE_COLOURS = {
     "#56b4e9": "var(--sky)",
 }
 MOST_IN_ONE = 7
+#: Inches of a figure across the page.
+WIDTH = 9.4
+_WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,11 @@ _FIXED_LOOKS = {
     TRUTH: Look("#009e73", "P", (0, (3, 1))),
     RANDOM: Look("#d55e00", "v", (0, (1.5, 1.5))),
 }
+_COLOURS = ("#0072b2", "#cc79a7", "#e69f00", "#56b4e9")
 _OTHERS = [
-    Look("#0072b2", "s", "-"),
-    Look("#cc79a7", "D", "-"),
-    Look("#e69f00", "P", "-"),
-    Look("#56b4e9", "X", "-"),
-    Look("#0072b2", "<", (0, (6, 2, 1, 2))),
-    Look("#cc79a7", ">", (0, (6, 2, 1, 2))),
-    Look("#e69f00", "h", (0, (6, 2, 1, 2))),
-    Look("#56b4e9", "*", (0, (6, 2, 1, 2))),
+    Look(colour, marker, dash)
+    for markers, dash in (("sDPX", "-"), ("<>h*", (0, (6, 2, 1, 2))))
+    for colour, marker in zip(_COLOURS, markers, strict=True)
 ]
 _STYLE = {
     "svg.fonttype": "none",
@@ -112,7 +111,6 @@ def learning_curves(
     *,
     methods: Sequence[str],
     ylabel: str,
-    size: tuple[float, float] = (9.4, 4.5),
     title: str | None = None,
 ) -> Figure:
     """Success by round with its bands, one line per method; thin lines are single seeds.
@@ -122,11 +120,10 @@ def learning_curves(
     each, with flat GRPO in all of them.
     """
     with matplotlib.rc_context(_STYLE):
-        figure, axes, groups = _panels(methods, size)
-        style = looks(methods)
+        figure, panels = _panels(methods, 4.5)
+        style, single = looks(methods), len(panels) == 1
         top = _top(curves, seeds, baseline)
-        single = len(axes) == 1
-        for ax, group in zip(axes, groups, strict=False):
+        for ax, group in panels:
             first = int(curves["round"].min()) if baseline is None else 0
             _axes_frame(ax, top, curves["round"], first, ylabel if single else None, ticks=12 if single else 5)
             _baseline(ax, baseline)
@@ -142,19 +139,18 @@ def learning_curves(
         return figure
 
 
-def _panels(methods: Sequence[str], size: tuple[float, float]) -> tuple[Figure, list[Axes], list[list[str]]]:
+def _panels(methods: Sequence[str], height: float) -> tuple[Figure, list[tuple[Axes, list[str]]]]:
     """Axes and the methods in each: all in one; for more than seven a panel each, with flat GRPO in all of them."""
     if len(methods) <= MOST_IN_ONE:
-        figure = Figure(figsize=size, layout="constrained")
-        return figure, [figure.subplots()], [list(methods)]
-    groups = [list(dict.fromkeys([BASELINE, method])) for method in methods if method != BASELINE or len(methods) == 1]
-    groups = [[m for m in group if m in methods] for group in groups]
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        return figure, [(figure.subplots(), list(methods))]
+    groups = [[name for name in (BASELINE, method) if name in methods] for method in methods if method != BASELINE]
     rows = -(-len(groups) // 4)
-    figure = Figure(figsize=(size[0], 2.2 * rows), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.2 * rows), layout="constrained")
     axes = list(figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).flat)
     for spare in axes[len(groups) :]:
         spare.set_visible(False)
-    return figure, axes, groups
+    return figure, list(zip(axes, groups, strict=False))
 
 
 def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
@@ -163,28 +159,19 @@ def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
     The panels are those of the learning curves.
     """
     with matplotlib.rc_context(_STYLE):
-        figure, axes, groups = _panels(methods, (9.4, 4.2))
-        style, single = looks(methods), len(axes) == 1
-        for ax, group in zip(axes, groups, strict=False):
+        figure, panels = _panels(methods, 4.2)
+        style, single = looks(methods), len(panels) == 1
+        for ax, group in panels:
             ax.set_ylim(0, 1.06 * curves["tokens"].max())
             ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12 if single else 5))
-            ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            ax.yaxis.set_major_formatter(_WHOLE)
             ax.spines["left"].set_visible(False)
             for number, method in enumerate(group):
-                rows, look = curves[curves["method"] == method], style[method]
+                rows = curves[curves["method"] == method]
                 step = max(1, len(rows) // 10)
-                ax.plot(
-                    rows["turn"],
-                    rows["tokens"],
-                    color=look.colour,
-                    linestyle=look.dash,
-                    marker=look.marker,
-                    # Lines may coincide, so each has its markers at other turns.
-                    markevery=(number % step, step),
-                    markersize=5 if single else 3.2,
-                    linewidth=2 if single else 1.4,
-                    label=method,
-                )
+                # Lines may coincide, so each has its markers at other turns.
+                every = {"markevery": (number % step, step)}
+                _line(ax, rows["turn"], rows["tokens"], style[method], method, small=not single, **every)
             if single:
                 ax.set_xlabel("turn")
                 ax.set_title("context tokens at a turn", loc="left", fontsize=10.5, color=MUTED)
@@ -192,6 +179,13 @@ def context_tokens(curves: pd.DataFrame, *, methods: Sequence[str]) -> Figure:
             else:
                 ax.set_title(group[-1], fontsize=9.5, loc="left", color=style[group[-1]].colour)
         return figure
+
+
+def _line(ax: Axes, x: pd.Series, y: pd.Series, look: Look, name: str, *, small: bool, **more: Any) -> None:
+    """A method's line with its markers."""
+    size, width = (3.2, 1.4) if small else (5, 2)
+    form: dict[str, Any] = {"color": look.colour, "linestyle": look.dash, "marker": look.marker}
+    ax.plot(x, y, **form, **more, markersize=size, linewidth=width, label=name)
 
 
 def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, methods: Sequence[str]) -> Figure:
@@ -203,7 +197,7 @@ def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, m
     names = list(dict.fromkeys(name for _, numbers in panels for name, _ in numbers))
     place = {name: len(names) - 1 - row for row, name in enumerate(names)}
     with matplotlib.rc_context(_SIDEWAYS):
-        figure = Figure(figsize=(9.4, 0.95 + 0.4 * len(names)), layout="constrained")
+        figure = Figure(figsize=(WIDTH, 0.95 + 0.4 * len(names)), layout="constrained")
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for ax, (heading, numbers) in zip(axes, panels, strict=True):
             for name, number in numbers:
@@ -212,20 +206,14 @@ def per_rollout(panels: Sequence[tuple[str, Sequence[tuple[str, Number]]]], *, m
                 if number.low is not None and number.high is not None:
                     ax.plot([number.low, number.high], [row, row], color=look.colour, linewidth=2.6)
                 ax.plot([number.value], [row], marker=look.marker, markersize=8, color=look.colour)
-                ax.annotate(
-                    f"{number.value:,.0f}" if number.value >= 100 else f"{number.value:.1f}",
-                    (number.value, row),
-                    xytext=(0, 8),
-                    textcoords="offset points",
-                    ha="center",
-                    fontsize=9.5,
-                )
+                text = f"{number.value:,.0f}" if number.value >= 100 else f"{number.value:.1f}"
+                _text(ax, text, (number.value, row), (0, 8), ha="center", fontsize=9.5)
             ax.set_xlim(left=0)
             ax.margins(x=0.12)
             ax.set_ylim(-0.6, len(names) - 0.3)
             ax.set_yticks(list(place.values()), list(place), color=INK)
             ax.xaxis.set_major_locator(MaxNLocator(nbins=4))
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            ax.xaxis.set_major_formatter(_WHOLE)
             ax.set_title(heading, loc="left", fontsize=10.5, color=MUTED)
             ax.spines["left"].set_visible(False)
         return figure
@@ -275,16 +263,7 @@ def _curve(
         first = rows.iloc[0]
         ax.plot([0, first["round"]], [start, first["success"]], color=look.colour, linewidth=0.9, alpha=0.6)
     ax.fill_between(rows["round"], rows["low"], rows["high"], color=look.colour, alpha=0.13, linewidth=0)
-    ax.plot(
-        rows["round"],
-        rows["success"],
-        color=look.colour,
-        linestyle=look.dash,
-        marker=look.marker,
-        markersize=3.2 if small else 5,
-        linewidth=1.4 if small else 2,
-        label=method,
-    )
+    _line(ax, rows["round"], rows["success"], look, method, small=small)
     last = rows.iloc[-1]
     return method, float(last["success"]), look.colour
 
@@ -298,33 +277,22 @@ def _end_labels(ax: Axes, ends: list[tuple[str, float, str]], top: float) -> Non
     overshoot = max(0.0, heights[-1] - top) if heights else 0.0
     right = ax.get_xlim()[1]
     for (name, success, colour), height in zip(ordered, heights, strict=True):
-        ax.annotate(
-            f"{name} {100 * success:.0f}%",
-            (right, height - overshoot),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            annotation_clip=False,
-        )
+        text, form = f"{name} {100 * success:.0f}%", {"va": "center", "color": colour, "annotation_clip": False}
+        _text(ax, text, (right, height - overshoot), (6, 0), **form)
 
 
-def differences(
-    rows: Sequence[tuple[str, Estimate]], *, against: str, methods: Sequence[str], size_row: float = 0.42
-) -> Figure:
+def _text(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **form: Any) -> None:
+    """A text beside a point, `offset` in points."""
+    ax.annotate(text, at, xytext=offset, textcoords="offset points", **form)
+
+
+def differences(rows: Sequence[tuple[str, Estimate]], *, against: str, methods: Sequence[str]) -> Figure:
     """Paired differences in points with their intervals, one row per method, zero marked. `methods`: as in `looks`."""
     points = [_Row(name, *(100 * x for x in (found.value, found.low, found.high))) for name, found in rows]
     with matplotlib.rc_context(_SIDEWAYS):
-        figure, ax = _forest(points, style=looks(methods), height=size_row, above=0.25)
+        figure, ax = _forest(points, style=looks(methods), height=0.42, above=0.25)
         for place, row in enumerate(reversed(points)):
-            ax.annotate(
-                f"{row.value:+.1f}",
-                (row.value, place),
-                xytext=(0, 8),
-                textcoords="offset points",
-                ha="center",
-                fontsize=9.5,
-            )
+            _text(ax, f"{row.value:+.1f}", (row.value, place), (0, 8), ha="center", fontsize=9.5)
         ax.set_xlabel(f"points of success above (right) or below (left) {against}")
         ax.margins(x=0.08)
         return figure
@@ -337,16 +305,8 @@ def fidelity(rows: Sequence[tuple[str, Number]], ceiling: Number | None, *, meth
         top = None if ceiling is None else ceiling.value
         figure, ax = _forest(ranks, style=looks(methods), height=0.36, above=0.05, mark=top)
         if top is not None:
-            ax.annotate(
-                "noise ceiling",
-                (top, len(rows) - 0.3),
-                xytext=(-5, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                color=MUTED,
-                fontsize=9.5,
-            )
+            form = {"ha": "right", "va": "center", "color": MUTED, "fontsize": 9.5}
+            _text(ax, "noise ceiling", (top, len(rows) - 0.3), (-5, 0), **form)
         ax.set_xlabel("rank correlation with the true advantage, within rollouts")
         return figure
 
@@ -368,7 +328,7 @@ def _forest(
     A marker is filled where the interval excludes zero. `height` is that of a row, in inches; the axis ends
     `1 - above` rows over the first one.
     """
-    figure = Figure(figsize=(9.4, 1.0 + height * len(rows)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.0 + height * len(rows)), layout="constrained")
     ax = figure.subplots()
     ax.axvline(0, color=MUTED, linewidth=1.2)
     if mark is not None:
@@ -389,33 +349,31 @@ def _forest(
 
 def scatter(points: Sequence[Point], *, label: str, against: str, methods: Sequence[str]) -> Figure:
     """A measure in round 1 (x) against the gain after training (y), one named point per method."""
-    style = looks(methods)
+    style, names = looks(methods), []
     with matplotlib.rc_context({**_STYLE, "axes.grid.axis": "both"}):
         figure = Figure(figsize=(5.6, 4.6), layout="constrained")
         ax = figure.subplots()
         ax.axhline(0, color=MUTED, linewidth=1)
         ax.axvline(0, color=MUTED, linewidth=1)
         for point in points:
-            look = style[point.method]
-            gain = point.gain or NO_DIFFERENCE
-            if point.x.low is not None and point.x.high is not None:
-                ax.plot([point.x.low, point.x.high], [100 * gain.value] * 2, color=look.colour, linewidth=1, alpha=0.55)
-            ax.plot([point.x.value] * 2, [100 * gain.low, 100 * gain.high], color=look.colour, linewidth=1, alpha=0.55)
+            look, gain, x = style[point.method], point.gain or NO_DIFFERENCE, point.x
+            thin: dict[str, Any] = {"color": look.colour, "linewidth": 1, "alpha": 0.55}
+            if x.low is not None and x.high is not None:
+                ax.plot([x.low, x.high], [100 * gain.value] * 2, **thin)
+            ax.plot([x.value] * 2, [100 * gain.low, 100 * gain.high], **thin)
             face = "none" if point.group == "bounds" else look.colour
-            ax.plot(
-                [point.x.value],
-                [100 * gain.value],
-                marker=look.marker,
-                markersize=8,
-                color=look.colour,
-                markerfacecolor=face,
-            )
-        values = [point.x.value for point in points]
+            form: dict[str, Any] = {
+                "marker": look.marker,
+                "markersize": 8,
+                "color": look.colour,
+                "markerfacecolor": face,
+            }
+            ax.plot([x.value], [100 * gain.value], **form)
+            names.append((point.method, x.value, 100 * gain.value))
+        values = [x for _, x, _ in names]
         if min(values) > 0 and max(values) > 30 * min(values):
             ax.set_xscale("log")
-        _names(
-            ax, [(point.method, point.x.value, 100 * (point.gain or NO_DIFFERENCE).value) for point in points], style
-        )
+        _names(ax, names, style)
         ax.set_xlabel(label)
         ax.set_title(f"points of success above {against}, after training", loc="left", fontsize=10.5, color=MUTED)
         ax.margins(0.12)
@@ -432,21 +390,13 @@ def _names(ax: Axes, points: Sequence[tuple[str, float, float]], style: Mapping[
             height += gap / 4
         taken.append((across, height))
         side = across > 0.62
-        ax.annotate(
-            name,
-            (x, height),
-            xytext=(-7 if side else 7, 8),
-            textcoords="offset points",
-            ha="right" if side else "left",
-            va="center",
-            fontsize=9,
-            color=style[name].colour,
-        )
+        form = {"ha": "right" if side else "left", "va": "center", "fontsize": 9, "color": style[name].colour}
+        _text(ax, name, (x, height), (-7 if side else 7, 8), **form)
 
 
 def page_svg(figure: Figure, name: str, label: str) -> str:
     """The figure as SVG for the page: page colours, text as text, unique ids, `label` for screen readers."""
-    svg = _svg(figure, name)
+    svg = _svg(figure, name, transparent=True)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, variable in PAGE_COLOURS.items():
@@ -454,10 +404,8 @@ def page_svg(figure: Figure, name: str, label: str) -> str:
     svg = re.sub(r'id="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
     svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    svg = re.sub(
-        r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{label}">', svg, count=1
-    )
-    return svg
+    head = rf'<svg viewBox="\1" role="img" aria-label="{label}">'
+    return re.sub(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>', head, svg, count=1)
 
 
 def standalone_svg(figure: Figure, name: str) -> str:
@@ -469,5 +417,5 @@ def _svg(figure: Figure, name: str, **options: Any) -> str:
     buffer = io.StringIO()
     # A fixed salt and no date: the same numbers give the same bytes.
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, **(options or {"transparent": True}))
+        figure.savefig(buffer, format="svg", metadata={"Date": None}, **options)
     return buffer.getvalue()

@@ -1,17 +1,19 @@
 """A number with its interval, its sample, its files and the SQL that computes it; and tables of such numbers.
 
-The SQL can be run unchanged by `turncredit sql` on the results folder; a test runs all of it and compares.
+The value is what the SQL gives. `turncredit sql` runs it unchanged on the results folder; a test runs all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit.data import tables
+from turncredit.views.collect import Results
 
 #: unit -> how a value and the ends of its interval are written. Shares and points are in hundredths.
 _FORMATS = {
@@ -65,6 +67,11 @@ class Number:
         if self.unit not in ("points", "correlation") or self.low is None or self.high is None:
             return ""
         return "up" if self.low > 0 else "down" if self.high < 0 else ""
+
+
+def computed(results: Results, sql: str, unit: str, path: str, **more: Any) -> Number:
+    """The number that a query gives; `more`: what the query does not say of it."""
+    return Number(results.value(sql), unit, sql, path, **more)
 
 
 Cell = Number | str | None

@@ -8,9 +8,8 @@ import pandas as pd
 from turncredit.judges.rubric import ROLE_NAMES, ROLES
 from turncredit.stats.bootstrap import FEWEST_GROUPS
 from turncredit.stats.levels import student_half
-from turncredit.views import sql_views
 from turncredit.views.collect import Results
-from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.grid import Cell, Column, Grid, computed
 from turncredit.views.report.selection import files_of
 from turncredit.views.sql_views import quoted
 
@@ -26,15 +25,12 @@ def judged(results: Results) -> list[Grid]:
 
     Intervals by task group (the turns of one group are not independent). No grid without labels or ground truth.
     """
-    if not results.labels or not any(results.layout.find("branches")):
-        return []
     source = _FROM.format(experiment=quoted(results.folder.name))
     query = (
         "SELECT l.judge, l.role, t.success, b.policy, b.seed, b.round, b.group_id, sum(b.advantage_true) AS total, "
-        f"count(*) AS turns, count(DISTINCT b.rollout_id) AS rollouts {source} GROUP BY ALL ORDER BY ALL"
+        f"count(*) AS turns {source} GROUP BY ALL ORDER BY ALL"
     )
-    with sql_views.connect([results.layout], query) as connection:
-        frame = connection.execute(query).df()
+    frame = results.rows(query)
     if frame.empty:
         return []
     grid = Grid(
@@ -63,7 +59,7 @@ def judged(results: Results) -> list[Grid]:
             cells: dict[str, Cell] = {}
             for end, success in _ENDS.items():
                 where = f"{source} AND l.judge = {quoted(judge)} AND l.role = {quoted(role)} AND t.success = {success}"
-                cells |= _cells(rows[rows["success"] == success], end, where)
+                cells |= _cells(results, rows[rows["success"] == success], end, where)
             grid.rows[f"{judge}: {ROLE_NAMES[role]}"] = cells
     return [grid]
 
@@ -72,25 +68,32 @@ def _distinct(columns: str, where: str) -> str:
     return f"SELECT count(*) FROM (SELECT DISTINCT {columns} {where})"
 
 
-def _cells(rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
-    """The mean over turns with its interval by group (of each seed and round; Student's t), and the number of turns."""
+def _cells(results: Results, rows: pd.DataFrame, end: str, where: str) -> dict[str, Cell]:
+    """The mean over turns with its interval by group, and the numbers of turns, rollouts and groups."""
     if rows.empty:
         return {end: None, **dict.fromkeys((f"{end}_turns", f"{end}_rollouts", f"{end}_groups"))}
-    files = files_of("branches")
-    turns = int(rows["turns"].sum())
-    mean = float(rows["total"].sum() / turns)
-    low = high = None
-    if len(rows) >= FEWEST_GROUPS:
-        # The ratio of two sums over groups, linearised: each group's total minus the mean times its number of turns.
-        rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
-        error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / turns)
-        half = student_half(error, len(rows) - 1)
-        low, high = mean - half, mean + half
-    return {
-        end: Number(mean, "correlation", f"SELECT avg(b.advantage_true) {where}", files, low, high, turns),
-        f"{end}_turns": Number(turns, "count", f"SELECT count(*) {where}", files),
-        f"{end}_rollouts": Number(
-            int(rows["rollouts"].sum()), "count", _distinct("b.policy, b.seed, b.round, b.rollout_id", where), files
-        ),
-        f"{end}_groups": Number(len(rows), "count", _distinct("b.policy, b.seed, b.round, b.group_id", where), files),
+    mean = f"SELECT avg(b.advantage_true) {where}"
+    counted = {
+        "turns": f"SELECT count(*) {where}",
+        "rollouts": _distinct("b.policy, b.seed, b.round, b.rollout_id", where),
+        "groups": _distinct("b.policy, b.seed, b.round, b.group_id", where),
     }
+    files, turns = files_of("branches"), int(rows["turns"].sum())
+    low, high = interval(rows, results.value(mean))
+    return {
+        end: computed(results, mean, "correlation", files, low=low, high=high, n=turns),
+        **{f"{end}_{name}": computed(results, sql, "count", files) for name, sql in counted.items()},
+    }
+
+
+def interval(rows: pd.DataFrame, mean: float) -> tuple[float, float] | tuple[None, None]:
+    """Student's t interval of a mean over turns, from each group's `total` and `turns`; none from too few groups.
+
+    The mean is a ratio of two sums over groups, linearised: each group's total minus the mean times its turns.
+    """
+    if len(rows) < FEWEST_GROUPS:
+        return None, None
+    rest_G = (rows["total"] - mean * rows["turns"]).to_numpy()
+    error = float(np.sqrt(len(rows) / (len(rows) - 1) * (rest_G**2).sum()) / rows["turns"].sum())
+    half = student_half(error, len(rows) - 1)
+    return mean - half, mean + half

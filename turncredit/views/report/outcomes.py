@@ -10,23 +10,22 @@ import pandas as pd
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.parts.baselines import BASELINE
 from turncredit.stats import intervals
-from turncredit.stats.intervals import Estimate
 from turncredit.views.collect import Results
-from turncredit.views.report.grid import Cell, Column, Grid, Number
+from turncredit.views.report.grid import Cell, Column, Grid, Number, computed
 from turncredit.views.report.ordering import Corrected
 from turncredit.views.report.selection import (
     Checkpoint,
+    Sourced,
     at_checkpoint,
     closed_gap,
-    difference_sql,
+    difference,
     eval_files,
     files_of,
     final_evals,
     final_rounds,
-    gap_sql,
     listed,
-    mean_sql,
-    paired,
+    mean_success,
+    seeds_of,
     upper_of,
     where_sql,
 )
@@ -34,11 +33,7 @@ from turncredit.views.sql_views import quoted
 
 
 def final(
-    results: Results,
-    names: Sequence[str],
-    baseline: str,
-    differences: Mapping[str, Estimate],
-    corrected: Corrected,
+    results: Results, names: Sequence[str], baseline: str, differences: Mapping[str, Sourced], corrected: Corrected
 ) -> Grid:
     """Final success of each method, paired differences, the last and the best checkpoint, and corrected p-values."""
     rounds, mode, upper = final_rounds(results), results.experiment.eval.primary, upper_of(results)
@@ -86,34 +81,28 @@ def gap_words(upper: str) -> str:
 
 
 def _final_row(
-    results: Results, method: str, baseline: str, difference: Estimate | None, corrected: Corrected
+    results: Results, method: str, baseline: str, against: Sourced | None, corrected: Corrected
 ) -> dict[str, Cell]:
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
     row: dict[str, Cell] = {"final": checkpoint_cell(results, method, "final")}
     if row["final"] is None:
         return {"final": None, "seeds": _progress(results, method)}
     if is_start(method):
         others = ("minus_sft", "minus_baseline", "gap", "last", "best", "training", "holm", "holm_variants")
         return {**row, **dict.fromkeys(others, ""), "seeds": "shared"}
-    seeds, start = results.finished_seeds(method), results.experiment.start_of(method)
-    for key, other, estimate in (
-        ("minus_sft", start, paired(results, method, start)),
-        ("minus_baseline", baseline, difference),
-    ):
-        if estimate is not None:
-            common = seeds if other == start else sorted(set(seeds) & set(results.finished_seeds(other)))
-            sql = difference_sql(results, method, other, rounds, mode, common)
-            files = f"{eval_files(method, rounds, common)} {eval_files(other, rounds, common)}"
-            row[key] = _estimated(estimate, "points", sql, files)
+    gain = difference(results, method, results.experiment.start_of(method))
+    if gain is not None:
+        row["minus_sft"] = _estimated(gain, "points")
     if method == baseline:
         row["minus_baseline"] = "baseline"
-    row["gap"] = _gap(results, method, baseline)
+    elif against is not None:
+        row["minus_baseline"] = _estimated(against, "points")
     return {
         **row,
+        "gap": _gap(results, method, baseline),
         "last": checkpoint_cell(results, method, "last"),
         "best": checkpoint_cell(results, method, "best"),
-        "training": _training(results, method, seeds),
-        "seeds": str(len(seeds)),
+        "training": _training(results, method),
+        "seeds": str(len(results.finished_seeds(method))),
         "holm": _p(corrected.families.get(method)),
         "holm_variants": _p(corrected.variants.get(method), corrected.family_of.get(method, "")),
     }
@@ -132,75 +121,68 @@ def checkpoint_cell(
 ) -> Number | None:
     """A method's success at a checkpoint with its interval, SQL and files; None where there is none (yet)."""
     success = at_checkpoint(results, method, checkpoint, families)
-    return None if success is None else _estimated(success[0], "share", success[1], success[2])
+    return success and _estimated(success, "share")
 
 
 def _gap(results: Results, method: str, baseline: str) -> Cell:
     """The share of the gap from flat GRPO to the upper bound that a method closes; empty for these two themselves."""
     if baseline != BASELINE or method in (BASELINE, upper_of(results)):
         return ""
-    gap, seeds = closed_gap(results, method)
+    gap = closed_gap(results, method)
     if gap is None:
         return ""
-    if not gap.high - gap.low < 1:  # also where an end is unknown
-        return "not clear"
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
-    files = " ".join(eval_files(name, rounds, seeds) for name in (method, BASELINE, upper_of(results)))
-    return _estimated(gap, "gap", gap_sql(results, method, rounds, mode, seeds), files)
+    # An unknown end is wide as well.
+    return _estimated(gap, "gap") if gap.estimate.high - gap.estimate.low < 1 else "not clear"
 
 
-def _training(results: Results, method: str, seeds: Sequence[int]) -> Number | None:
+def _training(results: Results, method: str) -> Number | None:
     """Mean training success of the rounds after the first quarter (and after round 1, which all methods share)."""
-    frame = results.training
-    first = max(2, results.experiment.rounds // 4 + 1)
-    rows = frame[(frame["method"] == method) & frame["seed"].isin(seeds) & (frame["round"] >= first)]
-    if rows.empty:
-        return None
+    seeds, first = results.finished_seeds(method), max(2, results.experiment.rounds // 4 + 1)
     # From round 2 on a run learns from turns that it samples itself.
     where = f"experiment = {quoted(results.folder.name)} AND policy = {quoted(method)} AND seed IN ({listed(seeds)})"
+    rollouts = (
+        "SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
+        f"WHERE {where} AND round >= {first} GROUP BY ALL"
+    )
+    found = results.rows(f"SELECT round, count(*) AS rollouts FROM ({rollouts}) GROUP BY round ORDER BY round")
+    if found.empty:
+        return None
     sql = (
         "SELECT avg(success) FROM (SELECT seed, round, avg(success::INT) AS success FROM "
-        "(SELECT seed, round, group_id, rollout_id, bool_or(success) AS success FROM turns "
-        f"WHERE {where} AND round >= {first} GROUP BY ALL) GROUP BY seed, round)"
+        f"({rollouts}) GROUP BY seed, round)"
     )
-    path = files_of("turns", policy=[method], seed=seeds, round=sorted(set(rows["round"])))
-    value = float((rows["successes"] / rows["rollouts"]).mean())
-    return Number(value, "share", sql, path, n=int(rows["rollouts"].sum()))
+    path = files_of("turns", policy=[method], seed=seeds, round=found["round"].tolist())
+    return computed(results, sql, "share", path, n=int(found["rollouts"].sum()))
 
 
-def _estimated(estimate: Estimate, unit: str, sql: str, path: str) -> Number:
+def _estimated(found: Sourced, unit: str) -> Number:
+    estimate = found.estimate
     ends = np.clip([estimate.low, estimate.high], 0, 1) if unit == "share" else (estimate.low, estimate.high)
     low, high = (None if np.isnan(end) else float(end) for end in ends)
     counted = f"{estimate.seeds} seed{'s' if estimate.seeds > 1 else ''}, {estimate.games} games"
     note = f"{counted}; interval over {estimate.covers}"
-    return Number(estimate.value, unit, sql, path, low, high, estimate.rollouts, note)
+    return Number(estimate.value, unit, found.sql, found.files, low, high, estimate.rollouts, note)
 
 
 def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
     """The learning curves as numbers: success after each evaluated round; round 0 is the SFT policy."""
-    mode, rounds = results.experiment.eval.primary, results.experiment.eval_rounds()
     grid = Grid(
         name="curve",
         title="The curves in numbers",
         caption="Success on held-out games after each round; round 0 is the SFT policy, over all rounds' games.",
-        columns=[Column(f"round{round_:02d}", str(round_), f"after round {round_}") for round_ in [0, *rounds]],
+        columns=[
+            Column(f"round{round_:02d}", str(round_), f"after round {round_}")
+            for round_ in [0, *results.experiment.eval_rounds()]
+        ],
         closed=True,
     )
     for method in names:
-        evals = results.evals[(results.evals["method"] == method) & (results.evals["mode"] == mode)]
         cells: dict[str, Cell] = {}
         for point in points[points["method"] == method].itertuples():
-            at = sorted(set(evals["round"])) if is_start(method) else [point.round]
-            seeds = None if is_start(method) else sorted(set(evals[evals["round"] == point.round]["seed"]))
+            low, high = (None if np.isnan(end) else end for end in (point.low, point.high))
+            note = f"interval over {point.covers}"
             cells[f"round{point.round:02d}"] = Number(
-                point.success,
-                "share",
-                mean_sql(where_sql(results, method, at, mode, seeds)),
-                eval_files(method, at, seeds),
-                None if np.isnan(point.low) else point.low,
-                None if np.isnan(point.high) else point.high,
-                point.rollouts,
-                f"interval over {point.covers}",
+                point.success, "share", point.sql, point.files, low, high, point.rollouts, note
             )
         if cells:
             grid.rows[method] = cells
@@ -208,18 +190,24 @@ def curve(results: Results, names: Sequence[str], points: pd.DataFrame) -> Grid:
 
 
 def curve_points(results: Results) -> pd.DataFrame:
-    """The learning curves: method, round, success, low, high, rollouts, covers; an SFT policy is a point at round 0.
+    """The learning curves: method, round, success, low, high, rollouts, covers, sql, files; an SFT policy is a point at
+    round 0, over all rounds' games.
 
     Intervals are those of the final table, over seeds and games; if only one seed has reached a round, over games.
     """
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    keyed = primary.assign(at=primary["round"].where(~primary["method"].map(is_start).astype(bool), 0))
-    rows = []
-    for (method, at), evals in keyed.groupby(["method", "at"], sort=True):
-        mean = intervals.crossed_mean(intervals.cells(evals))
-        low, high = np.clip([mean.low, mean.high], 0, 1)  # NaN where there is no interval
-        rows.append((method, at, mean.value, low, high, mean.rollouts, mean.covers))
-    return pd.DataFrame(rows, columns=["method", "round", "success", "low", "high", "rollouts", "covers"])
+    points = []
+    for method, evals in primary.groupby("method"):
+        rounds = sorted(set(evals["round"]))
+        for at, pooled in {0: rounds}.items() if is_start(method) else ((round_, [round_]) for round_ in rounds):
+            seeds = None if is_start(method) else sorted(set(evals[evals["round"] == at]["seed"]))
+            found = mean_success(results, str(method), pooled, seeds=seeds)
+            assert found is not None  # these rounds have evaluations
+            mean, sql, files = found
+            low, high = np.clip([mean.low, mean.high], 0, 1)  # NaN where there is no interval
+            points.append((method, at, mean.value, low, high, mean.rollouts, mean.covers, sql, files))
+    names = ["method", "round", "success", "low", "high", "rollouts", "covers", "sql", "files"]
+    return pd.DataFrame(points, columns=names)
 
 
 def families(results: Results, names: Sequence[str]) -> Grid:
@@ -232,8 +220,7 @@ def families(results: Results, names: Sequence[str]) -> Grid:
         columns=[Column(family, family, f"success on '{family}' games") for family in families],
     )
     for method in names:
-        success = {family: at_checkpoint(results, method, "final", [family]) for family in families}
-        grid.rows[method] = {family: one and _estimated(one[0], "share", *one[1:]) for family, one in success.items()}
+        grid.rows[method] = {family: checkpoint_cell(results, method, "final", [family]) for family in families}
     return grid
 
 
@@ -258,7 +245,6 @@ _COSTS: dict[str, tuple[str, str, str, str]] = {
 
 def costs(results: Results, names: Sequence[str]) -> Grid:
     """The cost of a success in turns and tokens."""
-    rounds, mode = final_rounds(results), results.experiment.eval.primary
     grid = Grid(
         name="costs",
         title="Turns, invalid actions and tokens",
@@ -266,15 +252,11 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
         columns=[Column(key, heading, meaning) for key, (heading, meaning, _, _) in _COSTS.items()],
     )
     for method in names:
-        evals = final_evals(results, method).assign(one=0)
-        seeds = None if is_start(method) else results.finished_seeds(method)
-        if evals.empty:
-            grid.rows[method] = dict.fromkeys(_COSTS)
-            continue
-        rates, n = intervals.rates(evals, ["one"]).iloc[0], int(intervals.played(evals).sum())
-        where, files = where_sql(results, method, rounds, mode, seeds), eval_files(method, rounds, seeds)
+        evals = final_evals(results, method)
+        rounds, seeds, n = final_rounds(results), seeds_of(results, method), int(intervals.played(evals).sum())
+        where, files = where_sql(results, method, rounds, None, seeds), eval_files(method, rounds, seeds)
         grid.rows[method] = {
-            key: Number(float(rates[key]), unit, f"SELECT {sql} FROM evals WHERE {where}", files, n=n)
+            key: None if evals.empty else computed(results, f"SELECT {sql} FROM evals WHERE {where}", unit, files, n=n)
             for key, (_, _, unit, sql) in _COSTS.items()
         }
     return grid
@@ -282,28 +264,18 @@ def costs(results: Results, names: Sequence[str]) -> Grid:
 
 def modes(results: Results, names: Sequence[str]) -> list[Grid]:
     """Final success in every evaluation mode, if there are several."""
-    mode_names = [mode.name for mode in results.experiment.eval.modes]
-    if len(mode_names) < 2:
+    modes = results.experiment.eval.modes
+    if len(modes) < 2:
         return []
-    rounds = final_rounds(results)
     grid = Grid(
         name="modes",
         title="Final success by evaluation mode",
         caption="The same policies and games, sampled in different ways.",
-        columns=[
-            Column(mode.name, mode.name, f"temperature {mode.temperature:g}") for mode in results.experiment.eval.modes
-        ],
+        columns=[Column(mode.name, mode.name, f"temperature {mode.temperature:g}") for mode in modes],
     )
     for method in names:
-        seeds = None if is_start(method) else results.finished_seeds(method)
-        row: dict[str, Cell] = dict.fromkeys(mode_names)
-        for mode in mode_names:
-            evals = final_evals(results, method, mode)
-            if len(evals):
-                mean = intervals.crossed_mean(intervals.cells(evals))
-                sql = mean_sql(where_sql(results, method, rounds, mode, seeds))
-                row[mode] = _estimated(mean, "share", sql, eval_files(method, rounds, seeds))
-        grid.rows[method] = row
+        found = {mode.name: at_checkpoint(results, method, "final", mode=mode.name) for mode in modes}
+        grid.rows[method] = {name: success and _estimated(success, "share") for name, success in found.items()}
     return [grid]
 
 

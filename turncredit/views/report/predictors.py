@@ -60,35 +60,31 @@ def predictions(
     out = []
     for name in DRAWN:
         table, _, label = PREDICTORS[name]
-        policy = next((policy for policy, round_ in diagnostics.rounds_of(results, table) if round_ == 1), None)
-        if policy is None:
-            continue
-        points = _points(results, name, policy, 1, names, baseline, differences)
+        turns = next((turns for turns in diagnostics.audited(results, table) if turns.round == 1), None)
+        points = _points(turns, name, names, baseline, differences) if turns else []
         if len(points) >= FEWEST_POINTS:
             out.append(Prediction(name, label, points, _words(points)))
     return out
 
 
 def _points(
-    results: Results,
+    turns: diagnostics.Audited,
     name: str,
-    policy: str,
-    round_: int,
     names: Sequence[str],
     baseline: str,
     differences: Mapping[str, Estimate],
 ) -> list[Point]:
-    """A predictor on the turns of a policy's round, for each method that has it and a gain.
+    """A predictor on audited turns, for each method that has it and a gain.
 
     Only methods that play with the agent of these turns: the others learned from turns of another kind.
     """
-    table, keys, _ = PREDICTORS[name]
+    (table, keys, _), experiment = PREDICTORS[name], turns.results.experiment
     points = []
-    start_of = results.experiment.start_of
-    for method in (method for method in names if start_of(method) == start_of(policy)):
-        x = diagnostics.measure(results, table, policy, round_, method=method, **keys)
-        if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
-            points.append(Point(method, group_of(results.experiment, method), x, differences.get(method)))
+    for method in names:
+        if experiment.start_of(method) == experiment.start_of(turns.policy):
+            x = diagnostics.measure(turns, table, method=method, **keys)
+            if x is not None and not np.isnan(x.value) and (method == baseline or method in differences):
+                points.append(Point(method, group_of(experiment, method), x, differences.get(method)))
     return points
 
 
@@ -110,29 +106,21 @@ def prediction_grid(
         ),
         columns=[],
     )
-    turns = sorted(
-        {pair for table in ("fidelity", "gradients") for pair in diagnostics.rounds_of(results, table)},
-        key=lambda pair: (pair[1], pair[0]),
-    )
     beyond: set[str] = set()
-    for policy, round_ in turns:
-        heads = _heads(results.experiment, policy)
+    for turns in diagnostics.audited(results, "fidelity", "gradients"):
+        heads = _heads(results.experiment, turns.policy)
         cells: dict[str, str] = {}
         for name in PREDICTORS:
-            points = [
-                point
-                for point in _points(results, name, policy, round_, names, baseline, differences)
-                if point.group != "bounds"
-            ]
+            points = [point for point in _points(turns, name, names, baseline, differences) if point.group != "bounds"]
             beyond |= {point.method for point in points} - set(results.experiment.methods)
             points = [point for point in points if point.method in heads]
             if len(points) >= FEWEST_FAMILIES:
                 cells[name] = f"{_correlation(points)}, {len(points)} families"
         if cells:
-            key = f"{policy}_{round_:02d}"
-            grid.columns.append(Column(key, f"{policy}, round {round_}", f"measured on the rollouts of {policy}"))
+            heading, meaning = f"{turns.policy}, round {turns.round}", f"measured on the rollouts of {turns.policy}"
+            grid.columns.append(Column(turns.key, heading, meaning))
             for name, text in cells.items():
-                grid.rows.setdefault(PREDICTORS[name][2], {})[key] = text
+                grid.rows.setdefault(PREDICTORS[name][2], {})[turns.key] = text
     if beyond:
         grid.caption += f" Left out, since they are not in the configuration: {', '.join(sorted(beyond))}."
     return [grid] if grid.columns else []

@@ -81,12 +81,11 @@ def report(
 
 def links(results: Results, out: Path) -> list[tuple[str, str]]:
     """(words, address from `out`) of the credit pages' indexes."""
-    here = out.resolve()
     addresses = []
     for page in sorted(results.pages, key=lambda page: (page.keys["round"], page.keys["policy"], page.keys["seed"])):
         policy, seed, round_ = (page.keys[key] for key in ("policy", "seed", "round"))
         words = f"rollouts of {sampler(str(policy))}, seed {seed}, round {round_}"
-        addresses.append((words, os.path.relpath(page.path, here)))
+        addresses.append((words, os.path.relpath(page.path, out.resolve())))
     return addresses
 
 
@@ -97,11 +96,16 @@ def _bands(results: Results) -> str:
     return "bands: 95%, over games (one seed)"
 
 
+def _is_start(rows: pd.DataFrame) -> pd.Series:
+    """Which rows are about a warm start."""
+    return rows["method"].map(is_start).astype(bool)
+
+
 def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "success on held-out games") -> figures.Figure:
     """Held-out success by round."""
     results, points = summary.results, summary.points
     primary = results.evals[results.evals["mode"] == results.experiment.eval.primary]
-    of_start = points["method"].map(is_start).astype(bool)
+    of_start = _is_start(points)
     base, trained = points[of_start], points[~of_start]
     if len(base) > 1 and len(trained):  # several agents: no level for all, but every line begins with its own
         starts = {method: results.experiment.start_of(method) for method in trained["method"].unique()}
@@ -109,7 +113,7 @@ def _curves(summary: Summary, *, title: str | None = None, ylabel: str = "succes
         trained, base = pd.concat([*begun, trained], ignore_index=True), base.iloc[:0]
     return figures.learning_curves(
         base if trained.empty else trained,
-        intervals.rates(primary[~primary["method"].map(is_start).astype(bool)], ["method", "seed", "round"]),
+        intervals.rates(primary[~_is_start(primary)], ["method", "seed", "round"]),
         None if base.empty else base.iloc[0].to_dict(),
         methods=[method for method in results.methods if method in set(points["method"])],
         ylabel=ylabel,
@@ -135,49 +139,52 @@ def _training_curves(results: Results) -> figures.Figure:
 
 def _pictures(summary: Summary) -> dict[str, str]:
     """The page's figures by name; empty ones are left out."""
-    results = summary.results
+    results, against = summary.results, summary.baseline
     everyone = list(dict.fromkeys([*results.methods, *(name for names in summary.order.values() for name in names)]))
-    out = {}
-    if (~summary.points["method"].map(is_start).astype(bool)).any():
-        out["curves"] = figures.page_svg(
-            _curves(summary), "curves", "Learning curves: held-out success by round and method"
-        )
+    out: dict[str, str] = {}
+
+    def draw(name: str, figure: figures.Figure, label: str) -> None:
+        out[name.replace("-", "_")] = figures.page_svg(figure, name, label)
+
+    if (~_is_start(summary.points)).any():
+        draw("curves", _curves(summary), "Learning curves: held-out success by round and method")
     if summary.differences:
-        forest = figures.differences(summary.differences, against=summary.baseline, methods=everyone)
-        out["differences"] = figures.page_svg(forest, "differences", f"Paired differences to {summary.baseline}")
+        forest = figures.differences(summary.differences, against=against, methods=everyone)
+        draw("differences", forest, f"Paired differences to {against}")
     if len(results.training):
-        label = "Training success by round and method"
-        out["training"] = figures.page_svg(_training_curves(results), "training", label)
+        draw("training", _training_curves(results), "Training success by round and method")
     out |= _context_pictures(summary)
     for grid in summary.sections["fidelity"][:1]:
-        rows = {name: row["rank_correlation"] for name, row in grid.rows.items() if "rank_correlation" in row}
-        ceiling = rows.pop(CEILING, None)
-        shown = sorted(
-            ((name, cell) for name, cell in rows.items() if isinstance(cell, Number) and not np.isnan(cell.value)),
-            key=lambda row: -row[1].value,
-        )
+        ranks, ceiling = rank_correlations(grid)
+        shown = [(name, cell) for name, cell in ranks if not np.isnan(cell.value)]
         if shown:
-            top = ceiling if isinstance(ceiling, Number) else None
-            dots = figures.fidelity(shown, top, methods=everyone)
-            out["fidelity"] = figures.page_svg(
-                dots, "fidelity", "Rank correlation of each method's credit with the truth"
-            )
+            dots = figures.fidelity(shown, ceiling, methods=everyone)
+            draw("fidelity", dots, "Rank correlation of each method's credit with the truth")
     for prediction in summary.predictions:
-        points = figures.scatter(prediction.points, label=prediction.label, against=summary.baseline, methods=everyone)
-        label = f"Gain after training against {prediction.label} in round 1"
-        out[f"predicts_{prediction.name}"] = figures.page_svg(points, f"predicts-{prediction.name}", label)
+        points = figures.scatter(prediction.points, label=prediction.label, against=against, methods=everyone)
+        draw(f"predicts-{prediction.name}", points, f"Gain after training against {prediction.label} in round 1")
     return out
+
+
+def rank_correlations(grid: Grid) -> tuple[list[tuple[str, Number]], Number | None]:
+    """The methods' rank correlations with A*, the largest first, and the noise ceiling."""
+    cells = {name: cell for name, row in grid.rows.items() if isinstance(cell := row.get("rank_correlation"), Number)}
+    ceiling = cells.pop(CEILING, None)
+    return sorted(cells.items(), key=lambda row: -np.nan_to_num(row[1].value, nan=-2.0)), ceiling
 
 
 def _context_pictures(summary: Summary) -> dict[str, str]:
     """Turns and input tokens of a rollout, and context tokens turn by turn, of the methods with finished seeds."""
-    results, contexts = summary.results, summary.results.contexts
+    results, contexts = summary.results, summary.contexts
     rows = next((grid.rows for grid in summary.sections["contexts"] if grid.name == "contexts"), {})
     if contexts is None or not rows:
         return {}
     panels = [
-        (READ[key].heading, [(name, cell) for name, row in rows.items() if isinstance(cell := row.get(key), Number)])
-        for key in ("turns", "context", "prefilled")
+        (
+            column.heading,
+            [(name, cell) for name, row in rows.items() if isinstance(cell := row.get(column.key), Number)],
+        )
+        for column in (one.column for one in READ if one.column.key in ("turns", "context", "prefilled"))
     ]
     shown = [method for method in results.methods if method in rows]
     lines = context_curves(contexts, {method: results.finished_seeds(method) for method in shown})
@@ -237,18 +244,14 @@ def render(
 
 def _facts(results: Results) -> list[tuple[str, str]]:
     """A short description of the experiment, for the head of the page."""
-    experiment = results.experiment
-    rollout = experiment.rollout
-    seeds = ", ".join(str(seed) for seed in experiment.seeds)
+    experiment, rollout = results.experiment, results.experiment.rollout
+    new = ", new ones every round" if experiment.eval.fresh else ""
     return [
         ("environment", experiment.env.name),
         ("policy", experiment.policy.source),
-        ("seeds", seeds),
+        ("seeds", ", ".join(str(seed) for seed in experiment.seeds)),
         ("rounds", f"{experiment.rounds}, of {rollout.tasks} groups x {rollout.group_size} rollouts"),
-        (
-            "held-out games",
-            f"{experiment.eval.games} a round" + (", new ones every round" if experiment.eval.fresh else ""),
-        ),
+        ("held-out games", f"{experiment.eval.games} a round{new}"),
     ]
 
 
@@ -257,20 +260,19 @@ def print_table(results: str | Path, make_layout: Callable[[Path], Layout] = Lay
     from turncredit.views.terminal import console
 
     summary = summarise(collect(results, make_layout=make_layout))
+    without, missing = (f"{'; '.join(lines)}." if lines else "" for lines in (summary.without_credit, summary.missing))
+    lines = [
+        summary.headline,
+        final_table(summary),
+        *(summary.comparisons, summary.verdict.words, summary.verdict.next, summary.holds.words),
+        agreement_line(summary),
+        without and f"No credit to learn from: {without}",
+        missing and f"Missing: {missing}",
+        summary.left_out and f"Left out: {summary.left_out}.",
+    ]
     screen = console()
-    screen.print(summary.headline)
-    screen.print(final_table(summary))
-    for line in (summary.comparisons, summary.verdict.words, summary.verdict.next, summary.holds.words):
-        if line:
-            screen.print(line)
-    if agreement := agreement_line(summary):
-        screen.print(agreement)
-    if summary.without_credit:
-        screen.print(f"No credit to learn from: {'; '.join(summary.without_credit)}.")
-    if summary.missing:
-        screen.print(f"Missing: {'; '.join(summary.missing)}.")
-    if summary.left_out:
-        screen.print(f"Left out: {summary.left_out}.")
+    for line in filter(None, lines):
+        screen.print(line)
 
 
 def agreement_line(summary: Summary) -> str:
@@ -279,12 +281,10 @@ def agreement_line(summary: Summary) -> str:
     Methods are sorted by their rank correlation, and the first `NAMED` are named: the page has all.
     """
     for grid in summary.sections["fidelity"][:1]:
-        cells = {name: cell for name, row in grid.rows.items() if isinstance(cell := row["rank_correlation"], Number)}
-        ceiling = cells.pop(CEILING, None)
-        names = sorted(cells, key=lambda name: -np.nan_to_num(cells[name].value, nan=-2.0))
-        if names:
-            named = [f"{name} {_plain(cells[name])}" for name in names[:NAMED]]
-            more = [f"and {len(names) - NAMED} more methods"] if len(names) > NAMED else []
+        ranks, ceiling = rank_correlations(grid)
+        if ranks:
+            named = [f"{name} {_plain(cell)}" for name, cell in ranks[:NAMED]]
+            more = [f"and {len(ranks) - NAMED} more methods"] if len(ranks) > NAMED else []
             top = f"; noise ceiling {ceiling.text}" if ceiling is not None else ""
             return f"{grid.title}, rank correlation with A*: {', '.join([*named, *more])}{top}."
     return ""

@@ -1,12 +1,10 @@
-"""The evaluations behind a number of the report, as rows, SQL and files.
-
-The three are defined next to each other because they must agree.
-"""
+"""The evaluations behind a number of the report: one SQL condition selects the rows and is printed under the number."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import pandas as pd
 
@@ -26,97 +24,141 @@ Checkpoint = Literal["final", "last", "best"]
 NO_DIFFERENCE = Estimate(0.0, 0.0, 0.0, float("nan"), 0, 0, 0, "")
 
 
+class Sourced(NamedTuple):
+    """An estimate, the SQL that computes its value, and the files that it reads."""
+
+    estimate: Estimate
+    sql: str
+    files: str
+
+
 def final_rounds(results: Results) -> list[int]:
     """The last three evaluated rounds of the configuration: the meaning of "final" everywhere in the report."""
     return intervals.last_rounds(results.experiment.eval_rounds())
 
 
-def chosen(
-    results: Results, method: str, *, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None
-) -> pd.DataFrame:
-    """The evaluations of a method in a mode and in some rounds; of all seeds where `seeds` is None."""
-    evals = results.evals
-    keep = (evals["method"] == method) & (evals["mode"] == mode) & evals["round"].isin(rounds)
-    return evals[keep if seeds is None else keep & evals["seed"].isin(seeds)]
+def seeds_of(results: Results, method: str) -> list[int] | None:
+    """The finished seeds of a method; None for a warm start, which is one policy for all seeds."""
+    return None if is_start(method) else results.finished_seeds(method)
+
+
+def _rows(results: Results, where: str) -> pd.DataFrame:
+    """The evaluations that a condition selects."""
+    return results.rows(
+        f"SELECT policy_id, method, seed, round, mode, task_id, repeat, success FROM evals WHERE {where}"
+    )
 
 
 def final_evals(
-    results: Results, method: str, mode: str | None = None, rounds: Sequence[int] | None = None
+    results: Results, method: str, rounds: Sequence[int] | None = None, seeds: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """The evaluations behind a method's final figure: last three rounds (or `rounds`), finished seeds only; no row
-    unless all of these rounds are there."""
+    """The evaluations behind a method's final figure: the last three rounds (or `rounds`) of finished seeds (or
+    `seeds`); no row unless all of these rounds are there."""
     rounds = final_rounds(results) if rounds is None else rounds
-    seeds = None if is_start(method) else results.finished_seeds(method)
-    evals = chosen(results, method, rounds=rounds, mode=mode or results.experiment.eval.primary, seeds=seeds)
+    seeds = seeds_of(results, method) if seeds is None or is_start(method) else seeds
+    evals = _rows(results, where_sql(results, method, rounds, None, seeds))
     return evals if set(rounds) == set(evals["round"]) else evals.iloc[:0]
 
 
+def has_final(results: Results, method: str, mode: str | None = None) -> bool:
+    """Whether `final_evals` has any row."""
+    where = where_sql(results, method, final_rounds(results), mode, seeds_of(results, method))
+    return results.value(f"SELECT count(DISTINCT round) FROM evals WHERE {where}") == len(final_rounds(results))
+
+
 def best_rounds(results: Results, method: str) -> dict[int, int]:
-    """Each finished seed's round of the highest success in the primary mode; the first of equals.
+    """Each finished seed's round of the highest success in the primary mode; the first one wins ties.
 
     It is selected on the games that it is then reported on, so its success is biased upwards.
     """
-    seeds, rounds = results.finished_seeds(method), results.experiment.eval_rounds()
-    evals = chosen(results, method, rounds=rounds, mode=results.experiment.eval.primary, seeds=seeds)
-    success = evals.groupby(["seed", "round"])["success"].mean().reset_index()
+    where = where_sql(results, method, results.experiment.eval_rounds(), None, seeds_of(results, method))
+    success = _rows(results, where).groupby(["seed", "round"])["success"].mean().reset_index()
     best = success.sort_values(["seed", "success", "round"], ascending=[True, False, True]).groupby("seed").first()
     return {int(seed): int(round_) for seed, round_ in best["round"].items()}
 
 
+def mean_success(
+    results: Results,
+    method: str,
+    rounds: Sequence[int],
+    *,
+    seeds: Sequence[int] | None,
+    mode: str | None = None,
+    condition: str = "",
+    seeds_only: bool = False,
+) -> Sourced | None:
+    """A method's mean success, with its interval over seeds and games, or over `seeds_only`; None without a rollout.
+
+    `condition` is a further SQL condition.
+    """
+    where = where_sql(results, method, rounds, mode, seeds) + condition
+    evals = _rows(results, where)
+    if evals.empty:
+        return None
+    if seeds_only:
+        success_S = evals.groupby("seed")["success"].mean().to_numpy()
+        estimate = intervals.mean_of_seeds(success_S, len(evals), evals["task_id"].nunique())
+    else:
+        estimate = intervals.crossed_mean(intervals.cells(evals))
+    sql = mean_sql(where)
+    return Sourced(replace(estimate, value=results.value(sql)), sql, eval_files(method, rounds, seeds))
+
+
 def at_checkpoint(
-    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = ()
-) -> tuple[Estimate, str, str] | None:
-    """A method's success at a checkpoint on some families' games (all where none is named): estimate, SQL and files.
+    results: Results, method: str, checkpoint: Checkpoint, families: Sequence[str] = (), mode: str | None = None
+) -> Sourced | None:
+    """A method's success at a checkpoint on some families' games (all where none is named).
 
     The best round is selected by the success on all families, and its interval is over seeds only. None for a method
     without a finished seed, and for an SFT policy at other checkpoints than `final`: it is one policy.
     """
-    evals = final_evals(results, method)
-    if evals.empty or (is_start(method) and checkpoint != "final"):
+    if not has_final(results, method, mode) or (is_start(method) and checkpoint != "final"):
         return None
-    mode = results.experiment.eval.primary
-    seeds = None if is_start(method) else results.finished_seeds(method)
     rounds = final_rounds(results) if checkpoint == "final" else results.experiment.eval_rounds()[-1:]
-    more = f" AND family IN ({', '.join(quoted(family) for family in families)})" if families else ""
+    condition = f" AND family IN ({', '.join(quoted(family) for family in families)})" if families else ""
     if checkpoint == "best":
         best = best_rounds(results, method)
         rounds = sorted(set(best.values()))
-        more += f" AND (seed, round) IN ({', '.join(f'({seed}, {round_})' for seed, round_ in best.items())})"
-    evals = chosen(results, method, rounds=rounds, mode=mode, seeds=seeds)
-    if checkpoint == "best":
-        evals = evals[evals["round"] == evals["seed"].map(best)]
-    if families:
-        evals = evals[evals["family"].isin(families)]
-    if evals.empty:
-        return None
-    if checkpoint == "best":
-        estimate = intervals.mean_of_seeds(
-            evals.groupby("seed")["success"].mean().to_numpy(), len(evals), evals["task_id"].nunique()
-        )
-    else:
-        estimate = intervals.crossed_mean(intervals.cells(evals))
-    where = where_sql(results, method, rounds, mode, seeds) + more
-    return estimate, mean_sql(where), eval_files(method, rounds, seeds)
+        condition += f" AND (seed, round) IN ({', '.join(f'({seed}, {round_})' for seed, round_ in best.items())})"
+    seeds = seeds_of(results, method)
+    return mean_success(
+        results, method, rounds, seeds=seeds, mode=mode, condition=condition, seeds_only=checkpoint == "best"
+    )
+
+
+def common_seeds(results: Results, *methods: str) -> list[int]:
+    """The seeds that all of these methods have finished, warm starts left out: they are one policy for all seeds."""
+    of = [results.finished_seeds(method) for method in methods if not is_start(method)]
+    return sorted(set.intersection(*(set(seeds) for seeds in of))) if of else [0]
 
 
 def paired_differences(
-    results: Results, left: str, right: str, mode: str | None = None, rounds: Sequence[int] | None = None
+    results: Results, left: str, right: str, rounds: Sequence[int] | None = None
 ) -> pd.DataFrame | None:
     """Differences of two methods' final success game by game (`intervals.paired_cells`), over the seeds that both have
     finished; None if none. `rounds` as in `final_evals`."""
-    ours, theirs = final_evals(results, left, mode, rounds), final_evals(results, right, mode, rounds)
-    if not is_start(right):
-        common = set(ours["seed"]) & set(theirs["seed"])
-        ours, theirs = ours[ours["seed"].isin(common)], theirs[theirs["seed"].isin(common)]
+    seeds = common_seeds(results, left, right)
+    ours, theirs = (final_evals(results, method, rounds, seeds) for method in (left, right))
     if ours.empty or theirs.empty:
         return None
     return intervals.paired_cells(ours, theirs, shared=is_start(right))
 
 
-def paired(results: Results, left: str, right: str, mode: str | None = None) -> Estimate | None:
+def paired(results: Results, left: str, right: str) -> Estimate | None:
     """The mean of `paired_differences`, with its interval; None if there are none."""
-    differences = paired_differences(results, left, right, mode)
-    return None if differences is None else intervals.crossed_mean(differences)
+    found = difference(results, left, right)
+    return found and found.estimate
+
+
+def difference(results: Results, left: str, right: str) -> Sourced | None:
+    """`paired` with its SQL and files."""
+    differences = paired_differences(results, left, right)
+    if differences is None:
+        return None
+    rounds, seeds = final_rounds(results), common_seeds(results, left, right)
+    sql = difference_sql(results, left, right, seeds)
+    files = " ".join(eval_files(method, rounds, seeds) for method in (left, right))
+    return Sourced(replace(intervals.crossed_mean(differences), value=results.value(sql)), sql, files)
 
 
 def upper_of(results: Results) -> str:
@@ -124,33 +166,42 @@ def upper_of(results: Results) -> str:
     return upper_bound(results.experiment.methods)
 
 
-def closed_gap(results: Results, method: str) -> tuple[Estimate | None, list[int]]:
-    """The share of the gap from flat GRPO to the upper bound that `method` closes, and the seeds all three finished."""
-    evals = {name: final_evals(results, name) for name in (method, BASELINE, upper_of(results))}
-    seeds = sorted(set.intersection(*(set(frame["seed"]) for frame in evals.values())))
-    if not seeds:
-        return None, []
-    mine, flat, upper = (frame[frame["seed"].isin(seeds)] for frame in evals.values())
-    return intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(upper, flat)), seeds
+def closed_gap(results: Results, method: str) -> Sourced | None:
+    """The share of the gap from flat GRPO to the upper bound that `method` closes, over the seeds all three finished.
+
+    None without such a seed, and where the gap is not clear.
+    """
+    three = (method, BASELINE, upper_of(results))
+    seeds = common_seeds(results, *three)
+    mine, flat, upper = (final_evals(results, name, seeds=seeds) for name in three)
+    if mine.empty or flat.empty or upper.empty:
+        return None
+    share = intervals.gap_share(intervals.paired_cells(mine, flat), intervals.paired_cells(upper, flat))
+    if share is None:
+        return None
+    gain, gap = (difference_sql(results, name, BASELINE, seeds) for name in (method, upper_of(results)))
+    sql = f"SELECT ({gain}) / ({gap})"
+    files = " ".join(eval_files(name, final_rounds(results), seeds) for name in three)
+    return Sourced(replace(share, value=results.value(sql)), sql, files)
 
 
 def where_sql(
-    results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int] | None, alias: str = ""
+    results: Results, method: str, rounds: Sequence[int], mode: str | None, seeds: Sequence[int] | None, alias: str = ""
 ) -> str:
-    """The SQL condition that selects a method's rows in some rounds, a mode and some seeds (all if None)."""
-    dot = f"{alias}." if alias else ""
+    """The SQL condition that selects a method's rows in some rounds, a mode (the primary one if None) and some seeds
+    (all if None)."""
     parts = [
-        f"{dot}experiment = {quoted(results.folder.name)}",
-        f"{dot}method = {quoted(method)}",
-        f"{dot}mode = {quoted(mode)}",
-        f"{dot}round IN ({listed(rounds)})",
+        f"{alias}experiment = {quoted(results.folder.name)}",
+        f"{alias}method = {quoted(method)}",
+        f"{alias}mode = {quoted(mode or results.experiment.eval.primary)}",
+        f"{alias}round IN ({listed(rounds)})",
     ]
-    return " AND ".join([*parts, *([] if seeds is None else [f"{dot}seed IN ({listed(seeds)})"])])
+    return " AND ".join([*parts, *([] if seeds is None else [f"{alias}seed IN ({listed(seeds)})"])])
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers as SQL lists them: `10, 11, 12`."""
-    return ", ".join(str(number) for number in numbers)
+    """Numbers as SQL lists them: `10, 11, 12`; NULL for none, which nothing equals."""
+    return ", ".join(str(number) for number in numbers) or "NULL"
 
 
 def files_of(artifact: str, **keys: Sequence[str | int]) -> str:
@@ -183,20 +234,13 @@ def mean_sql(where: str) -> str:
     )
 
 
-def difference_sql(
-    results: Results, left: str, right: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]
-) -> str:
-    """The SQL of the paired difference of two methods' success, by seed, round, game and repeat."""
+def difference_sql(results: Results, left: str, right: str, seeds: Sequence[int]) -> str:
+    """The SQL of the paired difference of two methods' final success, by seed, round, game and repeat."""
     keys = "experiment, mode, round, task_id, repeat" + ("" if is_start(right) else ", seed")
-    others = None if is_start(right) else seeds
+    rounds = final_rounds(results)
+    ours = where_sql(results, left, rounds, None, seeds, "a.")
+    theirs = where_sql(results, right, rounds, None, None if is_start(right) else seeds, "b.")
     return (
         "SELECT avg(difference) FROM (SELECT a.seed, a.round, avg(a.success::INT - b.success::INT) AS difference "
-        f"FROM evals a JOIN evals b USING ({keys}) WHERE {where_sql(results, left, rounds, mode, seeds, 'a')} "
-        f"AND {where_sql(results, right, rounds, mode, others, 'b')} GROUP BY a.seed, a.round)"
+        f"FROM evals a JOIN evals b USING ({keys}) WHERE {ours} AND {theirs} GROUP BY a.seed, a.round)"
     )
-
-
-def gap_sql(results: Results, method: str, rounds: Sequence[int], mode: str, seeds: Sequence[int]) -> str:
-    """The SQL of the share of the gap from flat GRPO to the upper bound that a method closes."""
-    gain, gap = (difference_sql(results, name, BASELINE, rounds, mode, seeds) for name in (method, upper_of(results)))
-    return f"SELECT ({gain}) / ({gap})"

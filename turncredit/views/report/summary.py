@@ -15,13 +15,13 @@ from turncredit.stats import intervals
 from turncredit.stats.intervals import Estimate
 from turncredit.views.collect import Results
 from turncredit.views.report import cost, diagnostics, outcomes
-from turncredit.views.report.contexts import context_grids
+from turncredit.views.report.contexts import Contexts, context_grids, read_contexts
 from turncredit.views.report.grid import Column, Grid
 from turncredit.views.report.judges import judged
 from turncredit.views.report.ordering import Corrected, corrected, ordered
 from turncredit.views.report.papers import papers
 from turncredit.views.report.predictors import Prediction, prediction_grid, predictions
-from turncredit.views.report.selection import NO_DIFFERENCE, agent_words, at_checkpoint, paired
+from turncredit.views.report.selection import NO_DIFFERENCE, Sourced, agent_words, at_checkpoint, difference, paired
 from turncredit.views.report.verdict import Verdict, bounds_of, verdict
 
 #: The measures of each method's credit.
@@ -45,6 +45,7 @@ class Summary:
     predictions: list[Prediction]
     leaks: list[diagnostics.Leak]
     leaks_of: str
+    contexts: Contexts | None
     missing: list[str]
     without_credit: list[str]
     left_out: str
@@ -60,8 +61,13 @@ class _Compared:
     """The paired differences of final success to `baseline`, by method, and their corrected p-values."""
 
     baseline: str
-    differences: dict[str, Estimate]
+    sourced: dict[str, Sourced]
     adjusted: Corrected
+
+    @property
+    def differences(self) -> dict[str, Estimate]:
+        """The differences alone."""
+        return {name: found.estimate for name, found in self.sourced.items()}
 
     @property
     def to_middle(self) -> dict[str, Estimate]:
@@ -76,7 +82,7 @@ def summarise(results: Results) -> Summary:
     order = _order(results, compared)
     everyone = [name for group in order.values() for name in group]
     names = [name for name in everyone if is_start(name) or name in results.methods]
-    points = outcomes.curve_points(results)
+    points, contexts = outcomes.curve_points(results), read_contexts(results.layout)
     leaks, leaks_of = diagnostics.leak_lines(results, everyone)
     return Summary(
         results=results,
@@ -92,12 +98,13 @@ def summarise(results: Results) -> Summary:
         ),
         comparisons=_comparisons(baseline, differences, adjusted),
         order=order,
-        sections=_sections(results, compared, everyone, names, points),
+        sections=_sections(results, compared, everyone, names, points, contexts),
         points=points,
         differences=[(name, differences[name]) for name in names if name in differences],
         predictions=predictions(results, names, baseline, differences) if baseline == BASELINE else [],
         leaks=leaks,
         leaks_of=leaks_of,
+        contexts=contexts,
         missing=_missing(results),
         without_credit=_without_credit(results),
         left_out=_left_out(results),
@@ -108,13 +115,13 @@ def _compare(results: Results) -> _Compared:
     """Every method against flat GRPO or, where that is not among them, against the first one."""
     starts = results.experiment.starts()
     baseline = BASELINE if BASELINE in results.methods else next(iter(results.methods), starts[0])
-    differences = {
-        method: difference
+    sourced = {
+        method: found
         for method in results.methods
-        if method != baseline and (difference := paired(results, method, baseline)) is not None
+        if method != baseline and (found := difference(results, method, baseline)) is not None
     }
-    p_values = {name: difference.p for name, difference in differences.items()}
-    return _Compared(baseline, differences, corrected(results.experiment, baseline, p_values))
+    p_values = {name: found.estimate.p for name, found in sourced.items()}
+    return _Compared(baseline, sourced, corrected(results.experiment, baseline, p_values))
 
 
 def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
@@ -126,20 +133,21 @@ def _order(results: Results, compared: _Compared) -> dict[str, list[str]]:
 
 
 def _sections(
-    results: Results, compared: _Compared, everyone: list[str], names: list[str], points: pd.DataFrame
+    results: Results,
+    compared: _Compared,
+    everyone: list[str],
+    names: list[str],
+    points: pd.DataFrame,
+    contexts: Contexts | None,
 ) -> dict[str, list[Grid]]:
     """The grids that have rows, by the page's section; `names` are those of `everyone` that were evaluated."""
     baseline, differences = compared.baseline, compared.differences
     sections = {
         "learning": [outcomes.curve(results, names, points)],
-        "final": [outcomes.final(results, names, baseline, differences, compared.adjusted)],
+        "final": [outcomes.final(results, names, baseline, compared.sourced, compared.adjusted)],
         "paper": papers(results, names),
-        "detail": [
-            outcomes.families(results, names),
-            outcomes.costs(results, names),
-            *outcomes.modes(results, names),
-        ],
-        "contexts": context_grids(results, names),
+        "detail": [outcomes.families(results, names), outcomes.costs(results, names), *outcomes.modes(results, names)],
+        "contexts": context_grids(results, names, contexts) if contexts else [],
         "fidelity": diagnostics.fidelity(results, everyone),
         "gradients": diagnostics.gradients(results, everyone),
         "predicts": prediction_grid(results, names, baseline, differences) if baseline == BASELINE else [],
@@ -170,8 +178,7 @@ def _missing(results: Results) -> list[str]:
     for run in results.runs.itertuples():
         absent = [round_ for round_ in run.wanted if round_ not in run.evaluated]
         if absent:
-            rounds = f"round{'s' if len(absent) > 1 else ''} {_spans(absent)}"
-            lines.append(f"{run.method}, seed {run.seed}: {rounds} not evaluated yet")
+            lines.append(f"{run.method}, seed {run.seed}: {_spans(absent)} not evaluated yet")
         if not run.configured:
             lines.append(f"{run.method}, seed {run.seed}: on disk, but not in the configuration")
     return lines
@@ -194,19 +201,20 @@ def _without_credit(results: Results) -> list[str]:
     lines = []
     for (method, seed), rows in metrics[steps & (metrics["value"] == 0)].groupby(["method", "seed"]):
         rounds = sorted({int(number) for number in rows["round"]})
-        lines.append(f"{method}, seed {int(seed)}: round{'s' if len(rounds) > 1 else ''} {_spans(rounds)}")
+        lines.append(f"{method}, seed {int(seed)}: {_spans(rounds)}")
     return lines
 
 
 def _spans(numbers: Sequence[int]) -> str:
-    """`1-3, 7` for 1, 2, 3, 7."""
+    """`round 2`, or `rounds 1-3, 7` for 1, 2, 3, 7."""
     groups: list[list[int]] = []
     for number in numbers:
         if groups and number == groups[-1][-1] + 1:
             groups[-1].append(number)
         else:
             groups.append([number])
-    return ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+    spans = ", ".join(str(group[0]) if len(group) == 1 else f"{group[0]}-{group[-1]}" for group in groups)
+    return f"round{'s' * (len(numbers) > 1)} {spans}"
 
 
 def _headline(results: Results, baseline: str, differences: Mapping[str, Estimate], adjusted: Corrected) -> str:
@@ -218,7 +226,7 @@ def _headline(results: Results, baseline: str, differences: Mapping[str, Estimat
     after, before = (at_checkpoint(results, name, "final") for name in (baseline, start))
     if gain is None or after is None or before is None:
         return f"No result yet: {baseline} has no finished run."
-    change = f"{baseline}, {before[0].value:.0%} -> {after[0].value:.0%}"
+    change = f"{baseline}, {before.estimate.value:.0%} -> {after.estimate.value:.0%}"
     if gain.clear:
         sentence = f"Training {'works' if gain.value > 0 else 'makes the policy worse'}: {change}."
     else:
@@ -254,18 +262,16 @@ def _comparisons(baseline: str, differences: dict[str, Estimate], adjusted: Corr
     """A conclusion about all methods together, corrected for the number of families. Empty without any result."""
     if not adjusted.families or not any(name in differences for name in adjusted.all):
         return ""
-    count = len(adjusted.families)
+    count, so_far = len(adjusted.families), _so_far(differences, adjusted.families, "families")
     head = (
         f"{count} famil{'ies' if count > 1 else 'y'} of methods compared with {baseline} (without the bounds), each by "
-        f"one method{_so_far(differences, adjusted.families, 'families')}: {_clear(differences, adjusted.families)}"
+        f"one method{so_far}: {_clear(differences, adjusted.families)}"
     )
     if not adjusted.variants:
         return head
-    count = len(adjusted.variants)
-    return (
-        f"{head} {count} variant{'s' if count > 1 else ''}, corrected among themselves"
-        f"{_so_far(differences, adjusted.variants, 'variants')}: {_clear(differences, adjusted.variants)}"
-    )
+    count, so_far = len(adjusted.variants), _so_far(differences, adjusted.variants, "variants")
+    words = f"{count} variant{'s' * (count > 1)}, corrected among themselves{so_far}"
+    return f"{head} {words}: {_clear(differences, adjusted.variants)}"
 
 
 def _so_far(differences: Mapping[str, Estimate], adjusted: Mapping[str, float], what: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from turncredit.config.layout import Layout, measures_beside
+from turncredit.data import tables
 from turncredit.errors import UserError
 from turncredit.views.show import lines
 from turncredit.views.show.find import find
-from turncredit.views.show.read import pick, read_tables, read_truth, read_turns
+from turncredit.views.show.read import pick, read_tables, read_turns
 from turncredit.views.terminal import console, visible
 
 
@@ -30,8 +31,8 @@ def run(
     UserError if something cannot be found, and for an option about a rollout's credit where no rollout is named.
     """
     files = find(what, results, make_layout)
-    turns = read_turns(files.turns, measures_beside(files.turns))
-    truth = read_truth(files.branches)
+    turns = read_turns(files.turns)
+    truth = None if files.branches is None else tables.read(files.branches, "branches")
     screen = console()
     if rollout is None:
         ids = lines.listed(turns, truth)
@@ -46,7 +47,8 @@ def run(
         screen.print(visible(f"One of them, turn by turn: {example}"), soft_wrap=True)
         return
     rows = pick(turns, rollout, files.turns)
-    about = read_tables(rows, credits=credit_files or files.credits, labels=files.labels, truth=truth)
+    measures, credits = measures_beside(files.turns), credit_files or files.credits
+    rows, about = read_tables(rows, measures=measures, credits=credits, labels=files.labels, truth=truth)
     if turn is not None and turn not in set(rows["turn"]):
         raise UserError(f"{files.turns}: rollout '{rollout}' has the turns 0 to {rows['turn'].max()}, not {turn}")
     for line in lines.rollout_head(rows):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from rich.table import Table
 from rich.text import Text
 
@@ -21,39 +23,39 @@ from turncredit.views.terminal import plain_table, visible
 BAR = 12
 
 
-def listed(turns: pd.DataFrame, truth: pd.DataFrame | None) -> list[tuple[str, str]]:
+def listed(turns: pd.DataFrame, truth: pa.Table | None) -> list[tuple[str, str]]:
     """(group, rollout) of all rollouts in the order of the list: those with ground truth first."""
     branched = _branched(truth)
     ids = turns[["group_id", "rollout_id"]].drop_duplicates().itertuples(index=False, name=None)
     return sorted(ids, key=lambda one: one not in branched)
 
 
-def rollout_list(turns: pd.DataFrame, truth: pd.DataFrame | None, where: str) -> Table:
+def rollout_list(turns: pd.DataFrame, truth: pa.Table | None, where: str) -> Table:
     """One line per rollout, with its number of turns with ground truth, if there are any."""
     optional = [name for name in ("family", "success", "score", "goal") if name in turns.columns]
     numeric = {"score", "turns", "branched", "invalid"}
     branched = _branched(truth)
-    counted = [
-        name for name, present in (("branched", truth is not None), ("invalid", "valid" in turns.columns)) if present
-    ]
+    counted = ["branched"] * (truth is not None) + ["invalid"] * ("valid" in turns.columns)
     columns = ["rollout", "turns", *counted, *optional]
     grid = plain_table(columns, [name in numeric for name in columns], where)
     rows_of = dict(iter(turns.groupby(["group_id", "rollout_id"])))
     for group, rollout in listed(turns, truth):
         rows = rows_of[group, rollout]
         last = rows.iloc[-1]
-        counts = {"branched": branched.get((group, rollout), 0)}
-        if "invalid" in counted:
-            counts["invalid"] = int((~rows["valid"].astype(bool)).sum())
+        invalid = int((~rows["valid"].astype(bool)).sum()) if "valid" in rows else 0
+        counts = {"branched": branched[group, rollout], "invalid": invalid}
         numbers = [str(len(rows)), *(str(counts[name]) for name in counted)]
         texts = (f"{group}/{rollout}", *numbers, *(_value(last[name]) for name in optional))
         grid.add_row(*(visible(text) for text in texts))
     return grid
 
 
-def _branched(truth: pd.DataFrame | None) -> dict[tuple[str, str], int]:
-    """The number of turns with ground truth of each (group, rollout) that has any."""
-    return {} if truth is None else truth.groupby(["group_id", "rollout_id"]).size().to_dict()
+def _branched(truth: pa.Table | None) -> Counter[tuple[str, str]]:
+    """The number of turns with ground truth of each (group, rollout)."""
+    ids = (
+        (truth.column(key).cast(pa.string()).to_pylist() for key in tables.KEYS[:2]) if truth is not None else ([], [])
+    )
+    return Counter(zip(*ids, strict=True))
 
 
 def rollout_head(rows: pd.DataFrame) -> Iterator[Text]:
@@ -85,11 +87,8 @@ def turn_in_full(rows: pd.DataFrame, about: RolloutTables, turn: int) -> Iterato
     for name, value in row.items():
         if name in ("prompt_ids", "response_ids", "response_logprobs", *tables.KEYS):
             continue
-        text = (
-            "\n  ".join(str(part) for part in value)
-            if hasattr(value, "tolist") and not isinstance(value, str)
-            else _value(value)
-        )
+        listed = hasattr(value, "tolist") and not isinstance(value, str)
+        text = "\n  ".join(str(part) for part in value) if listed else _value(value)
         yield Text.assemble((f"{visible(name)}: ", "dim"), visible(text))
     yield from _truth_line(row["turn"], about)
     for judge, labels in about.labels:

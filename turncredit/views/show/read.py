@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from turncredit.data import tables
-from turncredit.data.turns import Turns, by_method, credit_of
+from turncredit.data.turns import SideTable, Turns, by_method, credit_of
 from turncredit.errors import UserError, nearest
 
 
@@ -45,34 +45,14 @@ class RolloutTables:
         return {turn: branch["advantage_true"] for turn, branch in self.truth.items()}
 
 
-def read_turns(path: Path, measures: Path | None) -> pd.DataFrame:
-    """The table's turns and their measures, keys as text, in order. Raises UserError if a key is missing."""
+def read_turns(path: Path) -> pd.DataFrame:
+    """The table's turns, keys as text, in order. Raises UserError if a key is missing."""
     table = tables.read(path)
     for key in tables.KEYS:
         if key not in table.column_names:
             raise UserError(f"{path}: showing rollouts needs the column '{key}'{nearest(key, table.column_names)}")
-    frame = _with_text_keys(table)
-    if measures is not None:
-        beside = tables.read(measures, "measures").to_pandas()
-        new = [name for name in beside.columns if name not in frame.columns]
-        frame = frame.merge(beside[[*tables.KEYS, *new]], how="left", on=list(tables.KEYS))
+    frame = table.to_pandas().astype({"group_id": str, "rollout_id": str})
     return frame.sort_values(["group_id", "rollout_id", "turn"])
-
-
-def read_truth(path: Path | None) -> pd.DataFrame | None:
-    """The ground truth of the round's branched turns; None if there is none."""
-    return None if path is None else _with_text_keys(tables.read(path, "branches"))
-
-
-def read_tables(
-    rows: pd.DataFrame, *, credits: Sequence[Path], labels: Sequence[Path], truth: pd.DataFrame | None
-) -> RolloutTables:
-    """What these tables say of the rollout whose turns are `rows`. UserError for credits that lack one of them."""
-    return RolloutTables(
-        credits=_credits(credits, rows),
-        labels=[(path.stem, _by_turn(_with_text_keys(tables.read(path, "labels")), rows)) for path in labels],
-        truth={} if truth is None else _by_turn(truth, rows),
-    )
 
 
 def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:
@@ -90,36 +70,45 @@ def pick(turns: pd.DataFrame, name: str, where: Path) -> pd.DataFrame:
     return turns[(turns["group_id"] == group) & (turns["rollout_id"] == rollout)]
 
 
-def _with_text_keys(table: pa.Table) -> pd.DataFrame:
-    return table.to_pandas().astype({"group_id": str, "rollout_id": str})
+def read_tables(
+    rows: pd.DataFrame,
+    *,
+    measures: Path | None,
+    credits: Sequence[Path],
+    labels: Sequence[Path],
+    truth: pa.Table | None,
+) -> tuple[pd.DataFrame, RolloutTables]:
+    """The turns of a rollout with their measures, and what the other tables say of them.
 
-
-def _by_turn(frame: pd.DataFrame, rows: pd.DataFrame) -> dict[int, dict]:
-    """A table's rows about the shown rollout, by turn."""
-    group, rollout = rows.iloc[0][["group_id", "rollout_id"]]
-    own = frame[(frame["group_id"] == group) & (frame["rollout_id"] == rollout)]
-    return {int(row["turn"]): row for row in own.to_dict("records")}
-
-
-def _credits(paths: Sequence[Path], rows: pd.DataFrame) -> list[RolloutCredit]:
-    """Each method's credit of the shown rollout; one that is not named, or null, has the file's name.
-
-    Raises UserError for a method given twice.
+    Raises UserError for credits that lack one of the turns, and for a method given twice.
     """
-    if not paths:
-        return []
-    # `Turns` needs rewards, which a table of one's own may not have, as some turns; nothing here reads them.
+    # `Turns` needs rewards, which a table of one's own may not have; nothing here reads them.
     keys = {key: rows[key].to_numpy() for key in tables.KEYS}
     turns = Turns({**keys, "reward": [0.0] * len(rows)}, where="the shown rollout", excerpt=True)
-    credits: dict[str, RolloutCredit] = {}
-    for path in paths:
+    if measures is not None:
+        side = SideTable(turns, tables.read(measures, "measures"), str(measures), partial=True)
+        new = [name for name in side.table.column_names if name not in rows.columns]
+        rows = rows.assign(**{name: side.column(name, nulls=True) for name in new})
+    by_method_name: dict[str, RolloutCredit] = {}
+    for path in credits:
         table = tables.read(path)
         named = table.column("method")[0].as_py() if "method" in table.column_names and table.num_rows else None
         for method, part in by_method(table, str(named or path.stem), str(path)).items():
-            if method in credits:
+            if method in by_method_name:
                 raise UserError(f"{path}: credits of '{method}' were given twice")
-            credits[method] = _credit(turns, part, method, str(path))
-    return list(credits.values())
+            by_method_name[method] = _credit(turns, part, method, str(path))
+    return rows, RolloutTables(
+        credits=list(by_method_name.values()),
+        labels=[(path.stem, _by_turn(turns, tables.read(path, "labels"), str(path))) for path in labels],
+        truth={} if truth is None else _by_turn(turns, truth, "branches"),
+    )
+
+
+def _by_turn(turns: Turns, table: pa.Table, where: str) -> dict[int, dict]:
+    """A table's rows about the shown rollout, by turn."""
+    side = SideTable(turns, table, where, partial=True)
+    found = table.take(pa.array(side.row_N[side.has_N])).to_pandas().to_dict("records")
+    return dict(zip(turns.turn_N[side.has_N].tolist(), found, strict=True))
 
 
 def _credit(turns: Turns, table: pa.Table, method: str, where: str) -> RolloutCredit:
