@@ -14,7 +14,6 @@ from turncredit.config import from_mapping, load, merge
 from turncredit.config.layout import ARTIFACTS
 from turncredit.credit.configured import compared_methods
 from turncredit.data import tables
-from turncredit.errors import UserError
 from turncredit.pipeline import checks, rounds
 from turncredit.pipeline.plan import Plan
 
@@ -107,35 +106,6 @@ def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
     )
     deleted = {name: rounds.passing_policies(plan, name, 0, range(1, 4)) for name in plan.experiment.methods}
     assert {name: len(paths) for name, paths in deleted.items()} == {"flat_grpo": 1, "rloo": 1, "gigpo": 2}
-
-
-@pytest.mark.parametrize(
-    ("audit", "line"),
-    [
-        ({"rounds": [3]}, "audit.rounds names 3, which is not one of the experiment's rounds"),
-        (
-            {"rounds": [1], "run": "flat_gpro"},
-            "audit.run is 'flat_gpro', which is not one of methods (did you mean 'fl",
-        ),
-        ({"rounds": [1], "run": "rloo"}, "audit.run is 'rloo', which is not one of methods"),
-        ({"rounds": [1], "run": ["flat_grpo", "rlo"]}, "audit.run is 'rlo', which is not one of methods"),
-        ({"rounds": [1], "run": ["flat_grpo", "flat_grpo"]}, "audit.run must not repeat"),
-        ({"rounds": [1], "seeds": [7]}, "audit.seeds names 7, which is not one of the experiment's seeds"),
-        ({"rounds": [1], "methods": ["gigop"]}, "audit.methods: unknown method 'gigop' (did you mean 'gigpo'?)"),
-        ({"rounds": [1], "metods": ["gigpo"]}, "unknown key 'audit.metods' (did you mean 'methods'?)"),
-    ],
-)
-def test_an_audit_that_cannot_be_is_refused_in_one_line(audit, line):
-    with pytest.raises(UserError) as error:
-        checks.check(tiny.experiment(audit=audit))
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_method_that_only_the_audit_compares_must_fit_the_horizon_too():
-    long = tiny.mapping(env={"household": {"horizon": 60}}, audit={"rounds": [1], "methods": ["ppo"]})
-    with pytest.raises(UserError, match="'ppo' reads at most 50 turns"):
-        checks.check(from_mapping(long))
 
 
 #: The first and the last round of the seeds that the default audits: the first one.

@@ -9,12 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests import tiny
 from turncredit.config import load
-from turncredit.errors import UserError
-from turncredit.pipeline import checks
 from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.plan import Plan
 
@@ -101,72 +98,6 @@ def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
     long = ("rounds=101", "eval={every: 101}", "tasks={eval: 12}")
     jobs = counts(snakemake("-n", tiny.path("credits", "rloo", round=101), *TINY, "--config", *long))
     assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (101, 100, 101)
-
-
-@pytest.mark.parametrize(
-    ("mistake", "line"),
-    [
-        ("roudns=3", "unknown key 'roudns' (did you mean 'rounds'?)"),
-        ("update={lr: -1}", "update.lr: input should be greater than 0, got -1"),
-        ("methods=[flat_gpro]", "config: methods: unknown method 'flat_gpro' (did you mean 'flat_grpo'?)"),
-        ("define={mine: {base: flat_grpo, params: {nrom: none}}}", "has no parameter 'nrom' (did you mean 'norm'?)"),
-        ("define={mine: {credit: no_such.py}}", "no_such.py: no such file"),
-        ("define={mine: {base: flat_grpo, update: {epcohs: 2}}}", "(did you mean 'epochs'?)"),
-        ("env={houshold: {horizon: 9}}", "config: unknown key 'env.houshold' (did you mean 'household'?)"),
-        ("env={name: househld}", "unknown environment 'househld' (did you mean 'household'?)"),
-        ("agent={name: windoe}", "unknown agent 'windoe' (did you mean 'window'?)"),
-        (
-            "agent={name: window, window: {histroy: 1}}",
-            "'agent.window.histroy' (did you mean 'history'?)",
-        ),
-        ("agent={name: window, window: {history: -1}}", "config: agent.window.history: input should be greater"),
-        ("agent={transcript: {history: 2}}", "config: unknown key 'agent.transcript.history'"),
-        ("agent={name: window, windwo: {history: 2}}", "config: unknown key 'agent.windwo' (did you mean 'window'?)"),
-        ("agent={name: mine.py}", "mine.py: no such file; an agent of your own is the path of a Python file"),
-        ("env={household: {horizn: 9}}", "unknown key 'env.household.horizn' (did you mean 'horizon'?)"),
-        ("define={mine: {base: has_turnrd, model: {causl: true}}}", "config: unknown key 'define.mine.model.causl'"),
-        ("define={mine: {base: flat_grpo, model: {film: true}}}", "define.mine.model: this method has no learned"),
-        (
-            "define={mine: {base: flat_grpo, continuations: {per_state: 2}}}",
-            "config: define.mine.continuations: this method reads no continuations; remove `continuations`",
-        ),
-        (
-            "define={mine: {base: vineppo, forks: {per_task: 2}}}",
-            "config: define.mine.forks: this method credits no forks; remove `forks`",
-        ),
-        (
-            "audit={rounds: [1], methods: [flat_grpo, carl]}",
-            "config: audit.methods: 'carl' credits forks of its own rollouts, which those of an audit do not have",
-        ),
-        (
-            "define={mine: {base: vineppo, continuations: {per_stat: 2}}}",
-            "unknown key 'define.mine.continuations.per_stat' (did you mean 'per_state'?)",
-        ),
-        ("define={mine: {base: turn_value, model: {heads: 3}}}", "hidden (64) must be a multiple of heads (3)"),
-        (
-            "define={mine: {base: turn_value, params: {turn_term: has_turnrd}}}",
-            "its parts read the values of two models, turn_value and turnrd",
-        ),
-        (
-            "methods=[hipif]",
-            "'hipif' reads the columns subgoal, subgoal_index of the turns, which the agent 'transcript'",
-        ),
-        ("audit={rounds: [1], methods: [hipif_gigpo]}", "audit.methods: 'hipif_gigpo' reads the columns subgoal"),
-        ("rounds=1000", "rounds: input should be less than or equal to 999, got 1000"),
-    ],
-)
-def test_a_mistake_in_the_configuration_is_one_line_that_names_the_key(mistake, line):
-    key, _, value = mistake.partition("=")
-    with pytest.raises(UserError) as error:
-        checks.check(tiny.experiment(**{key: yaml.safe_load(value)}))
-    assert line in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_a_part_that_reads_a_side_table_is_not_combined_with_forks():
-    mine = {"base": "carl", "params": {"turn_term": "triage"}}
-    with pytest.raises(UserError, match="'mine' credits forks, and its part that reads labels has none for their"):
-        checks.check(tiny.experiment(methods=["mine"], define={"mine": mine}))
 
 
 @pytest.mark.parametrize("mistake", ["roudns=3", "methods=[flat_gpro]"])
