@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turncredit.envs import load
 from turncredit.envs.webshop.catalogue import Product
 from turncredit.envs.webshop.expert import random_command
 from turncredit.envs.webshop.reward import Goal
@@ -264,15 +263,6 @@ def test_rewards_can_be_verl_agent_s():
     assert opened(*start, settings=settings).step("click[buy now]").reward == 0.0
 
 
-def test_a_rollout_ends_at_its_horizon_and_stepping_on_is_an_error():
-    env = opened(settings=Settings(horizon=3))
-    assert [env.step("search[hat]").done for _ in range(3)] == [False, False, True]
-    with pytest.raises(RuntimeError, match="ended"):
-        env.step("search[hat]")
-    env.reset()
-    assert not env.step("search[hat]").done
-
-
 @pytest.mark.parametrize(
     "action",
     [
@@ -304,59 +294,3 @@ def test_commands_are_read_as_the_original_reads_them():
 def test_commands_are_parsed_like_the_original_s_expression(text):
     found = re.match(r"(.+)\[(.+)\]", text)
     assert parse(text) == (found.groups() if found else ("", ""))
-
-
-@given(st.text(max_size=60))
-def test_no_text_makes_an_action_crash(text):
-    for page in ((), ("search[wool hat]",), ("search[wool hat]", f"click[{HAT.asin}]", "click[features]")):
-        env = opened(*page)
-        for action in (text, f"search[{text}]", f"click[{text}]"):
-            assert not env.step(action).done
-
-
-@given(st.integers(0, 5), st.integers(0, 2**20), st.integers(1, 30))
-def test_a_restored_snapshot_is_the_state_that_replay_reaches(row, seed, length):
-    rng = random.Random(seed)
-    env = open_task(ROWS[row], SETTINGS)
-    env.reset()
-    actions = []
-    for _ in range(length):
-        actions.append(random_command(env, rng) if rng.random() < 0.97 else "click[buy now]")
-        if env.step(actions[-1]).done:
-            break
-    state = env.snapshot()
-    replayed, restored = open_task(ROWS[row], SETTINGS), open_task(ROWS[row], SETTINGS)
-    replayed.reset()
-    for action in actions:
-        replayed.step(action)
-    restored.restore(state)
-    for other in (replayed, restored):
-        assert other.snapshot() == state
-        assert (other.page(), other.admissible(), other.progress()) == (env.page(), env.admissible(), env.progress())
-    # A rollout that is over allows nothing more.
-    taken = [game.step(action) for action in env.admissible()[-1:] for game in (env, replayed, restored)]
-    assert taken == taken[:1] * len(taken)
-
-
-@given(st.integers(0, 5), st.integers(0, 2**20))
-def test_every_admissible_action_is_valid_and_progress_is_one_only_where_the_goal_is_reached(row, seed):
-    rng = random.Random(seed)
-    env = open_task(ROWS[row], SETTINGS)
-    env.reset()
-    for _ in range(12):
-        state = env.snapshot()
-        for action in env.admissible():
-            env.restore(state)
-            step = env.step(action)
-            assert step.valid
-            assert 0.0 <= env.progress() <= 1.0
-            assert (env.progress() == 1.0) == step.success
-        env.restore(state)
-        env.step(rng.choice([a for a in env.admissible() if a != "click[Buy Now]"]))
-
-
-def test_failed_actions_are_those_that_were_refused():
-    environment = load("webshop")
-    env = opened("search[hat]")
-    assert environment.failed(env.step("click[blue]")) == (True, True)
-    assert environment.failed(env.step("search[you must not]")) == (False, False)
