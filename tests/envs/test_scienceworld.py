@@ -140,14 +140,8 @@ def test_the_room_is_read_from_a_description_and_from_a_move():
 
 
 GOLD = (
-    "go to kitchen",
-    "look around",
-    "pick up thermometer",
-    "examine ice",
-    "use thermometer on ice",
-    "wait",
-    "focus on ice",
-)
+    "go to kitchen", "look around", "pick up thermometer", "examine ice", "use thermometer on ice", "wait", "focus on ice",
+)  # fmt: skip
 
 
 def test_subgoals_are_told_from_the_gold_path():
