@@ -206,22 +206,17 @@ def test_an_installed_package_brings_an_agent(tmp_path, monkeypatch):
         agents.plugins.installed.cache_clear()
 
 
+OF = "from pydantic import BaseModel\nfrom turncredit.agents import AgentSpec as A\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("x = 1", "has no AGENT; declare it as AGENT = AgentSpec"),
         ("AGENT = 'window'", "is described by a str, not by an AgentSpec"),
         ("import no_such_module_at_all", "cannot be imported: ModuleNotFoundError"),
-        (
-            "import pyarrow as pa\nfrom turncredit.agents import AgentSpec\n"
-            "AGENT = AgentSpec('x', make=None, turn_columns={'reward': pa.int32()})",
-            "the turns have a column 'reward' already",
-        ),
-        (
-            "from pydantic import BaseModel\nfrom turncredit.agents import AgentSpec\n"
-            "AGENT = AgentSpec('x', make=None, Settings=BaseModel)",
-            "its Settings must inherit from turncredit.agents.AgentSettings",
-        ),
+        (f"{OF}AGENT = A('x', None, turn_columns={{'reward': 3}})", "the turns have a column 'reward' already"),
+        (f"{OF}AGENT = A('x', None, Settings=BaseModel)", "must inherit from turncredit.agents.AgentSettings"),
     ],
 )
 def test_a_file_that_describes_no_agent_is_one_line_with_its_name(tmp_path, text, message):

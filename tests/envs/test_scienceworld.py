@@ -140,7 +140,8 @@ def test_the_room_is_read_from_a_description_and_from_a_move():
 
 
 GOLD = (
-    "go to kitchen", "look around", "pick up thermometer", "examine ice", "use thermometer on ice", "wait", "focus on ice",
+    "go to kitchen", "look around", "pick up thermometer", "examine ice", "use thermometer on ice", "wait",
+    "focus on ice",
 )  # fmt: skip
 
 

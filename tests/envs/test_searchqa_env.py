@@ -22,9 +22,7 @@ DOCUMENTS = (
     Document("c", "Carmilla", "Carmilla is a novel by Sheridan Le Fanu."),
 )
 INDEX = Bm25(DOCUMENTS, 2)
-QUESTION = Question(
-    "q", "Where was the author of Dracula born?", ("Clontarf", "Dublin"), ("Dracula", "Bram Stoker"), "x"
-)
+QUESTION = Question("q", "Where was its author born?", ("Clontarf", "Dublin"), ("Dracula", "Bram Stoker"), "x")
 GENERATED = Settings(documents=60, horizon=6)
 ROWS = make_tasks("train", 8, 0, GENERATED)
 
@@ -192,10 +190,7 @@ def test_judges_do_not_see_the_reply_to_an_answer() -> None:
     [
         ({"hops": (0, 2)}, r"hops: \[fewest, most\] within 1..6, not \[0, 2\]"),
         ({"source": "files"}, "needs the file of each split"),
-        (
-            {"retriever": "remote", "url": "localhost:8000"},
-            "needs its http:// or https:// address, not 'localhost:8000'",
-        ),
+        ({"retriever": "remote", "url": "localhost:8000"}, "https:// address, not 'localhost:8000'"),
     ],
 )
 def test_wrong_settings_are_errors(settings: dict, message: str) -> None:
