@@ -50,7 +50,8 @@ def turncredit(*arguments: str | Path, cwd: Path | str = ".") -> CompletedProces
 
 def cases(table: str) -> list[Any]:
     """Parameters (keys, what follows) of each line `KEY: VALUE, ... -> what follows`, named by the line."""
-    found = [(line, *line.split(" -> ")) for line in table.strip().splitlines()]
+    lines = [line for line in table.strip().splitlines() if not line.startswith("#")]
+    found = [(line, *line.split(" -> ")) for line in lines]
     return [pytest.param(yaml.safe_load(f"{{{keys}}}"), said, id=line) for line, keys, said in found]
 
 

@@ -318,8 +318,3 @@ def test_a_json_file_with_a_key_twice_is_refused(tmp_path):
 def test_a_merged_key_may_be_overridden(tmp_path):
     (tmp_path / "c.yaml").write_text("x: &x {q: 1}\np: {a: &a {<<: *x, q: 3}}\nb: {<<: *a, q: 9}\n")
     assert read_mapping(tmp_path / "c.yaml") == {"x": {"q": 1}, "p": {"a": {"q": 3}}, "b": {"q": 9}}
-
-
-@pytest.mark.parametrize("path", sorted(tiny.ROOT.glob("config/**/*.yaml")), ids=lambda path: path.stem)
-def test_no_configuration_here_has_a_key_twice(path):
-    assert read_mapping(path)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests import tiny
-from tests.pipeline.test_dag import TINY, counts
+from tests.pipeline.test_dag import TINY, counts, options
 from turncredit.config import from_mapping, load, merge
 from turncredit.config.layout import ARTIFACTS
 from turncredit.credit.configured import compared_methods
@@ -18,8 +18,6 @@ from turncredit.pipeline import checks, rounds
 from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
-#: what only an audit runs
-OF_AUDITS = {"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"}
 #: two rounds of a run that is audited by a closed-form method, a learned one and a critic
 AUDITED = (
     "--config",
@@ -34,21 +32,6 @@ def credits_on(run: str, *methods: str, rounds: tuple[int, ...] = (1, 2)) -> lis
     """The credits of these methods on the turns of a run."""
     turns = [tiny.keys(run, round=round) for round in rounds]
     return [tiny.LAYOUT.path("credits", keys, method=method) for keys in turns for method in methods]
-
-
-def test_without_audited_rounds_nothing_is_audited(snakemake):
-    assert not OF_AUDITS & set(counts(snakemake("-n", *TINY)))
-
-
-def test_an_audit_adds_each_methods_credit_on_the_runs_rollouts_and_no_run(snakemake):
-    plain = counts(snakemake("-n", *TINY))
-    audit = "audit={rounds: [1, 2], methods: [flat_grpo, gigpo, triage, turn_value, ppo]}"
-    jobs = counts(snakemake("-n", *TINY, "--config", audit))
-    assert jobs["credit"] - plain["credit"] == 2 * 4  # flat_grpo's own credit is there already
-    assert jobs["credit_model"] == jobs["values"] == 2 * 2
-    assert jobs["hiddens"] == jobs["label"] == 2
-    for rule in ("rollout", "update", "eval"):
-        assert jobs[rule] == plain[rule], rule
 
 
 def test_models_of_rounds_that_are_not_audited_are_made_for_those_that_are(snakemake):
@@ -71,39 +54,16 @@ def test_a_model_may_read_the_policy_of_the_round(snakemake):
     assert counts(run)["hiddens"] == 2
 
 
-def test_the_target_audit_asks_for_the_audit_alone(snakemake):
-    audit = "audit={rounds: [2], methods: [flat_grpo, gigpo]}"
-    jobs = counts(snakemake("-n", "audit", *TINY, "--config", audit))
-    assert jobs["credit"] == 1 + 2  # the run learned from its first round
-    assert not {"report", "track", "eval"} & set(jobs)
-
-
-def test_policies_that_sampled_audited_rounds_are_kept(snakemake):
-    config = ("rounds=4", "tasks={eval: 16}", "keep_policies=last", "audit={rounds: [3], methods: [flat_grpo]}")
-    jobs = counts(snakemake("-n", *TINY, "--config", *config))
-    assert jobs["update_audited"] == 1  # flat_grpo's round 2, whose policy plays round 3
-    assert jobs["update_last"] == 2
-    assert jobs["update"] == 2 * 4 - 3
-
-
-def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once(snakemake):
-    audit = "audit={run: [rloo, flat_grpo], rounds: [1, 2], methods: [flat_grpo, gigpo]}"
-    jobs = counts(snakemake("-n", *TINY, "--config", "methods=[flat_grpo, rloo]", audit))
-    assert jobs["branch"] == jobs["fidelity"] == jobs["pages"] == 3  # round 1, which both have, and a round 2 of each
+def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once():
     plan = Plan(tiny.experiment(methods=["flat_grpo", "rloo"], audit={"run": ["rloo", "flat_grpo"], "rounds": [1, 2]}))
     assert [(at.policy, at.round) for at in plan.audited] == [(tiny.SHARED, 1), ("rloo", 2), ("flat_grpo", 2)]
 
 
 def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
-    config = ("rounds=3", "tasks={eval: 12}", "keep_policies=last", "methods=[flat_grpo, rloo, gigpo]")
     audit = {"run": ["rloo", "flat_grpo"], "rounds": [3], "methods": ["flat_grpo"]}
-    jobs = counts(snakemake("-n", *TINY, "--config", *config, f"audit={audit}"))
-    assert jobs["update_audited"] == 2
-    plan = Plan(
-        tiny.experiment(
-            rounds=3, tasks={"eval": 12}, keep_policies="last", methods=["flat_grpo", "rloo", "gigpo"], audit=audit
-        )
-    )
+    config = {"rounds": 3, "tasks": {"eval": 12}, "keep_policies": "last", "methods": ["flat_grpo", "rloo", "gigpo"]}
+    assert counts(snakemake("-n", *TINY, *options({**config, "audit": audit})))["update_audited"] == 2
+    plan = Plan(tiny.experiment(**config, audit=audit))
     deleted = {name: rounds.passing_policies(plan, name, 0, range(1, 4)) for name in plan.experiment.methods}
     assert {name: len(paths) for name, paths in deleted.items()} == {"flat_grpo": 1, "rloo": 1, "gigpo": 2}
 

@@ -20,7 +20,9 @@ PRESETS = sorted(path for path in (ROOT / "config").rglob("*.yaml") if "sweep" n
 def test_a_preset_laid_over_the_default_is_valid(path, monkeypatch):
     monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them
     as_if_simulators_were_here(monkeypatch)
-    checks.check(load([ROOT / "config.yaml", path]))
+    experiment = load([ROOT / "config.yaml", path])
+    checks.check(experiment)
+    assert experiment.experiment != "household", "a preset keeps its results apart from the default's"
 
 
 def test_the_default_is_valid_and_trains_both_bounds_and_a_method_on_as_many_seeds_as_decide():
