@@ -264,6 +264,11 @@ def test_a_sweep_whose_names_are_too_long_for_files_is_refused():
     assert "has 104 characters; give the values short names" in refusal({"sweep": {"grid": {"rounds": {"x" * 99: 3}}}})
 
 
+def test_an_agent_that_cannot_look_back_is_refused_to_a_method_in_hindsight():
+    own = {"agent": {"name": str(tiny.ROOT / "examples/own_agent.py")}, "methods": ["hcapo"]}
+    assert "'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in refusal(own)
+
+
 def test_a_built_in_methods_own_parameters_may_be_defined_under_its_name():
     checks.check(tiny.experiment(define={"flat_grpo": {"base": "flat_grpo", "params": {"norm": "mean"}}}))
 

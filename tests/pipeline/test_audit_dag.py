@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,14 +19,20 @@ from turncredit.pipeline import checks, rounds
 from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
-#: two rounds of a run that is audited by a closed-form method, a learned one and a critic
-AUDITED = (
-    "--config",
-    "methods=[turn_value]",
-    "audit={rounds: [1, last], methods: [mine, turn_value, ppo], pages: 2, "
-    "branch: {turns: 6, min_continuations: 2, max_continuations: 4, reference_continuations: 2}}",
-)
-MINE = "define={mine: {base: has_progressive, params: {alpha: 0.5}}}"
+#: of two rounds of a run, by a closed-form method, a learned one and a critic
+AUDIT = {
+    "rounds": [1, "last"],
+    "methods": ["mine", "turn_value", "ppo"],
+    "pages": 2,
+    "branch": {"turns": 6, "min_continuations": 2, "max_continuations": 4, "reference_continuations": 2},
+}
+
+
+def arguments(alpha: float = 0.5, **changes: Any) -> list[str]:
+    """Run the audit of turn_value."""
+    define = {"mine": {"base": "has_progressive", "params": {"alpha": alpha}}}
+    audited = {"methods": ["turn_value"], "define": define, "audit": merge(AUDIT, changes), "target": "audit"}
+    return ["--cores", "2", *TINY, *options(audited)]
 
 
 def credits_on(run: str, *methods: str, rounds: tuple[int, ...] = (1, 2)) -> list[str]:
@@ -115,11 +122,6 @@ def audited(pipeline, started, tmp_path_factory) -> Path:
     return folder
 
 
-def arguments(mine: str = MINE) -> list[str]:
-    """Run the audit of turn_value."""
-    return ["--cores", "2", *TINY, *AUDITED, mine, "--", "audit"]
-
-
 def tables_of(folder: Path) -> dict[str, float]:
     """When each table was written."""
     found = sorted((folder / "results" / "tiny").rglob("*.parquet"))
@@ -164,6 +166,18 @@ def test_an_audited_round_has_truth_credit_fidelity_gradients_leaks_invariants_a
 
 
 @pytest.mark.slow
+def test_a_round_is_branched_from_its_own_states_and_only_its_own_settings_branch_it_again(pipeline, audited):
+    path = audited / tiny.path("branches", "turn_value", round=2)
+    frame = tables.read(path, "branches").to_pandas()
+    assert len(frame) >= 6
+    assert frame.replayed.all()
+    assert set(frame.policy_id) == {"turn_value/seed0/round01"}
+    assert set(tables.metadata(path)["inputs"]) == {"policy", "tasks", "turns", "measures"}
+    assert counts(pipeline.run(audited, "-n", *arguments(methods=["rloo", "ppo"], pages=3)))["branch"] == 0
+    assert counts(pipeline.run(audited, "-n", *arguments(branch={"target_se": 0.2})))["branch"] == 2
+
+
+@pytest.mark.slow
 def test_a_second_run_of_the_audit_does_nothing(pipeline, audited):
     run = pipeline.run(audited, "-n", *arguments())
     assert "Nothing to be done" in run.stdout + run.stderr
@@ -177,7 +191,7 @@ def test_a_changed_parameter_of_a_method_repeats_its_credit_and_what_compares_it
     for name in ("results", ".snakemake"):
         shutil.copytree(audited / name, tmp_path / name, symlinks=True)
     before = tables_of(tmp_path)
-    run = pipeline.run(tmp_path, *arguments(MINE.replace("0.5", "0.9")))
+    run = pipeline.run(tmp_path, *arguments(0.9))
     assert run.returncode == 0, run.stdout + run.stderr
     changed = {name for name, time in tables_of(tmp_path).items() if before.get(name) != time}
     compare = {

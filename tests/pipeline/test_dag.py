@@ -34,7 +34,8 @@ def counts(run: subprocess.CompletedProcess[str]) -> Counter[str]:
 def options(changes: dict[str, Any]) -> list[str]:
     """The changes as `--config` takes them; the key `target` as what is asked for."""
     given = [f"{key}={json.dumps(value)}" for key, value in changes.items() if key != "target"]
-    return ["--config", *given, *(["--", changes["target"]] if "target" in changes else [])]
+    target = changes.get("target")
+    return [*(["--config", *given] if given else []), *(["--", PATHS.get(target, target)] if target else [])]
 
 
 def counted(table: str) -> list[Any]:
@@ -71,7 +72,18 @@ methods: [gigpo, rloo], audit: {run: [rloo, gigpo], rounds: [1, 2], methods: [rl
 TARGETS = """
 target: runs, audit: {rounds: [2], methods: [flat_grpo, gigpo]} -> update: 4, invariants: 2, branch: 0, report: 0
 target: audit, audit: {rounds: [2], methods: [flat_grpo, gigpo]} -> credit: 3, report: 0, track: 0, eval: 0
+# artifacts, named after their keys; of a method that is not in the list too
+target: LABELS, methods: [triage], judge: {kind: llm, model: org/Some-Model_7B} -> label: 1, rollout: 1, credit: 0
+target: BRANCHES -> branch: 1, rollout: 2, measures: 1, credit: 1, update: 1, eval: 0
+target: CREDITS -> tasks: 1, demos: 1, base: 1, sft: 1, update: 1, rollout: 2, credit: 2, eval: 0, report: 0
+target: CREDITS_OF_101, rounds: 101, eval: {every: 101}, tasks: {eval: 12} -> rollout: 101, update: 100, credit: 101
 """
+PATHS = {
+    "LABELS": tiny.path("labels", judge="some-model-7b-think", ask="role"),
+    "BRANCHES": tiny.path("branches", "flat_grpo", round=2),
+    "CREDITS": tiny.path("credits", "rloo", seed=5, round=2),
+    "CREDITS_OF_101": tiny.path("credits", "rloo", round=101),
+}
 
 
 def planned(**changes: Any) -> Counter[str]:
@@ -99,21 +111,6 @@ def test_a_part_of_a_large_experiment_is_a_part_of_its_runs(snakemake):
     assert "report" not in part
     for rule in ("invariants", "update", "credit", "eval"):
         assert 0 < part[rule] <= whole[rule] / 2, rule  # a third, and a run that a border falls in
-
-
-def test_any_stage_can_be_asked_for_by_its_file_also_of_a_method_that_is_not_in_the_list(snakemake):
-    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", seed=5, round=2), *TINY))
-    assert jobs == {
-        "tasks": 1,
-        **dict.fromkeys(("demos", "base", "sft", "update"), 1),
-        **dict.fromkeys(("rollout", "credit"), 2),
-    }
-
-
-def test_the_hundredth_round_follows_the_ninety_ninth(snakemake):
-    long = ("rounds=101", "eval={every: 101}", "tasks={eval: 12}")
-    jobs = counts(snakemake("-n", tiny.path("credits", "rloo", round=101), *TINY, "--config", *long))
-    assert (jobs["rollout"], jobs["update"], jobs["credit"]) == (101, 100, 101)
 
 
 @pytest.mark.parametrize("mistake", ["roudns=3", "methods=[flat_gpro]"])
@@ -172,3 +169,14 @@ def test_a_dry_run_starts_no_process_and_needs_no_torch(snakemake, workdir):
         (workdir / "no" / f"{name}.py").write_text("raise ImportError('a dry run imports this')\n")
     run = snakemake("-n", *TINY, PYTHONPATH=str(workdir / "no"))
     assert counts(run)["update"] == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [(("--cores", "2", "--resources", "gpu=2"), "--resources gpu=2"), (("--jobs", "2"), "no limit")],
+)
+def test_on_one_machine_jobs_on_a_gpu_run_one_at_a_time_and_another_limit_is_refused(snakemake, limit, said):
+    games = [tiny.LAYOUT.path("tasks", split=split) for split in ("train", "eval")]
+    ran = snakemake(*limit, *TINY, "--set-resources", "tasks:gpu=4", "--", *games)
+    assert ran.returncode != 0
+    assert f"turncredit: tasks asks for a GPU, and with {said} several such jobs would run" in ran.stderr

@@ -15,13 +15,6 @@ METHODS = ("progress_advantage", "hcapo", "istar")
 LISTED = f"methods=[{', '.join(METHODS)}]"
 
 
-def test_an_agent_that_cannot_look_back_is_refused_before_any_job(snakemake):
-    own = f"agent={{name: {tiny.ROOT}/examples/own_agent.py}}"
-    run = snakemake("-n", *TINY, "--config", "methods=[hcapo]", own)
-    assert run.returncode == 2
-    assert "config: methods: 'hcapo' reads turns in hindsight, and the agent 'notes' does not say how" in run.stderr
-
-
 @pytest.fixture(scope="module")
 def read_again(pipeline, started, tmp_path_factory) -> Path:
     """Two rounds of each method with their invariants; istar's and progress_advantage's credit on hcapo's round 2."""
