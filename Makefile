@@ -12,6 +12,8 @@
 # make test-cloud  the profiles for Kubernetes and AWS Batch, with Snakemake's plugins and an S3 on this machine
 # make test-image  the core image of containers/Containerfile, built with buildah from a base by debootstrap (as root; no
 #                 registry is needed), and the tiny experiment in it; BUILDAH_FLAGS: more for its build (.ci/test-image)
+# make golden OLD=HEAD~1  no result has changed: nine experiments, with the code of a commit and with the present one, must
+#                 give the same bits; ONLY=tiny,run: some of them (tests/golden_runs.py). Kept in build/golden
 # make test-slurm  the tiny experiment through a real Slurm on this machine (Debian's slurm-wlm), with faults
 # make test-real  a part of make test alone: a round with the weights of make real (a minute or two)
 # make test-vllm  the judge with a real vLLM server on the CPU (separate environment, 3.5 GB)
@@ -32,7 +34,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .SILENT:
-.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud fuzz chaos test-vllm \
+.PHONY: setup demo rails weights real test test-fast test-long test-real test-slurm test-cloud golden fuzz chaos test-vllm \
     test-adapters test-image test-integrations test-environment system-packages lint docs docs-serve bench report mlflow \
     lock clean
 
@@ -134,6 +136,10 @@ chaos: $(LINT_READY)
 
 test-long: $(TEST_READY)
 	OMP_NUM_THREADS=1 $(PYTEST) -m long
+
+golden: $(LINT_READY) $(VIRTUALHOME_READY)
+	[ -n "$(OLD)" ] || { echo "make: say with which commit to compare: make golden OLD=HEAD~1" >&2; exit 1; }
+	$(BIN)/python -m tests.golden_runs "$(OLD)" --cores "$(CORES)" $(if $(ONLY),--only "$(ONLY)")
 
 test-slurm: $(LINT_READY)
 	.ci/need-packages slurm-wlm

@@ -1,62 +1,34 @@
+# The targets. What jobs there are follows from the loop (turncredit/pipeline/loop.py) and from the stages' records.
+
+
 configfile: "config.yaml"
 
 
-include: "rules/planning.smk"
 include: "rules/common.smk"
 include: "rules/start.smk"
-include: "rules/config.smk"
-include: "rules/tasks.smk"
-include: "rules/demos.smk"
-include: "rules/base.smk"
-include: "rules/sft.smk"
-include: "rules/rollout.smk"
-include: "rules/measures.smk"
-include: "rules/continuations.smk"
-include: "rules/forks.smk"
-include: "rules/label.smk"
-include: "rules/hiddens.smk"
-include: "rules/implicit_model.smk"
-include: "rules/logprobs.smk"
-include: "rules/credit_model.smk"
-include: "rules/values.smk"
-include: "rules/credit.smk"
-include: "rules/eval.smk"
-include: "rules/rounds.smk" if FUSED else "rules/update.smk"
-include: "rules/branch.smk"
-include: "rules/fidelity.smk"
-include: "rules/gradients.smk"
-include: "rules/leaks.smk"
-include: "rules/rollout_invariants.smk"
-include: "rules/pages.smk"
-
-
-if not FUSED:
-
-    include: "rules/invariants.smk"
-
-
-include: "rules/report.smk"
-include: "rules/track.smk"
-include: "rules/collect.smk"
+include: "rules/stages.smk"
+include: "rules/rounds.smk"
 
 
 localrules:
     all,
-    config,
-    report,
-    track,
+    runs,
+    audit,
 
 
-# A hub's model is copied where Snakemake runs, from the cache into which it was fetched there.
-if EXPERIMENT.policy.source != "scratch":
+# All rounds of all runs, with their evaluations and invariants, but no audit and no report.
+rule runs:
+    input:
+        PLAN.layout.path("config"),
+        known(
+            PLAN.layout.path("invariants", method=m, seed=s)
+            for m, s in EXPERIMENT.runs()
+        ),
 
-    localrules:
-        base,
 
-    if EXPERIMENT.agents:
-
-        localrules:
-            base_of_agents,
+rule audit:
+    input:
+        known(path for at in PLAN.audited for path in PLAN.audit_outputs(at)),
 
 
 rule all:

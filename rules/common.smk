@@ -1,15 +1,25 @@
 """The checked configuration; inputs, outputs, parameters and resources of the rules."""
 
+import atexit
+import gc
 import sys
+from functools import cache
 
-from turncredit.config import layout, warm_starts as starts
-from turncredit.config import from_mapping
+from snakemake.resources import Resource
+
+from turncredit.config import layout, stages
+from turncredit.config import from_mapping, refuse_lost
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
 from turncredit.pipeline.job import At
-from turncredit.pipeline.plan import Plan, load
-from turncredit.pipeline import retries
-from turncredit.data.yaml_files import read_mapping
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline import blocks, retries
+from turncredit.data.yaml_files import CONFIG, read_mapping
+
+# While Snakemake plans, all objects stay alive, and looking for others is a fifth of the time of a large dry run
+# (benchmarks/pipeline/START.md). `onstart` turns the collector on again; the interpreter collects once more at its end.
+gc.disable()
+atexit.register(gc.freeze)
 
 #: Whether files go through a storage, because jobs share no file system.
 STORED = workflow.storage_settings.default_storage_provider is not None
@@ -18,10 +28,14 @@ STORED = workflow.storage_settings.default_storage_provider is not None
 def checked_plan():
     """The plan of the experiment in `config`. A mistake in it ends Snakemake with one line."""
     try:
-        for path in workflow.configfiles if workflow.is_main_process else ():
-            # Snakemake's own reader keeps the last of two equal keys.
+        # Snakemake's own reader keeps the last of two equal keys. It merges CONFIG first, and lists it last.
+        given = workflow.configfiles if workflow.is_main_process else ()
+        files = [
             read_mapping(path)
+            for path in sorted(given, key=lambda path: str(path) != CONFIG)
+        ]
         experiment = from_mapping(config)
+        refuse_lost(files, config)
         # Without a shared file system jobs do not run where Snakemake does, so only they know what is there.
         checks.check(experiment, installed=not (STORED and workflow.is_main_process))
         plan = Plan(experiment)
@@ -38,81 +52,62 @@ EXPERIMENT = PLAN.experiment
 FUSED = EXPERIMENT.granularity != "stage"
 #: Environments for `--sdm conda`; ignored without that option.
 CORE = "../envs_conda/core.yaml"
-PLAYING = (
-    "../envs_conda/gpu-rollout.yaml" if EXPERIMENT.policy.engine == "vllm" else CORE
-)
+VLLM = "../envs_conda/gpu-rollout.yaml"
 #: The same as images for `--sdm apptainer` (containers/turncredit.def).
 CORE_IMAGE = "containers/core.sif"
-PLAYING_IMAGE = (
-    "containers/gpu-rollout.sif" if EXPERIMENT.policy.engine == "vllm" else CORE_IMAGE
-)
+VLLM_IMAGE = "containers/gpu-rollout.sif"
 
 
 container: CORE_IMAGE
-
-
-#: The key `policy` of turns that methods share.
-SHARED = layout.SHARED
-#: The key `start` of other agents than the experiment's own.
-OTHER_AGENTS = f"(?!{starts.SFT}/){layout.START}"
 
 
 wildcard_constraints:
     **layout.KEYS,
 
 
-# What the command line or the profile gives a rule holds for the rules that run the same stage under other names.
-GIVEN = workflow.resource_settings._parsed_overwrite_resources
-GIVEN_THREADS = workflow.resource_settings._parsed_overwrite_threads
-for name, others in retries.OTHER_NAMES.items():
-    for other in others:
-        if name in GIVEN:
-            own = GIVEN.get(other, {})
-            GIVEN[other] = GIVEN[name].copy()
-            GIVEN[other].update(own)
-        if name in GIVEN_THREADS:
-            GIVEN_THREADS.setdefault(other, GIVEN_THREADS[name])
-
-
 def reads(stage):
     """Input function: the files and folders that a job reads, by name. For `unpack`."""
 
-    @cached_parameters
     def files(wildcards):
-        return PLAN.inputs(stage, At.of(wildcards))
+        files = PLAN.inputs(stage, At.of(wildcards))
+        return blocks.declared(PLAN, files) if FUSED else files
 
     return files
 
 
-def makes(stage, start="{start}", **flags):
-    """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`).
+def known(paths):
+    """These paths as rules declare them: in place of what a job of rounds makes, its last policy."""
+    paths = list(paths)
+    return blocks.declared(PLAN, {"": paths})[""] if FUSED else paths
 
-    `start` takes the place of the wildcard for the warm start, in stages that make one.
-    """
 
-    def pattern(path):
-        return path.replace("{start}", start)
-
-    kinds = {name: layout.ARTIFACTS[kind] for name, kind in load(stage).OUTPUTS.items()}
-    files = {
-        name: (
-            directory(pattern(PLAN.layout.pattern(kind.name)))
-            if kind.folder
-            else pattern(PLAN.layout.pattern(kind.name))
-        )
-        for name, kind in kinds.items()
+def makes(stage, **flags):
+    """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`)."""
+    files = {name: PLAN.layout.pattern(kind.name) for name, kind in stage.makes.items()}
+    files |= {
+        name: directory(files[name])
+        for name, kind in stage.makes.items()
+        if kind.folder
     }
-    flagged = {
-        name: flags[name](path) if name in flags else path
-        for name, path in files.items()
-    }
-    return {**flagged, "metrics": pattern(PLAN.layout.metrics(stage))}
+    files |= {name: flag(files[name]) for name, flag in flags.items()}
+    return {**files, "metrics": PLAN.layout.metrics(stage.name)}
+
+
+def kept_policies():
+    """Pattern of the rest of the path, from the method on, of the policies that `keep_policies: last` keeps."""
+    last = rf"[^/]+/seed\d+/round{EXPERIMENT.rounds:02d}/"
+    # The policy of round r-1 samples round r.
+    audited = [
+        rf"{method}/seed{seed}/round{round - 1:02d}/"
+        for method in EXPERIMENT.audit.runs
+        for seed, round in EXPERIMENT.audited_rounds()
+    ]
+    return "(?:" + "|".join([last, *audited]) + ")"
 
 
 def part(stage):
     """Params function: the stage's slice of the configuration. The job runs again if it changes."""
 
-    @cached_parameters
     def slice(wildcards):
         config = PLAN.slice(stage, At.of(wildcards))
         if id(config) not in PARTS:
@@ -126,18 +121,45 @@ def part(stage):
 PARTS = {}
 
 
-def ask(stage):
-    """Resources of a job of `stage`, from the block `resources` or the model's size."""
-    return ask_for(needs.resource(PLAN, stage), stage)
+def ask(stage, name):
+    """Resources of the rule `name`, which runs `stage`, from the block `resources` or the model's size."""
+    wanted = needs.resource(PLAN, stage)
+    return {
+        "mem_mb": memory(lambda _: wanted, name),
+        **needs.requested(wanted),
+        **(as_for(stage, name) if name != stage else {}),
+    }
 
 
-def ask_for(wanted, named):
-    """Resources of the rule `named` as Snakemake takes them. What ran out of memory is tried again with twice as much."""
+def as_for(stage, name):
+    """What --set-resources gives the rule of a stage, for the rule `name` that runs it too."""
+    given = workflow.resource_settings.overwrite_resources
+    own = given.get(name, {})
+    values = {key: one for key, one in given.get(stage, {}).items() if key not in own}
+    for key, one in values.items():
+        if isinstance(one, Resource) and one.is_evaluable():
+            sys.exit(
+                f"turncredit: --set-resources {stage}:{key} is an expression; give it to {name} as well, which runs "
+                f"the stage {stage} where its policies are kept (keep_policies: last)"
+            )
+    return {
+        key: one.value if isinstance(one, Resource) else one
+        for key, one in values.items()
+    }
 
-    @cached_parameters
-    def memory(wildcards, attempt):
-        return wanted.mem_mb * retries.memory_factor(
-            named,
+
+def threads(stage, name):
+    """The cores of a job of the rule `name`, which runs `stage`."""
+    given = workflow.resource_settings.overwrite_threads
+    return given.get(stage, EXPERIMENT.resource(stage).threads)
+
+
+def memory(wanted, name):
+    """The memory of a job of the rule `name`, whose resources are `wanted(wildcards)`. What ran out of it gets twice as much."""
+
+    def megabytes(wildcards, attempt):
+        return wanted(wildcards).mem_mb * retries.memory_factor(
+            name,
             dict(wildcards.items()),
             attempt,
             run_id(),
@@ -145,28 +167,57 @@ def ask_for(wanted, named):
             known=run_id() is not None or not STORED,
         )
 
-    return {"mem_mb": memory, **needs.requested(wanted)}
+    return megabytes
 
 
-def threads(stage):
-    """The number of cores that a job of `stage` asks for."""
-    return EXPERIMENT.resource(stage).threads
-
-
-@cached_parameters
 def earlier_first(wildcards):
     """Priority: all runs advance together, so that no core idles while a last run finishes."""
     return 1000 - int(getattr(wildcards, "round", 1))
 
 
-@cached_parameters
 def evaluation_later(wildcards):
     """Priority: no job waits for an evaluation, so evaluations may lag behind training."""
     return earlier_first(wildcards) - 2
 
 
+def priority_of(stage):
+    """The priority of a stage's jobs."""
+    later = stage.lags or stage.phase == "audit"
+    return evaluation_later if later else earlier_first if stage.phase == "round" else 0
+
+
+def is_local(stage):
+    """Whether a stage runs where Snakemake does. A hub's model is copied there, from the cache into which it was fetched."""
+    return stage.local or (
+        stage.name == "base" and EXPERIMENT.policy.source != "scratch"
+    )
+
+
+def with_vllm(*those):
+    """Whether jobs of these stages need the environment with vLLM."""
+    return any(
+        (stage.policy == "samples" and EXPERIMENT.policy.engine == "vllm")
+        or EXPERIMENT.serves(stage.name)
+        for stage in those
+    )
+
+
+def environment_of(*those):
+    """The conda environment of jobs of these stages."""
+    return VLLM if with_vllm(*those) else CORE
+
+
+def image_of(*those):
+    """The image of jobs of these stages."""
+    return VLLM_IMAGE if with_vllm(*those) else CORE_IMAGE
+
+
 def executor():
-    """What starts the jobs of this run: Slurm's or another cluster's executor; None before it is known."""
+    """What starts the jobs of this run: Slurm's or another cluster's executor; None before it is known.
+
+    Snakemake has no public name for it. The run's id is needed to find its jobs in Slurm again, and what an executor
+    does by default costs a second start of Snakemake for each job (turncredit/pipeline/slurm.py).
+    """
     return getattr(getattr(workflow, "scheduler", None), "_executor", None)
 
 
@@ -183,3 +234,60 @@ def shown(caption, what):
         category="Report",
         labels={"what": what},
     )
+
+
+# Jobs of several rounds -----------------------------------------------------------------------------------------------
+
+BLOCKS = {f"{block[-1]:02d}": block for block in EXPERIMENT.blocks()}
+#: Whether one job runs a whole run.
+WHOLE = len(BLOCKS) == 1
+
+
+def last_of(wildcards):
+    """The last round of a job, as it is written in paths."""
+    return next(iter(BLOCKS)) if WHOLE else wildcards.round
+
+
+@cache
+def block_inputs(method, last):
+    return blocks.inputs_by_seed(PLAN, method, BLOCKS[last])
+
+
+@cache
+def block_parts(method, last):
+    return blocks.parts(PLAN, method, BLOCKS[last])
+
+
+@cache
+def block_resources(method, last):
+    return blocks.resource_of_block(PLAN, method, EXPERIMENT.seeds[0], BLOCKS[last])
+
+
+def of_block(wildcards):
+    """The resources of a job of several rounds: `resources.rounds`, or what its stages ask for."""
+    return block_resources(wildcards.method, last_of(wildcards))
+
+
+def outputs_of_block():
+    """The policy after a job's last round; with a whole run in one job, its invariants too."""
+    policy = PLAN.layout.pattern("policy")
+    if not WHOLE:
+        return [update(directory(policy))]
+    policy = policy.replace("{round}", last_of(None))
+    return [update(directory(policy)), update(PLAN.layout.pattern("invariants"))]
+
+
+def ask_of_block():
+    """Resources of a job of several rounds, by method and rounds; the number of GPUs is the largest of all."""
+    every = [
+        block_resources(method, last)
+        for method in EXPERIMENT.trained()
+        for last in BLOCKS
+    ]
+    most = max((one.gpu or 0 for one in every), default=0)
+    return {
+        "mem_mb": memory(of_block, "rounds"),
+        "runtime": lambda wildcards: of_block(wildcards).runtime,
+        "gpu": most,
+        **({"nodes": 1} if most > 1 else {}),
+    }

@@ -10,6 +10,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline import (
     failures,
     launch,
+    loop,
     locks,
     preflight,
     retries,
@@ -57,6 +58,7 @@ def before_the_first_job():
     try:
         for line in preflight.refuse(PLAN, stages_of(jobs), where):
             print(f"turncredit: warning: {line}", file=sys.stderr)
+        tell_of_changed_script(jobs)
         line = slurm.cancel_leftovers(Path(".snakemake"), str(PLAN.layout.root))
         if line:
             print(f"turncredit: {line}", file=sys.stderr)
@@ -75,24 +77,27 @@ def before_the_first_job():
         sys.exit(2)
 
 
+def tell_of_changed_script(jobs):
+    """Say how results of another version, whose script was another one, are kept."""
+    changed = sum(workflow.dag.reason(job).code_changed for job in jobs)
+    if changed:
+        print(
+            f"turncredit: {changed} jobs run again because the workflow's script has changed since their results were "
+            f"made. To keep these, stop, and add --rerun-triggers mtime; `turncredit check {PLAN.layout.root}` says "
+            "whether they hold",
+            file=sys.stderr,
+        )
+
+
 def stages_of(jobs):
     """The stages that these jobs run."""
-    scripts = {Path(job.rule.script).stem for job in jobs if job.rule.script}
-    return scripts | (set(fused_stages()) if "rounds" in scripts else set())
-
-
-def fused_stages():
-    """The stages that jobs of several rounds run for some method."""
-    from turncredit.pipeline.rounds import steps_of_round
-
-    all_rounds = range(1, EXPERIMENT.rounds + 1)
-    runs = {method: seed for method, seed in EXPERIMENT.runs()}
-    return {
+    names = {retries.stage_of(job.rule.name) for job in jobs if job.rule.script}
+    in_rounds = {
         stage
-        for method, seed in runs.items()
-        for round in all_rounds
-        for stage, _ in steps_of_round(PLAN, method, seed, round)
+        for method in (EXPERIMENT.trained() if "rounds" in names else ())
+        for stage, _ in loop.run(PLAN, method, EXPERIMENT.seeds[0])
     }
+    return names | in_rounds
 
 
 def values_of(jobs, resource):
@@ -103,7 +108,9 @@ def values_of(jobs, resource):
 
 def asked_by_rules(jobs):
     """What the jobs of each rule ask for; none where Slurm's plugin chooses their partitions."""
-    if getattr(executor(), "_partitions", None):
+    if getattr(workflow.executor_settings, "partition_config", None) or os.environ.get(
+        "SNAKEMAKE_SLURM_PARTITIONS"
+    ):
         return ()
     here = workflow.local_exec  # then every job counts as local
     return tuple(
@@ -129,15 +136,15 @@ def restart_times(job):
 
 
 onstart:
-    stop_planning()
+    # Jobs all stay alive: only what comes after them is looked at.
+    gc.freeze()
+    gc.enable()
     if workflow.is_main_process and not workflow.touch:
         before_the_first_job()
+        # Snakemake asks a job how often it may be tried again; there is no public way to answer for one job.
         Job.restart_times = property(restart_times)
     # Only if jobs run on this machine: never in a dry run, never for or on a cluster.
     if workflow.is_main_process and workflow.local_exec and not workflow.touch:
-        # The limit on jobs per second is meant for shared schedulers. Here it is costly: while jobs wait, each job that
-        # ends adds a timer that then fires every second (hundreds per second in a long run).
-        workflow.scheduler.job_rate_limiter = None
         # An image has no such shell in it.
         if EXPERIMENT.launcher == "warm" and deployed() != "apptainer":
             executable, reason = launch.start(

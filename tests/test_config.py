@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests import presets
+from tests.helpers import as_if_simulators_were_here
 from turncredit import config
 from turncredit.data.seeding import derive_seed, generator
 from turncredit.errors import UserError, nearest
@@ -16,11 +18,19 @@ from turncredit.pipeline import checks
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize(
-    "path", [*(ROOT / "config" / "paper").glob("*.yaml"), *(ROOT / "config").glob("*qwen2.5-1.5b.yaml")]
-)
-def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(path):
-    experiment = config.load([ROOT / "config.yaml", path])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_every_preset_is_valid_on_top_of_the_default(name, monkeypatch):
+    monkeypatch.chdir(ROOT)  # a preset names files of methods as the pipeline finds them
+    as_if_simulators_were_here(monkeypatch)
+    experiment = presets.experiment(name)
+    checks.check(experiment)
+    assert experiment.experiment != "household", "a preset keeps its results apart from the default's"
+
+
+@pytest.mark.parametrize("name", presets.PRETRAINED)
+def test_a_preset_for_real_weights_inherits_nothing_of_the_small_regime(name):
+    experiment = presets.experiment(name)
     assert experiment.demos.slips == 0
     assert experiment.sft.epochs == 0 or experiment.sft.optimizer == "adamw"
     assert experiment.update.optimizer == "adamw"
@@ -142,6 +152,40 @@ def test_a_sweep_is_one_experiment_for_every_combination_of_its_values(tmp_path)
     assert config.names_in_sweep([file]) == []
     with pytest.raises(UserError, match=r"^.*none.yaml, --config: sweep.grid.rounds: give a list of values"):
         config.names_in_sweep([file], ["sweep={grid: {rounds: 3}}"])
+
+
+def test_a_sweep_lists_experiments_whose_keys_are_merged_as_those_of_a_file(tmp_path):
+    listed = {"long": {"rounds": 9, "policy.scratch.layers": 3, "policy": {"scratch": {"heads": 4}}}, "plain": None}
+    given = {"experiment": "size", "rounds": 5, "sweep": {"experiments": listed}}
+    (file := tmp_path / "sweep.yaml").write_text(json.dumps(given))
+    assert config.names_in_sweep([file]) == ["size_long", "size_plain"]
+    long, plain = (config.load([file], [f"sweep={{only: size_{name}}}"]) for name in listed)
+    assert (long.rounds, long.policy.scratch.layers, long.policy.scratch.heads) == (9, 3, 4)
+    assert plain == config.from_mapping({"experiment": "size_plain", "rounds": 5})
+
+
+def test_a_key_that_a_list_of_experiments_would_win_over_is_refused_and_changed_in_the_list(tmp_path):
+    listed = {"long": {"rounds": 9, "update.lr": 0.1}, "short": {"rounds": 2}}
+    given = {"experiment": "size", "rounds": 5, "seeds": [0], "sweep": {"experiments": listed, "only": "size_long"}}
+    (file := tmp_path / "sweep.yaml").write_text(json.dumps(given))
+    (later := tmp_path / "later.yaml").write_text(json.dumps({"update": {"lr": 0.2}}))
+    (default := tmp_path / "default.yaml").write_text(json.dumps({"rounds": 4, "seeds": [0, 1]}))
+    with pytest.raises(UserError, match=r"^update\.lr is 0\.2,.*'size_long' sets it to 0\.1.*long: \{update\.lr: 0\.2"):
+        config.load([file, later])
+    for rounds in (3, 5):
+        with pytest.raises(UserError, match=f"^rounds is {rounds}, but"):
+            config.load([default, file], [f"rounds={rounds}"])
+    made = config.load([default, file], ["seeds=[1]", "rounds=9", "sweep={experiments: {long: {update.lr: 0.3}}}"])
+    assert (made.rounds, made.seeds, made.update.lr) == (9, (1,), 0.3)
+
+
+def test_every_listed_experiment_of_a_sweep_has_every_combination_of_its_grid_whose_values_win(tmp_path):
+    swept = {"experiments": {"a": {"rounds": 9}, "b": {"update.lr": 1.0}}, "grid": {"update.lr": [0.1, 0.2]}}
+    (file := tmp_path / "sweep.yaml").write_text(json.dumps({"experiment": "x", "sweep": swept}))
+    names = ["x_a_lr_0_1", "x_a_lr_0_2", "x_b_lr_0_1", "x_b_lr_0_2"]
+    assert config.names_in_sweep([file]) == names
+    made = [config.load([file], [f"sweep={{only: {name}}}"]) for name in names]
+    assert [(one.rounds, one.update.lr) for one in made] == [(9, 0.1), (9, 0.2), (12, 0.1), (12, 0.2)]
 
 
 def test_a_mapping_in_a_sweep_is_merged_as_one_in_a_file_is():

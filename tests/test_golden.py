@@ -1,117 +1,145 @@
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from tests import golden
 
 CREDIT = {
-    "group_id": ["g", "g"],
-    "rollout_id": ["g#0", "g#1"],
-    "turn": pa.array([0, 0], pa.int32()),
-    "method": ["gigpo"] * 2,
+    "turn": pa.array([0, 1], pa.int32()),
     "advantage": [0.5, math.nan],
+    "hidden": pa.array([[0.5, math.nan], [1.0]], pa.list_(pa.float32())),
+    "score": pa.array([None, 0.25], pa.float64()),
+    "created_by": ["1.0"] * 2,
 }
-UPDATE = {"policy_id": ["gigpo/seed0/round01"], "loss": [0.25], "kl": pa.array([None], pa.float64())}
-EVAL = {"policy_id": ["sft"], "task_id": ["t"], "success": [True]}
+MADE_BY = {"stage": "credit", "code": "1.0", "config": {"alpha": 1}, "inputs": {"turns": "ab"}, "seed": 0}
+METRICS = {
+    "stage": "credit",
+    "settings": "5e",
+    "started": 1.0,
+    "wall_s": 2.0,
+    "metrics": {"rows": 2.0},
+    "files": {"credits": "c0"},
+    "hash": "d1",
+}
+SUMMARY = {"table": ["final", "time"], "value": [0.5, 7.0], "low": [0.4, 6.0], "high": [0.6, 8.0]}
+SUMMARY["unit"] = ["share", "seconds"]
+CREDITS = "rollouts/gigpo/seed0/round02/credits/gigpo.parquet"
+PROVENANCE = "runs/gigpo/seed0/round01/policy/provenance.json"
+WEIGHTS = "runs/gigpo/seed0/round01/policy/model.safetensors"
+OF_CREDIT = "rollouts/gigpo/seed0/round02/metrics/credit-gigpo.json"
 
 
-def write(root: Path, path: str, columns: dict, **changed) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({**columns, **changed}), root / path)
+def write_table(path: Path, made_by: dict | None = None, columns: dict = CREDIT, **changed) -> None:
+    meta = json.dumps({**MADE_BY, **(made_by or {})})
+    pq.write_table(pa.table({**columns, **changed}).replace_schema_metadata({"turncredit": meta}), path)
+
+
+def write_json(path: Path, data: dict, **changed) -> None:
+    path.write_text(json.dumps({**data, **changed}))
 
 
 @pytest.fixture
-def before(tmp_path):
-    root = tmp_path / "before"
-    for round in (1, 2):
-        write(root, f"runs/gigpo/seed0/round0{round}/credits.parquet", CREDIT, created_by=["1.0"] * 2)
-        write(root, f"runs/gigpo/seed0/round0{round}/updates.parquet", UPDATE)
-        write(root, f"audit/gigpo/seed0/round0{round}/credits/gigpo.parquet", CREDIT)
-        write(root, f"audit/gigpo/seed0/round0{round}/credits/rloo.parquet", CREDIT)
-        write(root, f"sft/evals/round0{round}.parquet", EVAL)
+def old(tmp_path):
+    """One file of each kind."""
+    root = tmp_path / "old"
+    for name in (CREDITS, PROVENANCE, OF_CREDIT, "report/x", "logs/x"):
+        (root / name).parent.mkdir(parents=True)
+    write_table(root / CREDITS)
+    write_table(root / "report/summary.parquet", columns=SUMMARY)
+    pa.csv.write_csv(pa.table(SUMMARY), root / "report/summary.csv")
+    (root / "report/index.html").write_text("7 seconds")
+    (root / "logs/credit.log").write_text("7 seconds")
+    (root / WEIGHTS).write_bytes(b"weights")
+    write_json(root / PROVENANCE, MADE_BY, content="c1", files={"model.safetensors": "f0"})
+    write_json(root / OF_CREDIT, METRICS)
+    write_json(root / "config.json", {"seeds": [0]})
     return root
 
 
 @pytest.fixture
-def after(tmp_path):
-    root = tmp_path / "after"
-    for policy, round in (("sft-t4k4T1.0", 1), ("gigpo", 2)):
-        for method in ("gigpo", "rloo"):
-            write(root, f"rollouts/{policy}/seed0/round0{round}/credits/{method}.parquet", CREDIT)
-        write(root, f"runs/gigpo/seed0/round0{round}/updates.parquet", UPDATE)
-        write(root, f"runs/sft/seed0/round0{round}/evals.parquet", EVAL)
-    return root
+def new(old, tmp_path):
+    return Path(shutil.copytree(old, tmp_path / "new"))
 
 
-def test_the_same_tables_in_both_layouts_are_the_same(before, after, capsys):
-    assert golden.main([str(before), str(after)]) == 0
-    out = capsys.readouterr().out
-    assert out.count("same  ") == 8
-    assert "10 pairs of files compared" in out
+def test_a_copy_is_the_same(old, new, capsys):
+    assert golden.main([str(old), str(new)]) == 0
+    assert "8 files compared (2 tables, 1 folders, 1 metrics), 0 differences" in capsys.readouterr().out
+
+
+def test_times_the_commit_and_created_by_make_no_difference(old, new):
+    later = {"code": "1.0+abc123", "inputs": {"turns": "of a table with another commit"}}
+    write_table(new / CREDITS, later, created_by=["1.0+abc123"] * 2)
+    write_json(new / PROVENANCE, {**MADE_BY, **later}, content="c1", files={"model.safetensors": "f0"})
+    write_json(new / OF_CREDIT, METRICS, started=9.0, wall_s=3.0, files={"credits": "c1"}, hash="d2")
+    slower = {**SUMMARY, "value": [0.5, 7.5], "high": [0.6, None]}
+    write_table(new / "report/summary.parquet", columns=slower)
+    pa.csv.write_csv(pa.table(slower), new / "report/summary.csv")
+    (new / "report/index.html").write_text("8 seconds")
+    (new / "logs/credit.log").write_text("8 seconds")
+    (new / "logs/more.log").touch()
+    assert golden.compare(old, new)[0][:-1] == []
 
 
 @pytest.mark.parametrize(
-    ("path", "columns", "changed", "line"),
+    ("name", "change", "line"),
     [
+        (CREDITS, lambda path: write_table(path, advantage=[0.5, 1.0]), "column advantage differs in 1 of 2 rows"),
+        (CREDITS, lambda path: write_table(path, advantage=[0.5 + 2**-53, math.nan]), "by at most 1.11e-16"),
+        (CREDITS, lambda path: write_table(path, score=[0.0, 0.25]), "None in OLD, 0.0 in NEW"),
+        (CREDITS, lambda path: write_table(path, turn=pa.array([1, 0], pa.int32())), "column turn differs in 2 of 2"),
+        (CREDITS, lambda path: write_table(path, turn=[0, 1]), "column turn is int32 in OLD, int64 in NEW"),
+        (CREDITS, lambda path: write_table(path, more=[1, 1]), "column more only in NEW"),
+        (CREDITS, lambda path: write_table(path, columns=dict(reversed(CREDIT.items()))), "columns are in another"),
         (
-            "rollouts/sft-t4k4T1.0/seed0/round01/credits/rloo.parquet",
-            CREDIT,
-            {"advantage": [0.5, 1.0]},
-            "column advantage differs in 1 of 2 rows",
+            CREDITS,
+            lambda path: write_table(path, hidden=pa.array([[0.5, math.nan], [-1.0]], pa.list_(pa.float32()))),
+            "column hidden differs in 1 of 2 rows",
+        ),
+        (CREDITS, lambda path: write_table(path, columns={"turn": [0]}), "2 rows in OLD, 1 in NEW"),
+        (CREDITS, lambda path: write_table(path, {"config": {"alpha": 2}}), "provenance: config"),
+        (CREDITS, lambda path: write_table(path, {"code": "1.1"}), "provenance: code"),
+        (CREDITS, lambda path: write_table(path, {"inputs": {"turns": "other"}}), "provenance: inputs"),
+        (CREDITS, lambda path: write_table(path, {"code": "1.0+a", "inputs": {}}), "provenance: inputs"),
+        (PROVENANCE, lambda path: write_json(path, MADE_BY, content="c2", files={}), "content"),
+        (WEIGHTS, lambda path: path.write_bytes(b"Weights"), "bytes differ"),
+        (OF_CREDIT, lambda path: write_json(path, METRICS, metrics={"rows": 3.0}), "rows is 2.0 in OLD, 3.0 in NEW"),
+        (OF_CREDIT, lambda path: write_json(path, METRICS, settings="5f"), "settings"),
+        (OF_CREDIT, lambda path: write_json(path, METRICS, files={}), "files"),
+        ("config.json", lambda path: write_json(path, {"seeds": [1]}), "bytes differ"),
+        (
+            "report/summary.parquet",
+            lambda path: write_table(path, columns=SUMMARY, value=[0.25, 7.0]),
+            "column value differs in 1 of 2 rows",
         ),
         (
-            "rollouts/gigpo/seed0/round02/credits/gigpo.parquet",
-            CREDIT,
-            {"rollout_id": ["g#1", "g#0"]},
-            "column rollout_id differs in 2 of 2 rows",
+            "report/summary.csv",
+            lambda path: pa.csv.write_csv(pa.table({**SUMMARY, "value": [0.25, 7.0]}), path),
+            "numbers differ",
         ),
-        (
-            "runs/gigpo/seed0/round02/updates.parquet",
-            UPDATE,
-            {"loss": [math.nextafter(0.25, 1)]},
-            "by at most 5.55e-17",
-        ),
-        ("runs/gigpo/seed0/round02/updates.parquet", UPDATE, {"kl": [0.0]}, "None in OLD, 0.0 in NEW"),
-        ("runs/gigpo/seed0/round02/updates.parquet", UPDATE, {"new": [1]}, "column new only in NEW"),
-        (
-            "runs/gigpo/seed0/round01/updates.parquet",
-            UPDATE,
-            {"loss": pa.array([0.25], pa.float32())},
-            "is double in OLD",
-        ),
-        ("runs/sft/seed0/round01/evals.parquet", EVAL, {"success": [False]}, "True in OLD, False in NEW"),
-        ("runs/sft/seed0/round01/evals.parquet", {}, {"task_id": ["t", "t"]}, "1 rows in OLD, 2 in NEW"),
     ],
 )
-def test_a_difference_is_found(before, after, capsys, path, columns, changed, line):
-    write(after, path, columns, **changed)
-    assert golden.main([str(before), str(after)]) == 1
-    out = capsys.readouterr().out
-    assert line in out
-    assert out.count("DIFFERENT") == 1
+def test_a_difference_is_found(old, new, capsys, name, change, line):
+    change(new / name)
+    assert golden.main([str(old), str(new)]) == 1
+    found = [said for said in capsys.readouterr().out.splitlines() if said.startswith(f"DIFFERENT {name}: ")]
+    assert [said for said in found if line in said]
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
-def test_a_table_that_only_one_side_has_is_a_difference(request, before, after, capsys, side):
-    write(request.getfixturevalue(side), "runs/gigpo/seed1/round01/updates.parquet", UPDATE)
-    assert golden.main([str(before), str(after)]) == 1
-    assert "MISSING   updates, gigpo/seed1/round01" in capsys.readouterr().out
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_file_that_only_one_side_has_is_a_difference(request, old, new, capsys, side):
+    (request.getfixturevalue(side) / "rollouts/more.parquet").touch()
+    assert golden.main([str(old), str(new)]) == 1
+    assert f"MISSING   rollouts/more.parquet: only in {side.upper()}" in capsys.readouterr().out
 
 
-def test_folders_without_tables_are_not_the_same(tmp_path, capsys):
+def test_folders_without_files_are_not_the_same(tmp_path, capsys):
     assert golden.main([str(tmp_path), str(tmp_path)]) == 1
     assert "nothing was compared" in capsys.readouterr().out
-
-
-def test_each_sampling_of_round_one_needs_its_own_equal(before, after):
-    other = {**CREDIT, "advantage": [7.0, 8.0]}
-    write(before, "audit/scaled/seed0/round01/credits/gigpo.parquet", other)
-    write(after, "rollouts/sft-t4k4T2.0/seed0/round01/credits/gigpo.parquet", other)
-    assert golden.main([str(before), str(after)]) == 0
-    write(after, "rollouts/sft-t4k4T2.0/seed0/round01/credits/gigpo.parquet", CREDIT)
-    assert golden.main([str(before), str(after)]) == 1

@@ -8,9 +8,6 @@ from hypothesis import given
 
 from turncredit.config import from_mapping
 from turncredit.config.layout import (
-    ARTIFACTS,
-    LOGS,
-    METRICS,
     Layout,
     fill,
     keys_in,
@@ -20,6 +17,7 @@ from turncredit.config.layout import (
     sampler_id,
     shell_pattern,
 )
+from turncredit.config.stages import artifacts, stages
 from turncredit.data import tables
 from turncredit.errors import UserError
 
@@ -47,36 +45,39 @@ keys = st.fixed_dictionaries(
 )
 
 
-@given(keys=keys, name=st.sampled_from(sorted(ARTIFACTS)))
+@given(keys=keys, name=st.sampled_from(sorted(artifacts())))
 def test_a_path_gives_back_the_artifact_and_the_keys_it_was_made_from(keys, name):
     layout = Layout("results/household")
     located = layout.locate(layout.path(name, keys))
     assert located is not None
     assert located.artifact == name
-    assert located.keys == {key: keys[key] for key in ARTIFACTS[name].keys}
+    assert located.keys == {key: keys[key] for key in artifacts()[name].keys}
 
 
 @given(keys=keys)
 def test_no_two_files_of_an_experiment_have_the_same_path(keys):
-    patterns = [kind.pattern for kind in ARTIFACTS.values()] + [*METRICS.values(), *LOGS.values()]
+    others = [pattern for one in stages().values() for pattern in (one.metrics, one.log)]
+    patterns = [kind.pattern for kind in artifacts().values()] + others
     paths = [fill(pattern, keys) for pattern in patterns]
     assert len(set(paths)) == len(paths)
 
 
-@given(keys=keys, stage=st.sampled_from(sorted(METRICS)))
+@given(keys=keys, stage=st.sampled_from(sorted(stages())))
 def test_a_jobs_metrics_say_which_job_it_was(keys, stage):
-    found = [name for name, pattern in METRICS.items() if keys_in(pattern, fill(METRICS[stage], keys)) is not None]
+    found = [
+        one.name for one in stages().values() if keys_in(one.metrics, fill(stages()[stage].metrics, keys)) is not None
+    ]
     assert found == [stage]
 
 
 def test_every_table_of_the_layout_has_a_schema():
-    assert {kind.schema for kind in ARTIFACTS.values() if kind.schema} <= set(tables.SCHEMAS)
+    assert {kind.schema for kind in artifacts().values() if kind.schema} <= set(tables.SCHEMAS)
 
 
 def test_files_on_disk_are_found_by_their_keys(tmp_path):
     layout = Layout(tmp_path)
     for method, round_ in (("gigpo", 1), ("gigpo", 2), ("scpo", 2)):
-        path = tmp_path / fill(ARTIFACTS["updates"].pattern, {"method": method, "seed": 0, "round": round_})
+        path = tmp_path / fill(artifacts()["updates"].pattern, {"method": method, "seed": 0, "round": round_})
         path.parent.mkdir(parents=True)
         path.touch()
     (tmp_path / "runs" / "gigpo" / "notes").mkdir()
@@ -98,9 +99,9 @@ def test_a_rounds_folder_says_whose_turns_or_whose_run_it_holds(tmp_path):
 
 
 def test_several_files_are_one_shell_pattern():
-    several = shell_pattern(ARTIFACTS["evals"].pattern, method=["gigpo"], seed=[0, 1], round=[9, 10])
+    several = shell_pattern(artifacts()["evals"].pattern, method=["gigpo"], seed=[0, 1], round=[9, 10])
     assert several == "runs/gigpo/seed{0,1}/round{09,10}/evals.parquet"
-    assert shell_pattern(ARTIFACTS["turns"].pattern, seed=[0]) == "rollouts/*/seed0/round*/turns.parquet"
+    assert shell_pattern(artifacts()["turns"].pattern, seed=[0]) == "rollouts/*/seed0/round*/turns.parquet"
 
 
 def test_a_key_that_is_missing_is_named():
@@ -147,7 +148,7 @@ def test_the_warm_start_of_the_experiments_own_agent_lies_where_it_always_did():
     assert [layout.path(kind, start="sft") for kind in kinds] == [
         f"results/tiny/sft/{name}" for name in ("base", "policy", "log.parquet")
     ]
-    assert [fill(METRICS[stage], {"start": "sft"}) for stage in ("base", "sft")] == [
+    assert [fill(stages()[stage].metrics, {"start": "sft"}) for stage in ("base", "sft")] == [
         "sft/metrics/base.json",
         "sft/metrics/sft.json",
     ]

@@ -220,11 +220,11 @@ sweep: {grid: {experiment: [a]}} -> sweep.grid: 'experiment' is not a key that c
 sweep: {grid: {polcy.dtype: [a]}} -> sweep.grid: 'polcy.dtype' is not a key that can be varied
 sweep: {grid: [rounds]} -> sweep.grid: write KEY: [VALUE, ...]
 sweep: {grid: {rounds: []}} -> sweep.grid.rounds: give a list of values, or a mapping
-sweep: {grid: {rounds: [3, 3.0]}} -> sweep.grid: there are two experiments 'tiny_rounds_3'
+sweep: {grid: {rounds: [3, 3.0]}} -> sweep: there are two experiments 'tiny_rounds_3'
 sweep: {grid: {rounds: [3, 4]}} -> sweep: this stands for 2 experiments (tiny_rounds_3, tiny_rounds_4)
 sweep: {grid: {rounds: [3]}, only: x} -> sweep.only is 'x'; the experiments are tiny_rounds_3
 sweep: {grid: {sft.epoch: [3]}, only: tiny_epoch_3} -> unknown key 'sft.epoch' (did you mean 'epochs'?)
-sweep: {only: x} -> sweep.only is 'x', and there is no sweep.grid
+sweep: {only: x} -> sweep.only is 'x', and there is no sweep to choose from
 sweep: {grid: {sft: [{epochs: 1}], sft.epochs: [2]}} -> sweep.grid: 'sft' and 'sft.epochs' are not independent
 sweep: {grid: {rounds: {true: 3}}} -> sweep.grid.rounds: names of values are words or numbers
 tracking: {uri: ftp://server} -> tracking: uri is of no kind that MLflow knows

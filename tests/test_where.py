@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 from tests import tiny
 from turncredit.cli import where
 from turncredit.cli.main import app
-from turncredit.config.layout import ARTIFACTS, LOGS, METRICS, fill
+from turncredit.config.layout import fill
+from turncredit.config.stages import artifacts, stages
 from turncredit.data import provenance
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At
-from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.pipeline.plan import Plan
 
 SHARED = tiny.SHARED
 OTHER_KEYS = "split=train judge=rule ask=role read=sft point=observation reader=hindsight continued=k9 forked=n16"
@@ -117,7 +118,7 @@ def test_words_become_the_keys_of_the_job(plan, stage, given, policy, round, key
 
 def test_a_learned_method_says_which_hidden_states_it_reads(plan):
     at = where.at_of(plan, "hiddens", ["has_turnrd"], None, 0, 1)
-    assert at == plan.hiddens_at(plan.turns_at("has_turnrd", 0, 1), "has_turnrd")
+    assert at == plan.keys_of("hiddens", plan.turns_at("has_turnrd", 0, 1), "has_turnrd")
 
 
 def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
@@ -131,10 +132,10 @@ def test_the_sft_policy_is_evaluated_once_for_all_seeds(plan):
         ("credit", ["gigppo"], None, 1, "unknown method 'gigppo' (did you mean 'gigpo'?)"),
         ("credit", ["gigpo"], "sft-t4k4T1", 1, "no method samples as 'sft-t4k4T1' says (did you mean 'sft-t4k4T1.0'?)"),
         ("credit", ["gigpo"], "flat_grpo", 1, "round 1 is sampled by the SFT policy"),
-        ("values", ["gigpo"], None, 1, "values: the method 'gigpo' has no learned credit model"),
-        ("implicit_model", ["gigpo"], None, 2, "implicit_model: the method 'gigpo' has no implicit reward model"),
-        ("continuations", ["gigpo"], None, 2, "continuations: the method 'gigpo' reads no continuations"),
-        ("forks", ["gigpo"], None, 2, "forks: the method 'gigpo' credits no forks"),
+        ("values", ["gigpo"], None, 1, "values: the method 'gigpo' does not need it"),
+        ("implicit_model", ["gigpo"], None, 2, "implicit_model: the method 'gigpo' does not need it"),
+        ("continuations", ["gigpo"], None, 2, "continuations: the method 'gigpo' does not need it"),
+        ("forks", ["gigpo"], None, 2, "forks: the method 'gigpo' does not need it"),
         ("hiddens", ["gigpo"], None, 2, "hiddens: the read is missing; give one, such as sft, current"),
         ("rollout", [], None, 2, "rollout: round 2 has rollouts of several policies; name a method, or give --policy"),
         ("label", ["rule"], None, 1, "label: the ask is missing; give one, such as role, progress, score"),
@@ -169,12 +170,12 @@ def test_a_folder_without_a_configuration_is_one_line(tmp_path, monkeypatch, mor
 @pytest.mark.slow
 @pytest.mark.usefixtures("folder")
 def test_the_path_of_every_artifact_metrics_file_and_log_leads_to_its_stage(plan):
-    for name in sorted(ARTIFACTS):
+    for name in sorted(artifacts()):
         path = Path(plan.layout.path(name, KEYS))
         _, stage, at = where.of_path(path, [], Path("results"))
         assert str(path) in plan.outputs(stage, at).values()
-    for stage in STAGES:
-        for pattern in (METRICS[stage], LOGS[stage]):
+    for stage, record in stages().items():
+        for pattern in (record.metrics, record.log):
             _, found, at = where.of_path(plan.layout.root / fill(pattern, KEYS), [], Path("results"))
             assert (found, at.keys) == (stage, {key: KEYS[key] for key in where.stage_keys(stage)})
 
@@ -220,7 +221,7 @@ def test_a_path_that_no_stage_makes_is_one_line(path, message):
         ("update", At(method="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
         ("rollout", At(policy="gigpo", seed=0, round=3), "rounds 3 to 4 of gigpo"),
         ("credit", At(policy=SHARED, method="gigpo", seed=0, round=1), "rounds 1 to 2 of gigpo"),
-        ("invariants", At(method="gigpo", seed=0), "round 5 of gigpo"),
+        ("invariants", At(method="gigpo", seed=0), None),
         ("rollout", At(policy=SHARED, seed=0, round=1), None),
         ("credit", At(policy="flat_grpo", method="gigpo", seed=0, round=3), None),
         ("branch", At(policy="flat_grpo", seed=0, round=3), None),

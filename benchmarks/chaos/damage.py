@@ -14,11 +14,12 @@ import numpy as np
 
 from benchmarks.chaos import children, world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of, problems
-from turncredit.config.layout import ARTIFACTS
+from turncredit.config.stages import artifacts
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pipeline.all_jobs import Step, jobs_and_inputs
+from turncredit.pipeline.all_jobs import jobs_and_inputs
 from turncredit.pipeline.expected_artifacts import current
+from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.views import sql
 
@@ -38,7 +39,7 @@ def flip(path: Path, at: int, bit: int) -> None:
 def of_artifacts(baseline: Baseline, rng: np.random.Generator, *, flips: int, truncations: int) -> Iterator[Fault]:
     """A flipped bit at random places, and a random length, of a random artifact of every kind (a random file of a
     folder); of a table also flips in its last tenth, where the footer is, which has no checksum."""
-    for name, kind in ARTIFACTS.items():
+    for name, kind in artifacts().items():
         paths = [one.path for one in baseline.plan.layout.find(name)]
         if not paths:
             continue
@@ -150,7 +151,7 @@ def weights_in(folder: Path) -> dict[str, bytes]:
 
 def wrong_answer(baseline: Baseline, plan: Plan, kind: str) -> str:
     """What a query over the view of a damaged table answers, if it is wrong and no refusal; empty otherwise."""
-    schema = ARTIFACTS[kind].schema if kind in ARTIFACTS else None
+    schema = artifacts()[kind].schema if kind in artifacts() else None
     if schema is None:
         return ""
     columns = [field.name for field in tables.schema(schema) if not str(field.type).startswith("list")]

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from benchmarks.chaos import children, world
 from turncredit.errors import UserError
 from turncredit.pipeline import integrity
-from turncredit.pipeline.all_jobs import Step
 from turncredit.pipeline.expected_artifacts import plan_of
+from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 from turncredit.views.experiments import experiment_folders
 

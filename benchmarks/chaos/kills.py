@@ -13,10 +13,11 @@ import numpy as np
 
 from benchmarks.chaos import children, world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_after_kill, outputs_of
-from turncredit.config.layout import ARTIFACTS
-from turncredit.pipeline import rounds
-from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.config.stages import artifacts
+from turncredit.pipeline import loop, rounds
+from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.job import At
+from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan, load
 
 #: Stages that are looked at elsewhere: Snakemake makes the configuration and the report, `of_tracking` is MLflow.
@@ -39,12 +40,14 @@ def of_stages(baseline: Baseline, rng: np.random.Generator, *, times: int, renam
         for share in rng.uniform(0.02, 0.98, times):
             yield kill(baseline, step, f"after {share:.0%} of its time", kill_after=share * seconds)
         # The job's description, its artifacts, its metrics.
-        total = len(load(stage).OUTPUTS) + 2
+        total = len(load(stage).makes) + 2
         for number in sorted(rng.choice(total, min(renames, total), replace=False).tolist()):
             after = bool(rng.integers(2))
             when = f"{'after' if after else 'before'} rename {number + 1}"
             yield kill(baseline, step, when, fault=children.dies_at_rename(number, after=after))
-        tables = sum(ARTIFACTS[kind].schema is not None for kind in load(stage).OUTPUTS.values())
+        tables = sum(
+            artifacts()[kind].schema is not None for kind in [kind.name for kind in load(stage).makes.values()]
+        )
         for number in range(tables):
             yield kill(
                 baseline, step, f"in the middle of writing table {number + 1}", fault=children.dies_in_write(number)
@@ -92,9 +95,9 @@ def of_rounds(baseline: Baseline, rng: np.random.Generator, *, times: int, renam
     plan = baseline.plan
     for method, seed in plan.experiment.runs():
         for span in ([2], [1, 2]):
-            steps = rounds.steps_of_block(plan, method, seed, span)
+            steps = loop.block(plan, method, seed, span)
             seconds = sum(json.loads(Path(plan.metrics(*step)).read_text())["wall_s"] for step in steps)
-            written = sum(len(load(stage).OUTPUTS) + 2 for stage, _ in steps)
+            written = sum(len(load(stage).makes) + 2 for stage, _ in steps)
             kills: list[tuple[str, dict[str, Any]]] = [
                 (f"after {share:.0%} of its time", {"kill_after": share * seconds})
                 for share in rng.uniform(0.02, 0.98, times)
@@ -109,9 +112,7 @@ def kill_of_round(baseline: Baseline, method: str, seed: int, span: list[int], w
     """A kill of the job that runs some rounds of a run in one process, which is then run again."""
 
     def inflict(folder: Path) -> Verdict:
-        world.copy(
-            baseline.folder, folder, outputs_of(baseline.plan, rounds.steps_of_block(baseline.plan, method, seed, span))
-        )
+        world.copy(baseline.folder, folder, outputs_of(baseline.plan, loop.block(baseline.plan, method, seed, span)))
         plan = baseline.plan_in(folder, granularity="run")
 
         def work() -> None:

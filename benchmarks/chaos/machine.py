@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.chaos import children, world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, judge_again, line_naming, outputs_of
 from benchmarks.chaos.kills import one_of_each
-from turncredit.pipeline.all_jobs import Step
+from turncredit.pipeline.loop import Step
 
 #: Megabytes of address space beyond what the process has: too few for the computation, of which some fail.
 MEMORY_MB = (1, 4, 16, 48)

@@ -20,7 +20,7 @@ import yaml
 
 from benchmarks.chaos import world
 from benchmarks.chaos.faults import Baseline, Fault, Verdict, line_naming, outputs_of
-from turncredit.pipeline import rounds
+from turncredit.pipeline import loop
 
 METHOD = "flat_grpo"
 GRANULARITIES = ("stage", "round")
@@ -60,7 +60,7 @@ class Run:
 
     def __init__(self, baseline: Baseline, folder: Path, granularity: str):
         self.baseline, self.folder, self.granularity = baseline, folder, granularity
-        self.steps = rounds.steps_of_block(baseline.plan, METHOD, 0, [1, 2])
+        self.steps = loop.block(baseline.plan, METHOD, 0, [1, 2])
         world.copy(baseline.folder, folder, outputs_of(baseline.plan, self.steps))
         self.source = Path(world.__file__).resolve().parents[2]
         for name in world.PIPELINE:

@@ -20,8 +20,9 @@ import yaml
 from turncredit.config import from_mapping, merge
 from turncredit.data.files import write_text
 from turncredit.pipeline import rounds
-from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.job import Store
+from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]

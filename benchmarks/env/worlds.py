@@ -82,9 +82,9 @@ def measure(name: str, tasks: Path, seed: int, amount: Amount) -> dict[str, floa
     gc.collect()
     all_of_them = _megabytes() - before
     alone = _chosen(games, running[:1], amount.alone, rng)
-    games.reset_each(running)
+    games.each(running, "reset")
     seconds_64 = _cpu_of(lambda: _play(games, running, together))
-    games.reset_each(running[:1])
+    games.each(running[:1], "reset")
     seconds_1 = _cpu_of(lambda: _play(games, running[:1], alone))
     games.close_each(running)
     return {
@@ -98,7 +98,7 @@ def measure(name: str, tasks: Path, seed: int, amount: Amount) -> dict[str, floa
 
 def _chosen(games: Games, running: Sequence[Any], steps: int, rng: np.random.Generator) -> list[list[str]]:
     """Random actions, `steps` for each environment, which have been carried out after a reset of each."""
-    games.reset_each(running)
+    games.each(running, "reset")
     ticks = []
     for _ in range(steps):
         ticks.append([games.random_action(env, rng) for env in running])
@@ -113,9 +113,9 @@ def _play(games: Games, running: Sequence[Any], ticks: Sequence[Sequence[str]]) 
 
 
 def _tick(games: Games, running: Sequence[Any], actions: Sequence[str]) -> None:
-    steps = games.step_each(running, actions)
+    steps = games.each(running, "step", actions)
     if ended := [env for env, step in zip(running, steps, strict=True) if step.done]:
-        games.reset_each(ended)
+        games.each(ended, "reset")
 
 
 def _continuations(games: Games, count: int, rng: np.random.Generator) -> dict[str, float]:

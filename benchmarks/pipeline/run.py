@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from turncredit.config.stages import stages
 from turncredit.pipeline import launch
-from turncredit.pipeline.plan import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The imports of these stages' scripts, and nothing else.
@@ -70,7 +70,7 @@ def imported(code: str) -> tuple[float, int, str]:
 
 def print_imports() -> None:
     """Print the table of imports: commands, then jobs by name."""
-    codes = COMMANDS | {f"job `{stage}`": imports_of(stage) for stage in sorted(STAGES)}
+    codes = COMMANDS | {f"job `{stage}`": imports_of(stage) for stage in sorted(stages())}
     print(
         "\n## Imports\n\nCPU seconds of the imports of a fresh process, least of three. With the launcher a local run"
     )

@@ -33,9 +33,9 @@ from turncredit.data import tables
 from turncredit.pipeline.job import At
 from turncredit.policy import models
 from turncredit.training import sequences as token_sequences
-from turncredit.training.sequences import TokenSequence, batches, rollout_numbers
-from turncredit.training.shards import Team
-from turncredit.training.update import Objective, minibatch_step, sequences_of
+from turncredit.training.sequences import TokenSequence, batches, sequences_of
+from turncredit.training.team import Team
+from turncredit.training.update import Objective, minibatch_step
 
 REPETITIONS = 3
 PASSES = (4096, 8192, 16384)  # padded tokens of a pass of TRL's
@@ -58,9 +58,10 @@ def gradients(model: torch.nn.Module) -> torch.Tensor:
 
 def ours(model: torch.nn.Module, sequences: Sequence[TokenSequence], advantages: torch.Tensor, tokens_per_pass: int):
     """Our loss; gradients are left on the parameters."""
-    objective = Objective(UpdateConfig(tokens_per_pass=tokens_per_pass), advantages, None, 0.0, 1.0)
-    team = Team(1, 1, list(model.parameters()))
-    return minibatch_step(model, Looks(), team, objective, sequences, 0)["loss"]
+    objective = Objective(UpdateConfig(tokens_per_pass=tokens_per_pass), advantages, 0.0, 1.0)
+    team = Team()
+    with team.sharing(list(model.parameters()), shards=1):
+        return minibatch_step(model, Looks(), team, objective, sequences, 0)["loss"]
 
 
 def read_whole(model: torch.nn.Module, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
@@ -179,7 +180,7 @@ def compare(size: str, folder: Path, rollouts: int) -> None:
     experiment = small_world.settings(size, rollout={"tasks": rollouts // 8, "group_size": 8})
     plan = small_world.make(experiment, folder)
     table = tables.read(small_world.play(plan))
-    sequences = sequences_of(table, rollout_numbers(table))
+    sequences = sequences_of(table)
     model = models.load_model(plan.sft_policy(At()), dtype="float32").train()
     torch.manual_seed(0)
     advantages = torch.randn(table.num_rows)

@@ -13,7 +13,7 @@ from tests import tiny
 from tests.agents.folding import Folding
 from turncredit import agents
 from turncredit.config import AgentSlice
-from turncredit.credit.models.hiddens import contexts, hiddens
+from turncredit.credit.models.hiddens import hiddens
 from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns
@@ -25,7 +25,7 @@ from turncredit.rollouts.play import Player, Start
 from turncredit.rollouts.restore import restored
 from turncredit.rollouts.rollout import rollout, turn_table
 from turncredit.rollouts.tasks import Games
-from turncredit.training.sequences import cut, list_column, stack, token_logprobs
+from turncredit.training.sequences import contexts, cut, list_column, stack, token_logprobs
 
 FOLDING = str(Path(__file__).with_name("folding.py"))
 EVERY = 3

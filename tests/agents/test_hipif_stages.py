@@ -10,9 +10,9 @@ from turncredit import agents
 from turncredit.data import tables
 from turncredit.data.turns import Turns
 from turncredit.envs.household import WORDS
+from turncredit.pipeline import loop
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan, load
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy.open import OpenPolicy
 from turncredit.rollouts.play import Player
 from turncredit.rollouts.restore import restored
@@ -33,7 +33,7 @@ def plan(tmp_path_factory):
     """The experiment, all of it run."""
     made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("hipif"))
     shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
-    rounds = [step for round in (1, 2) for step in steps_of_round(made, "hipif", 0, round)]
+    rounds = [step for round in (1, 2) for step in loop.block(made, "hipif", 0, [round])]
     for stage, at in [*shared, ("rollout", made.turns_at("hipif", 0, 1)), *rounds]:
         load(stage).run(made.job(stage, at))
     return made

@@ -22,8 +22,8 @@ from turncredit.pipeline.plan import Plan
 from turncredit.policy import models
 from turncredit.policy.open import OpenPolicy
 from turncredit.training.losses import clipped, token_weights
-from turncredit.training.sequences import rollout_numbers, stack, token_logprobs
-from turncredit.training.update import sequences_of, training_set
+from turncredit.training.sequences import rollout_numbers, sequences_of, stack, token_logprobs
+from turncredit.training.update import training_set
 
 SETTINGS = {"skip_dead_groups": False, "minibatch": 4}
 
@@ -59,7 +59,7 @@ def all_gradients(world, credits, update, monkeypatch, dimensions=10**9):
     made = {name: coefficients(turns, credit, rollout_N, update, name) for name, credit in credits.items()}
     model = models.load_model(world.path("sft_policy"), dtype="float32", trainable=True).eval()
     matrix_NM = np.stack([method.turn_N for method in made.values()], axis=1)
-    sequences = sequences_of(turns, rollout_N.tolist())
+    sequences = sequences_of(turns)
     found = dict(rollout_gradients(model, sequences, rollout_N, matrix_NM, 1.0, update.tokens_per_pass))
     return made, np.stack([found[rollout] for rollout in sorted(found)], axis=1)
 

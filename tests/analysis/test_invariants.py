@@ -116,12 +116,12 @@ def made(world, tmp_path_factory) -> Path:
         run("rollout", turns)
         run("measures", turns)
         declare_successes(*(Path(plan.layout.path(name, turns.keys)) for name in ("turns", "measures")))
-        run("hiddens", plan.hiddens_at(turns, "has_turnrd"))
+        run("hiddens", plan.keys_of("hiddens", turns, "has_turnrd"))
         for stage in ("credit_model", "values", "credit"):
             run(stage, replace(turns, method="has_turnrd"))
         for stage in ("update", "eval"):
             run(stage, At(method="has_turnrd", seed=0, round=turns.round))
-    run("label", plan.labels_at(FIRST, "has_judge"))
+    run("label", plan.keys_of("labels", FIRST, "has_judge"))
     for method in ("has_judge", "flat_grpo", "scpo", "has_progressive"):
         run("credit", replace(FIRST, method=method))
     run("update", At(method="has_judge", seed=0, round=1))

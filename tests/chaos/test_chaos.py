@@ -16,9 +16,9 @@ from tests import tiny
 from tests.helpers import nonempty
 from turncredit.data import provenance
 from turncredit.errors import UserError
+from turncredit.pipeline import loop
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy.open import OpenPolicy
 
 pytestmark = pytest.mark.slow
@@ -41,14 +41,14 @@ def _make(start, folder: Path) -> Baseline:
     for stage, at in first:
         for path in plan.outputs(stage, at).values():
             Path(path).unlink(missing_ok=True)
-    ended = children.run(lambda: world.perform(plan, [*first, *steps_of_round(plan, "flat_grpo", 0, 1)]))
+    ended = children.run(lambda: world.perform(plan, [*first, *loop.block(plan, "flat_grpo", 0, [1])]))
     assert ended.status == 0, ended.printed
     return faults.opened(folder, plan)
 
 
 def step(plan: Plan, stage: str):
     """The job of a stage."""
-    every = dict(steps_of_round(plan, "flat_grpo", 0, 1))
+    every = dict(loop.block(plan, "flat_grpo", 0, [1]))
     return stage, every.get(stage, plan.turns_at("flat_grpo", 0, 1))
 
 

@@ -346,9 +346,9 @@ def test_rollouts_step_at_the_same_time_and_without_the_guards_time_limit(settin
     assert envs.load("appworld").capabilities == {"tasks_from_files"}
     assert envs.load("appworld").counts_redone
     running = [games.open(row) for row in games.rows]
-    games.reset_each(running)
+    games.each(running, "reset")
     before = time.monotonic()
-    steps = games.step_each(running, ["import time\ntime.sleep(1.5)"] * 2)
+    steps = games.each(running, "step", ["import time\ntime.sleep(1.5)"] * 2)
     assert 1.4 < time.monotonic() - before < 2.8
     assert [step.observation for step in steps] == ["Execution successful."] * 2
     games.close_each(running)

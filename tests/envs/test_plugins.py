@@ -24,10 +24,10 @@ from turncredit.envs.household import ENVIRONMENT as HOUSEHOLD
 from turncredit.envs.judging import Turn
 from turncredit.envs.protocol import Step
 from turncredit.errors import UserError
+from turncredit.pipeline import loop
 from turncredit.pipeline.capabilities import check_capabilities, credited
 from turncredit.pipeline.checks import check
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.rollouts.tasks import split_rows
 
 COUNTING = str(Path(__file__).parents[2] / "examples" / "counting_env.py")
@@ -227,7 +227,7 @@ def test_measures_are_recorded_for_those_that_read_them(method, definition, cred
     assert ("measures" in plan.inputs("credit", at)) == credit
     learned = [plan.inputs(stage, at).get("measures") for stage in ("credit_model", "values") if plan.learns(method)]
     assert [bool(path) for path in learned] == [model] * len(learned)
-    stages = [stage for stage, _ in steps_of_round(plan, method, 0, 2)]
+    stages = [stage for stage, _ in loop.block(plan, method, 0, [2])]
     assert stages.count("measures") == (credit or model)
 
 

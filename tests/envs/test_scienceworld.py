@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests import tiny
+from tests import presets, tiny
 from turncredit.config import from_mapping, merge
 from turncredit.envs.judging import Turn
 from turncredit.envs.scienceworld import (
@@ -209,8 +209,7 @@ def test_without_java_or_the_package_one_line_says_so_before_any_job(monkeypatch
 
 @pytest.mark.parametrize("preset", ["hipif_scienceworld_3b", "hipif_scienceworld_7b"])
 def test_a_preset_for_real_weights_has_the_papers_turns_and_reward(preset):
-    files = ("config.yaml", f"config/paper/{preset}.yaml")
-    made = from_mapping(merge(*(yaml.safe_load((tiny.ROOT / name).read_text()) for name in files)))
+    made = presets.experiment(preset)
     check_capabilities(made, ENVIRONMENT, credited(made))
     settings = Settings.model_validate(made.env.chosen().settings)
     assert (settings.horizon, settings.reward, settings.success_reward) == (40, "success", 10)

@@ -20,9 +20,9 @@ from turncredit.envs.scienceworld import Expert, Settings, make_tasks, open_task
 from turncredit.envs.scienceworld.commands import app
 from turncredit.envs.scienceworld.world import BROKEN
 from turncredit.errors import UserError
+from turncredit.pipeline import loop
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan, load
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.rollouts.tasks import Games
 
 try:
@@ -67,7 +67,7 @@ def plan(tmp_path_factory):
     made = Plan(tiny.experiment(**CHANGES), tmp_path_factory.mktemp("scienceworld"))
     first = made.turns_at("has_progressive", 0, 1)
     shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
-    own = steps_of_round(made, "has_progressive", 0, 1)
+    own = loop.block(made, "has_progressive", 0, [1])
     for stage, at in [*shared, ("rollout", first), ("measures", first), *own, ("branch", first)]:
         load(stage).run(made.job(stage, at))
     return made

@@ -108,7 +108,7 @@ def label_job(folder: Path, name: str = "exp", **changes: Any) -> Job:
     """The job that labels the turns of a made-up results folder, with its experiment's judge changed."""
     results_tree(folder)
     plan = Plan(from_mapping({"experiment": name, "rollout": {"tasks": 4, "group_size": 2}, "judge": changes}), folder)
-    at = plan.labels_at(plan.turns_at("triage", 0, 1), "triage")
+    at = plan.keys_of("labels", plan.turns_at("triage", 0, 1), "triage")
     job = plan.job("label", at)
     job.input["turns"] = Layout(folder / "exp").path("turns", at.keys)
     return job

@@ -12,7 +12,7 @@ import yaml
 from tests import tiny
 from tests.pipeline.test_dag import TINY, counts, options
 from turncredit.config import from_mapping, load, merge
-from turncredit.config.layout import ARTIFACTS
+from turncredit.config.stages import artifacts
 from turncredit.credit.configured import compared_methods
 from turncredit.data import tables
 from turncredit.pipeline import checks, rounds
@@ -159,7 +159,7 @@ def test_an_audited_round_has_truth_credit_fidelity_gradients_leaks_invariants_a
     for round in (1, 2):
         for name in ("branches", "fidelity", "gradients", "leaks", "rollout_invariants"):
             path = audited / tiny.path(name, "turn_value", round=round)
-            assert tables.read(path, ARTIFACTS[name].schema).num_rows > 0, name
+            assert tables.read(path, artifacts()[name].schema).num_rows > 0, name
         assert "<script" in (audited / tiny.path("pages", "turn_value", round=round)).read_text()
         fidelity = tables.read(audited / tiny.path("fidelity", "turn_value", round=round), "fidelity")
         assert set(fidelity.column("method").to_pylist()) == {"mine", "turn_value", "ppo"}

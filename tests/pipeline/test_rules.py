@@ -56,21 +56,17 @@ AGENTS = {"agents": {"other": {"name": "transcript"}}}
 
 
 def test_what_is_given_to_a_rule_holds_for_those_that_run_its_stage_under_other_names(loaded):
-    resources = {"update": {"mark": "a"}, "update_last": {"mark": "b"}, "sft": {"mark": "c"}}
     config = {**AGENTS, "keep_policies": "last"}
-    asked = loaded(config, resources, {"base": 3, "sft": 2, "sft_of_agents": 5})["asked"]
-    assert [asked[name][1] for name in ("update", "update_last", "sft", "sft_of_agents", "base")] == [
-        *("a", "b", "c", "c", False)
-    ]
-    assert [asked[name][0] for name in ("base", "base_of_agents", "sft", "sft_of_agents")] == [3, 3, 2, 5]
-    assert loaded(config, {"update": {"mark": "a"}})["asked"]["update_last"][1] == "a"
+    asked = loaded(config, {"update": {"mark": "a"}, "update_kept": {"mark": "b"}}, {"update": 3})["asked"]
+    assert [asked[name] for name in ("update", "update_kept")] == [[3, "a"], [3, "b"]]
+    assert loaded(config, {"update": {"mark": "a"}})["asked"]["update_kept"][1] == "a"
+    assert "update_kept" not in loaded(AGENTS)["asked"]
 
 
 def test_a_hubs_model_is_copied_where_snakemake_runs_for_every_agent(loaded):
     policy = {"policy": {"source": "Qwen/Qwen2.5-1.5B-Instruct"}}
-    assert {"base", "base_of_agents"} <= set(loaded({**AGENTS, **policy})["local"])
-    assert {"base", "base_of_agents"}.isdisjoint(loaded(AGENTS)["local"])
-    assert "base" in loaded(policy)["local"]
+    assert "base" in loaded({**AGENTS, **policy})["local"]
+    assert "base" not in loaded(AGENTS)["local"]
 
 
 def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):

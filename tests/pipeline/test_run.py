@@ -314,3 +314,11 @@ def test_a_mistake_in_any_experiment_of_a_sweep_is_said_before_the_first_begins(
     assert ran.returncode == 2
     assert ran.stdout == ""
     assert ran.stderr.startswith("turncredit: sweep: sft.epochs: input should be a valid number")
+
+
+def test_snakemake_refuses_a_key_that_the_chosen_experiment_of_a_list_would_win_over(sweep, workdir):
+    (workdir / "sweep.yaml").write_text("experiment: two\nsweep: {experiments: {a: {update.lr: 0.1}, b: {seeds: [1]}}}")
+    lost = sweep("run", "-n", "--config", "sweep={only: two_a}", "update={lr: 0.2}")
+    assert lost.returncode == 2
+    assert "turncredit: update.lr is 0.2, but the experiment 'two_a' sets it to 0.1" in lost.stderr
+    assert sweep("run", "-n", "--config", "sweep={only: two_b}", "update={lr: 0.2}", "--", "config").returncode == 0

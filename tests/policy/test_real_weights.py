@@ -15,9 +15,9 @@ from tests.helpers import nonempty
 from turncredit.config import from_mapping, merge
 from turncredit.data import tables
 from turncredit.data.yaml_files import read_mapping
+from turncredit.pipeline import loop
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan, load
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines.lockstep import Lockstep
 from turncredit.policy.engines.transformers import Generate
@@ -97,8 +97,8 @@ def plan(weights, tmp_path_factory):
     made = Plan(from_mapping(whole), tmp_path_factory.mktemp("real"))
     turns = made.turns_at("flat_grpo", 0, 1)
     shared = [("tasks", At(split="train")), ("tasks", At(split="eval")), ("demos", At()), ("base", At()), ("sft", At())]
-    shared += [("rollout", turns), ("measures", turns), ("label", made.labels_at(turns, "has_judge"))]
-    rounds = [step for method in made.experiment.methods for step in steps_of_round(made, method, 0, 1)]
+    shared += [("rollout", turns), ("measures", turns), ("label", made.keys_of("labels", turns, "has_judge"))]
+    rounds = [step for method in made.experiment.methods for step in loop.block(made, method, 0, [1])]
     for stage, at in [*shared, *rounds]:
         load(stage).run(made.job(stage, at))
     return made

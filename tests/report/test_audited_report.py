@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import t as student
 
+from tests import presets
 from tests.helpers import nonempty
 from tests.report.answers import answers
 from tests.results import synthetic
-from turncredit.config import POLICY_STAGES, load
 from turncredit.config.layout import Layout
+from turncredit.config.stages import policy_stages
 from turncredit.credit import METHODS
 from turncredit.stats import intervals
 from turncredit.views.collect import collect
@@ -43,7 +44,7 @@ def folder(tmp_path_factory):
         rounds=3,
         games=24,
         define={"mine": {"base": "turn_value"}},
-        resources={**{stage: {"gpu": 0} for stage in POLICY_STAGES}, "update": {"gpu": 2}},
+        resources={**{stage: {"gpu": 0} for stage in policy_stages()}, "update": {"gpu": 2}},
     )
     folder = synthetic.make(tmp_path_factory.mktemp("audited"), config)
     synthetic.audit(folder, config)
@@ -395,14 +396,9 @@ def test_names_in_a_scatter_do_not_cover_each_other(summary):
 
 
 def test_published_numbers_belong_to_presets_and_their_methods():
-    presets = {}
-    root = Path(__file__).parents[2]
-    for path in sorted((root / "config/paper").glob("*.yaml")):
-        config = load([root / "config.yaml", path])
-        presets[config.experiment] = config
     for name, paper in published().items():
-        assert name in presets, name
-        assert set(paper.numbers) <= {"sft", *presets[name].methods}, name
+        assert name in presets.PAPERS, name
+        assert set(paper.numbers) <= {"sft", *presets.experiment(name).methods}, name
         assert paper.source
         assert paper.compare
 
@@ -421,10 +417,11 @@ def test_a_paper_that_reports_its_best_checkpoint_has_ours_unfolded_below_the_he
 
 
 def test_every_preset_but_those_whose_numbers_are_lost_has_its_papers():
-    presets = {path.stem for path in (Path(__file__).parents[2] / "config/paper").glob("*.yaml")}
-    lost = {name for name in presets if name.startswith(("hipif_", "triage_webshop_"))} - {"triage_webshop_table3"}
+    lost = {name for name in presets.PAPERS if name.startswith(("hipif_", "triage_webshop_"))} - {
+        "triage_webshop_table3"
+    }
     lost |= {"triage_table10", "triage_sensitivity"}
-    assert presets - set(published()) == lost
+    assert set(presets.PAPERS) - set(published()) == lost
 
 
 def test_a_papers_preset_shows_the_papers_numbers_beside_ours(tmp_path):

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from tests.rows import MADE_BY, branch_row, label_row, turn_row
 from turncredit.config import Experiment, from_mapping
-from turncredit.config.layout import METRICS, Layout, fill, round_name, sampled_by, sampler_id
+from turncredit.config.layout import Layout, fill, round_name, sampled_by, sampler_id
+from turncredit.config.stages import stages
 from turncredit.config.warm_starts import is_start
 from turncredit.data import tables
 from turncredit.data.seeding import generator
@@ -168,7 +169,7 @@ def _updates(layout: Layout, keys: dict) -> None:
 
 def metrics(layout: Layout, stage: str, keys: dict, seconds: float, **numbers: float) -> Path:
     """What a job of `stage` leaves of itself, `numbers` among it. The file."""
-    path = layout.root / fill(METRICS[stage], keys)
+    path = layout.root / fill(stages()[stage].metrics, keys)
     path.parent.mkdir(parents=True, exist_ok=True)
     measured = {"stage": stage, "started": 1.7e9, "wall_s": seconds, "cpu_s": seconds * 0.9, "peak_mb": 500.0}
     path.write_text(json.dumps({**measured, "metrics": numbers or {"success": 0.5}}))

@@ -78,7 +78,7 @@ def test_a_budget_that_is_exceeded_or_binds_is_told_with_its_numbers(world, tmp_
 
 def keys(world, method: str = "vineppo", **changes) -> At:
     plan = Plan(tiny.experiment(methods=[method], **changes), world.plan.results)
-    return plan.continuations_at(world.turns, method)
+    return plan.keys_of("continuations", world.turns, method)
 
 
 FEW = {"define": {"few": {"base": "vineppo", "continuations": {"per_state": 2}}}}

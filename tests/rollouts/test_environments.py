@@ -58,9 +58,9 @@ def test_the_steps_of_an_asynchronous_environment_overlap(games, policy):
     expected = play(policy, plain)
     slow = games(own.Slow)
     running = [slow.open(row) for row in slow.rows]
-    assert slow.reset_each(running) == ["a door"] * 16
+    assert slow.each(running, "reset") == ["a door"] * 16
     started = time.monotonic()
-    steps = [slow.step_each(running, ["open"] * 16) for _ in range(3)]
+    steps = [slow.each(running, "step", ["open"] * 16) for _ in range(3)]
     assert time.monotonic() - started < 0.5 * 16 * 3 * 0.02
     assert all(step.success for step in steps[-1])
     found = play(policy, slow)

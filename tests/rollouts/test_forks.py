@@ -22,7 +22,7 @@ CHANGES = {"methods": ["tree"], "define": {"tree": {"base": "carl", "forks": {"p
 @pytest.fixture(scope="module")
 def forked(world, tmp_path_factory):
     """The stage on the tiny world's rollouts: its table's path and what it measured."""
-    at = Plan(tiny.experiment(**CHANGES), world.plan.results).forks_at(world.turns, "tree")
+    at = Plan(tiny.experiment(**CHANGES), world.plan.results).keys_of("forks", world.turns, "tree")
     assert at is not None
     return at, world.run("forks", at, tmp_path_factory.mktemp("forks"), CHANGES)
 

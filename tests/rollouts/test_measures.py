@@ -209,4 +209,4 @@ def test_the_stage_replays_as_many_rollouts_side_by_side_as_were_played(world, t
     narrow = Plan(
         world.experiment.model_copy(update={"rollout": world.experiment.rollout.model_copy(update={"slots": 3})})
     )
-    assert load("measures").operation(narrow, narrow.turns_at("flat_grpo", 0, 1)).slots == 3
+    assert load("measures").runtime_options(narrow, narrow.turns_at("flat_grpo", 0, 1)).slots == 3

@@ -38,7 +38,7 @@ def results(world, tmp_path_factory) -> Path:
     folder = Path(shutil.copytree(world.plan.results, tmp_path_factory.mktemp("learned") / "results"))
     plan = plan_of(folder)
     for method in ("mine", "critic"):
-        run(plan.job("hiddens", plan.hiddens_at(world.turns, method)))
+        run(plan.job("hiddens", plan.keys_of("hiddens", world.turns, method)))
         first = keys(plan, method, 1)
         for stage in ("credit_model", "values", "credit"):
             run(plan.job(stage, first))

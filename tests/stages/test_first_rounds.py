@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import presets
 from tests.helpers import nonempty
 from turncredit.cli import doctor
 from turncredit.config import Experiment, from_mapping, merge
@@ -23,7 +24,6 @@ from turncredit.pipeline.all_jobs import every_job
 from turncredit.pipeline.plan import Plan, load
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = [*sorted((ROOT / "config/paper").glob("*.yaml")), ROOT / "config/qwen2.5-1.5b.yaml"]
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 #: environment -> its settings for a few short rollouts without anybody's data
@@ -40,39 +40,39 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 
 
-def played(path: Path) -> str:
+def played(name: str) -> str:
     """The environment of a preset."""
-    return str(read_mapping(path)["env"].get("name", "household"))
+    return presets.experiment(name).env.name
 
 
-PLAYED_HERE = nonempty(path for path in FILES if played(path) in SMALL)
+PLAYED_HERE = nonempty(name for name in presets.PRETRAINED if played(name) in SMALL)
 
 
-def small(path: Path, weights: Path) -> Experiment:
+def small(name: str, weights: Path) -> Experiment:
     """The preset with a first round that takes seconds on a CPU."""
-    whole = merge(read_mapping(ROOT / "config.yaml"), read_mapping(path))
+    whole = merge(read_mapping(presets.DEFAULT), presets.settings(name))
     changes: dict[str, Any] = doctor.miniature(from_mapping(whole))
     changes = merge(
         changes,
         {
             "rounds": 1,
             "policy": {"source": str(weights), "engine": "lockstep"},
-            "env": {played(path): SMALL[played(path)]},
+            "env": {played(name): SMALL[played(name)]},
             "tasks": {"train_split": "train", "eval_split": "eval"},
             "judge": {"kind": "rule", "serve": None, "evidence": True},
             "audit": {"rounds": []},
         },
     )
-    for name, entry in whole.get("define", {}).items():
+    for method, entry in whole.get("define", {}).items():
         if "scorer" in entry.get("params", {}):
-            changes = merge(changes, {"define": {name: {"params": {"scorer": "lexical"}}}})
+            changes = merge(changes, {"define": {method: {"params": {"scorer": "lexical"}}}})
     return from_mapping(merge(whole, changes))
 
 
-@pytest.mark.parametrize("path", PLAYED_HERE, ids=lambda path: path.stem)
-def test_the_first_round_of_a_preset_runs(path, world, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", PLAYED_HERE)
+def test_the_first_round_of_a_preset_runs(name, world, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    experiment = small(path, Path(world.path("sft_policy")).resolve())
+    experiment = small(name, Path(world.path("sft_policy")).resolve())
     plan = Plan(experiment, tmp_path / "results")
     jobs = nonempty(step for step in every_job(plan) if step[0] not in ("report", "track"))
     metrics = {step: load(step[0]).run(plan.job(*step)) for step in jobs}

@@ -8,27 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import configured
 from turncredit.cli.plan import gpu_hours, lines_of, submitted_jobs
-from turncredit.config import POLICY_STAGES, SAMPLING_STAGES, BranchConfig, from_mapping, load, merge
+from turncredit.config import BranchConfig, from_mapping, load, merge
+from turncredit.config.stages import policy_stages, stages
+from turncredit.config.stages import stage as stage_record
 from turncredit.data.yaml_files import read_mapping
 from turncredit.errors import UserError
 from turncredit.pipeline import resources as needs
 from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.blocks import resource_of_block
 from turncredit.pipeline.job import At
 from turncredit.pipeline.learned_models import judge_shapes, shapes
-from turncredit.pipeline.plan import STAGES, Plan
-from turncredit.pipeline.playing import plays
+from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.advice import ADVICE
 from turncredit.pipeline.resources.assumed import HOST, REQUEST, STARTS
-from turncredit.pipeline.resources.gpu_time import OPERATIONS, PLAYED, Work, longest
-from turncredit.pipeline.rounds import resource_of_block
+from turncredit.pipeline.resources.gpu_time import longest
+from turncredit.pipeline.resources.work import Work
 from turncredit.policy.shapes import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[2]
-PRESETS = [*sorted((ROOT / "config/paper").glob("*.yaml")), *sorted((ROOT / "config").glob("*qwen*.yaml"))]
 QWEN = {size: name for name in PUBLISHED if "Qwen2.5" in name for size in ("1.5B", "3B", "7B") if size in name}
 #: for a policy of any size, on the CPU's engine
 BIG = {"methods": ["flat_grpo"], "sft": {"epochs": 0}, "audit": {"rounds": []}}
@@ -99,7 +100,7 @@ def shared_update(shards, threads, *, gpu=0, **policy):
 
 
 def test_each_process_that_shares_a_minibatch_has_weights_moments_and_passes_of_its_own():
-    """training/shards.py: forks; the gradients that they exchange are in shared memory, two sets of each shard's."""
+    """training/team.py: forks; the gradients that they exchange are in shared memory, two sets of each shard's."""
     one, two, idle = shared_update(4, 1), shared_update(4, 2), shared_update(4, 4)
     for part in ("weights", "moments", "activations", "logits"):
         assert (two[part], idle[part]) == (2 * one[part], 4 * one[part]), part
@@ -176,7 +177,7 @@ def test_every_stage_that_reads_a_policy_asks_for_its_memory_and_for_a_gpu_where
         ]
         located = filter(None, map(plan.layout.locate, files))
         reading |= {stage for found in located if found.artifact in folders}
-    assert reading == set(POLICY_STAGES)
+    assert reading == set(policy_stages())
     big = Plan(plan.experiment.model_copy(update={"policy": big_policy()}))
     for stage in reading:
         asked = needs.resource(big, stage)
@@ -205,8 +206,8 @@ def test_what_the_configuration_asks_for_is_asked_for():
 
 def test_without_a_gpu_in_sight_no_job_asks_for_one():
     plan = plan_of()
-    assert {needs.resource(plan, stage).gpu for stage in POLICY_STAGES} == {0}
-    assert {needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES} <= {2000, 3000}
+    assert {needs.resource(plan, stage).gpu for stage in policy_stages()} == {0}
+    assert {needs.resource(plan, stage).mem_mb for stage in policy_stages()} <= {2000, 3000}
 
 
 def test_a_sweep_of_24_runs_of_7b_needs_two_policies_of_each_run_on_disk_and_keeping_all_is_150_times_as_much():
@@ -239,21 +240,21 @@ def test_of_each_job_of_rounds_one_policy_stays_on_disk(granularity, per_job, ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(path, monkeypatch):
+@pytest.mark.parametrize("name", presets.PRETRAINED)
+def test_a_preset_of_a_pretrained_model_is_planned_without_a_network_and_fits_its_gpus(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     as_if_simulators_were_here(monkeypatch)
     short = {"rounds": 3, "seeds": [0], "eval": {"every": 1}}
-    experiment = from_mapping(merge(read_mapping("config.yaml"), read_mapping(path), short))
+    experiment = from_mapping(merge(read_mapping("config.yaml"), presets.settings(name), short))
     lines = lines_of(Plan(experiment))
     assert not [line for line in lines if "warning" in line or "not known" in line]
     computed = Plan(experiment.model_copy(update={"resources": {}}))
     for stage in ("sft", "update"):
         given = experiment.resource(stage).mem_mb
         assert given is None or given >= (needs.resource(computed, stage).mem_mb or 0), stage
-    whole = Plan(from_mapping(merge(read_mapping("config.yaml"), read_mapping(path))))
+    whole = Plan(presets.experiment(name))
     limit = read_mapping("profiles/aws-batch/config.yaml")["aws-batch-task-timeout"]
-    for stage in needs.ordered(STAGES):
+    for stage in needs.ordered(stages()):
         asked = 60 * needs.resource(whole, stage).runtime
         assert REQUEST.slack * longest(whole, stage) <= asked <= limit, stage
     hours = next(line for line in lines if line.startswith("GPU hours: about "))
@@ -266,7 +267,7 @@ def test_with_rounds_in_one_job_fewer_jobs_are_submitted_for_the_same_stages():
     jobs = every_job(plain)
     assert every_job(fused) == jobs
     assert len(submitted_jobs(plain, jobs)) == len(jobs)
-    inside = {"rollout": 1, "measures": 1, "credit": 4, "update": 4, "eval": 4, "invariants": 2}
+    inside = {"rollout": 1, "measures": 1, "credit": 4, "update": 4, "eval": 4}
     count = Counter(stage for stage, _ in jobs)
     # Two runs of two rounds each; what the SFT policy sampled in round 1 is shared, and has jobs of its own.
     inside |= {"rollout": count["rollout"] - 1, "measures": count["measures"] - 1}
@@ -350,19 +351,17 @@ def test_a_model_of_unknown_size_asks_for_much_and_says_so(tmp_path):
 
 def test_the_default_experiment_fits_a_small_machine():
     plan = Plan(load([ROOT / "config.yaml"]))
-    assert max(needs.resource(plan, stage).mem_mb for stage in POLICY_STAGES) <= 4000
+    assert max(needs.resource(plan, stage).mem_mb for stage in policy_stages()) <= 4000
 
 
 def test_the_time_of_every_stage_that_loads_a_policy_is_estimated():
-    assert set(PLAYED) == set(SAMPLING_STAGES) == {stage for stage in STAGES if plays(stage)}
-    assert set(PLAYED) | set(OPERATIONS) == set(POLICY_STAGES)
-    assert not set(PLAYED) & set(OPERATIONS)
+    assert {one.name for one in stages().values() if one.gpu_work} == set(policy_stages())
 
 
 def test_there_is_advice_for_every_part_of_a_jobs_memory():
     spread = {"policy": {"source": QWEN["7B"], "train_gpus": 2}, "sft": {"epochs": 0, "shards": 1}}
     plans = [plan_of(**{**BIG, **changes}) for changes in ({"policy": {"source": QWEN["7B"]}}, spread)]
-    parts = {part for plan in plans for stage in POLICY_STAGES for part in needs.need(plan, stage).model}
+    parts = {part for plan in plans for stage in policy_stages() for part in needs.need(plan, stage).model}
     assert parts >= {"weights", "cache", "activations"}
     assert parts <= ADVICE.keys()
 
@@ -382,7 +381,7 @@ def test_the_time_of_a_job_is_three_times_what_its_longest_is_estimated_to_take_
     assert 3 * two <= 60 * minutes < 3 * two + 600
     assert minutes > 60
     assert needs.resource(plan, "credit").runtime == 60
-    assert {needs.resource(plan_of(), stage).runtime for stage in POLICY_STAGES} == {60}
+    assert {needs.resource(plan_of(), stage).runtime for stage in policy_stages()} == {60}
 
 
 def test_a_time_that_is_given_is_asked_for_and_warned_of_where_it_is_shorter_than_the_estimate():
@@ -453,7 +452,7 @@ def test_an_audit_plays_each_sampled_turn_at_most_so_often_and_no_more_than_its_
     """docs/branching.md: 16 to 64 continuations of each of 96 sampled turns, within 200,000 turns."""
     plan = plan_of(**{**PLAYS, "audit": {"rounds": [1], "branch": {**BranchConfig().model_dump(), **settings}}})
     branch, at = plan.experiment.audit.branch, plan.audited[0]
-    played = PLAYED["branch"](Work(plan, at, shapes(plan.experiment)))
+    played = stage_record("branch").gpu_work(Work(plan, at, shapes(plan.experiment)))
     assert played == (branch.turns * each, (14 + 1) / 2, branch.turns * each)
     assert needs.gpu_seconds(plan, "branch", at) > 0
 
@@ -490,10 +489,10 @@ def test_a_plan_needs_no_environment_that_only_jobs_do(monkeypatch, tmp_path):
     """Such as AppWorld, on a machine without it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("APPWORLD_ROOT", raising=False)
-    preset = [ROOT / "config/paper/mgr_table2.yaml"]
+    (_, preset), chosen = presets.options("mgr_table2")
     with pytest.raises(UserError, match="environment 'appworld': there is no executable"):
-        configured.plan_of(preset, tmp_path)
-    lines = lines_of(configured.plan_of(preset, tmp_path, installed=False))
+        configured.plan_of([preset], tmp_path, chosen)
+    lines = lines_of(configured.plan_of([preset], tmp_path, chosen, installed=False))
     assert any(line.startswith("GPU hours: about ") for line in lines)
     assert any(line.startswith("warning: environment 'appworld': there is no executable") for line in lines)
 

@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import get_args
+from importlib import import_module
 
 import pytest
 from pydantic import ValidationError
 
 from tests import tiny
-from turncredit.config import Stage
-from turncredit.config.layout import ARTIFACTS, METRICS
+from turncredit.config.stages import PACKAGE, artifacts, policy_stages, stages
 from turncredit.errors import UserError
+from turncredit.pipeline import all_jobs, loop
 from turncredit.pipeline.job import At, Slice
-from turncredit.pipeline.plan import STAGES, Plan, load
-from turncredit.pipeline.playing import plays
+from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.playing import PlayingSlice
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_has_its_five_names(stage):
-    module = load(stage)
-    assert issubclass(module.Config, Slice)
-    assert all(callable(getattr(module, name)) for name in ("config", "inputs", "run"))
-    assert set(module.OUTPUTS.values()) <= ARTIFACTS.keys()
+@pytest.mark.parametrize("stage", stages())
+def test_a_stage_is_the_module_of_its_name_with_a_closed_part_of_the_configuration(stage):
+    record = stages()[stage]
+    module = import_module(f"{PACKAGE}.{stage}")
+    assert module.STAGE is record
     assert module.__doc__.startswith(f"Stage `{stage}`")
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_slice_takes_no_key_that_it_does_not_have_and_cannot_be_changed(stage):
-    config = load(stage).Config
-    assert config.model_config["frozen"]
+    assert issubclass(record.part, Slice)
+    assert record.part.model_config["frozen"]
     with pytest.raises(ValidationError) as error:
-        config.model_validate({"no_such_key": 1})
+        record.part.model_validate({"no_such_key": 1})
     assert "extra_forbidden" in {found["type"] for found in error.value.errors() if found["loc"] == ("no_such_key",)}
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_has_a_rule_a_script_and_a_file_for_what_it_measures(stage):
-    assert f"rule {stage}:" in (tiny.ROOT / "rules" / f"{stage}.smk").read_text()
-    assert f'job_script.run("{stage}"' in (tiny.ROOT / "workflow_scripts" / f"{stage}.py").read_text()
-    assert stage in METRICS
+@pytest.mark.parametrize("stage", stages())
+def test_a_message_names_only_keys_of_the_stages_jobs(stage):
+    record = stages()[stage]
+    assert set(re.findall(r"{(\w+)}", record.message)) <= set(re.findall(r"{(\w+)}", record.metrics))
 
 
-def test_every_stage_but_those_that_start_no_job_of_their_own_may_ask_for_resources():
-    assert set(get_args(Stage)) == set(STAGES) - {"config", "track"} | {"rounds"}
+def test_every_stage_follows_another_one_and_comes_after_all_that_it_reads():
+    """A round in one process runs stages in this order."""
+    names = list(stages())
+    assert [one.after for one in stages().values()].count(None) == 1
+    assert all(names.index(one.after) < names.index(one.name) for one in stages().values() if one.after)
+    plan = Plan(tiny.experiment(methods=["istar", "has_turnrd_film", "carl", "vineppo", "has_judge"]))
+    for method in plan.experiment.trained():
+        made, steps = set(), set(loop.run(plan, method, 0))
+        for step in loop.run(plan, method, 0):
+            read = plan.inputs(*step).values()
+            files = {path for value in read for path in ([value] if isinstance(value, str) else value)}
+            later = {path for path in files - made if all_jobs.maker(plan, path) in steps}
+            assert not later, (step, later)
+            made |= set(all_jobs.made_paths(plan, step))
+
+
+def test_all_stages_and_jobs_of_rounds_may_ask_for_resources():
+    asked = tiny.experiment(resources={name: {"threads": 2} for name in (*stages(), "rounds")})
+    assert {asked.resource(name).threads for name in (*stages(), "rounds")} == {2}
 
 
 @pytest.mark.parametrize(
@@ -60,8 +70,8 @@ def test_resources_of_a_stage_that_is_not_there_are_refused_with_the_nearest_nam
 
 
 def test_every_artifact_is_made_by_one_stage():
-    makers = Counter(kind for stage in STAGES for kind in load(stage).OUTPUTS.values())
-    assert makers == dict.fromkeys(ARTIFACTS, 1)
+    made = [kind.name for one in stages().values() for kind in one.makes.values()]
+    assert sorted(made) == sorted(artifacts())
 
 
 def test_a_job_has_paths_for_the_outputs_of_its_stage_below_the_experiments_folder():
@@ -73,7 +83,7 @@ def test_a_job_has_paths_for_the_outputs_of_its_stage_below_the_experiments_fold
     }
 
 
-def test_the_stages_in_which_a_policy_plays_are_those_whose_rules_have_an_engines_environment():
-    rules = {stage: (tiny.ROOT / "rules" / f"{stage}.smk").read_text() for stage in STAGES}
-    assert {stage for stage in STAGES if plays(stage)} == {stage for stage in STAGES if "PLAYING" in rules[stage]}
-    assert plays("rollout")
+def test_the_stages_in_which_a_policy_plays_have_the_settings_of_playing():
+    playing = {one.name for one in stages().values() if issubclass(one.part, PlayingSlice)}
+    assert playing == set(policy_stages("samples"))
+    assert "rollout" in playing

@@ -10,7 +10,7 @@ import pytest
 from tests import tiny
 from turncredit.config import from_mapping
 from turncredit.errors import UserError
-from turncredit.pipeline import checks, rounds
+from turncredit.pipeline import blocks, checks
 from turncredit.pipeline.job import At
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.report import all_evaluations
@@ -98,22 +98,22 @@ def test_the_sft_policy_that_a_job_reads_is_that_of_its_agent(plan, stage, at, n
 
 def test_what_names_the_frozen_sft_policy_in_tables_names_that_of_the_agent(plan):
     at = At(policy="short_value", seed=0, round=2, read="sft", point="observation", reader="sft")
-    assert [plan.operation(stage, at) for stage in ("hiddens", "logprobs")] == ["sft_short", "sft_short"]
+    assert [plan.runtime_options(stage, at) for stage in ("hiddens", "logprobs")] == ["sft_short", "sft_short"]
 
 
 def test_credit_of_another_agents_method_on_audited_turns_reads_them_by_the_agent_that_played_them():
     plan = Plan(tiny.experiment(**SHORT, audit={"run": "flat_grpo", "rounds": [2], "methods": METHODS}))
-    hiddens = plan.hiddens_at(turns(2, "flat_grpo"), "short_value")
+    hiddens = plan.keys_of("hiddens", turns(2, "flat_grpo"), "short_value")
     assert plan.inputs("hiddens", hiddens)["policy"] == OWN_POLICY
     assert plan.inputs("branch", turns(2, "flat_grpo"))["policy"] == "results/tiny/runs/flat_grpo/seed0/round01/policy"
     assert plan.slice("branch", turns(2, "flat_grpo")).agent.name == "transcript"
-    other = plan.logprobs_at(turns(2, "flat_grpo"), "short_hindsight")
+    other = plan.keys_of("logprobs", turns(2, "flat_grpo"), "short_hindsight")
     assert plan.slice("logprobs", other).agent.name == "transcript"
 
 
 def test_the_first_rounds_inputs_of_a_whole_runs_job_are_those_of_its_agent():
     plan = Plan(tiny.experiment(**SHORT, granularity="run"))
-    read = rounds.inputs_of_block(plan, "short_flat", 0, [1, 2])
+    read = blocks.inputs_of_block(plan, "short_flat", 0, [1, 2])
     assert f"results/tiny/rollouts/{SHARED}/seed0/round01/turns.parquet" in read
     assert POLICY in read
     assert not any(path.startswith("results/tiny/sft/") or tiny.SHARED in path.split("/") for path in read)

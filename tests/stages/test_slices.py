@@ -26,10 +26,11 @@ from tests import tiny
 from tests.helpers import nonempty
 from turncredit.config import from_mapping, merge
 from turncredit.config.layout import of_sft
+from turncredit.config.stages import stages
 from turncredit.errors import UserError
 from turncredit.pipeline.all_jobs import Step, every_job
 from turncredit.pipeline.job import At
-from turncredit.pipeline.plan import STAGES, Plan, load
+from turncredit.pipeline.plan import Plan, load
 from turncredit.training.update import round_rate
 
 READ_BY = Path(__file__).with_name("slices.json")
@@ -173,7 +174,7 @@ def jobs() -> list[Step]:
 def slices(config: dict[str, Any]) -> dict[tuple[Any, ...], set[str]]:
     """The slices of each stage's jobs: of all of them, and of those of each run, seed and round."""
     plan = Plan(from_mapping(config))
-    found: dict[tuple[Any, ...], set[str]] = {(stage,): set() for stage in STAGES}
+    found: dict[tuple[Any, ...], set[str]] = {(stage,): set() for stage in stages()}
     for stage, at in every_job(plan):
         # The name of shared rollouts follows from how they are sampled.
         run = plan.start(at) if of_sft(at.policy) else at.policy
@@ -184,13 +185,13 @@ def slices(config: dict[str, Any]) -> dict[tuple[Any, ...], set[str]]:
 
 def read_by() -> dict[str, str]:
     """The stages that read each key, but for `config`, which keeps the whole configuration."""
-    before, stages = slices(CONFIG), {}
+    before, found = slices(CONFIG), {}
     assert all(before.values()), "a stage has no job here"
     for key in LEAVES:
         after = slices(changed_config(key))
         changed = {jobs_alike[0] for jobs_alike in before.keys() & after if before[jobs_alike] - after[jobs_alike]}
-        stages[key] = " ".join(stage for stage in STAGES if stage in changed - {"config"})
-    return stages
+        found[key] = " ".join(stage for stage in stages() if stage in changed - {"config"})
+    return found
 
 
 @pytest.mark.slow
@@ -282,7 +283,7 @@ def test_another_measure_that_is_read_does_not_repeat_what_reads_the_first():
 def test_the_time_limit_of_an_environment_reaches_every_job_that_plays():
     plan = Plan(from_mapping(merge(CONFIG, {"env": {"timeout": 7.5}})))
     playing = {"demos", "measures", "rollout", "continuations", "forks", "eval", "branch"}
-    limits = {(stage, plan.job(stage, at).operation.timeout) for stage, at in every_job(plan) if stage in playing}
+    limits = {(stage, plan.job(stage, at).runtime_options.timeout) for stage, at in every_job(plan) if stage in playing}
     assert limits == {(stage, 7.5) for stage in playing}
 
 
@@ -298,17 +299,17 @@ def test_a_file_of_ones_own_is_an_input_of_what_reads_it(tmp_path):
 
 
 def test_a_slice_that_is_kept_for_several_jobs_is_that_of_each():
-    """`VARIES_BY` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
+    """`varies_by` says by which keys a stage's slice varies; a key that is missing there would give another's slice."""
     kept, fresh = (Plan(from_mapping(CONFIG)) for _ in range(2))
     for stage, at in nonempty(jobs()):
-        assert kept.slice(stage, at) == load(stage).config(fresh, at), (stage, at)
+        assert kept.slice(stage, at) == load(stage).slice(fresh, at), (stage, at)
 
 
 def test_slices_survive_as_the_plain_data_that_a_job_is_described_by():
     plan = Plan(from_mapping(CONFIG))
     for stage, at in nonempty(jobs()):
         part = plan.slice(stage, at)
-        assert load(stage).Config.model_validate(json.loads(json.dumps(part.model_dump(mode="json")))) == part, stage
+        assert load(stage).part.model_validate(json.loads(json.dumps(part.model_dump(mode="json")))) == part, stage
 
 
 if __name__ == "__main__":

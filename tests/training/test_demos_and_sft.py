@@ -9,17 +9,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from turncredit.config import AgentSlice
+from turncredit.config import AgentSlice, UpdateConfig
 from turncredit.data import tables
 from turncredit.data.seeding import generator
 from turncredit.envs.household import WORDS
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At
 from turncredit.policy import models, tokenizer
-from turncredit.training import sft as training
+from turncredit.policy.masters import Masters
 from turncredit.training.optimizers import make_optimizer
 from turncredit.training.sequences import batches, stack, token_logprobs
 from turncredit.training.sft import demonstrations, learning_rate, minibatches
+from turncredit.training.team import Team
 
 LONG = {"household": {"horizon": 40}}
 TRANSCRIPT = AgentSlice()
@@ -157,9 +158,8 @@ def test_an_optimisers_moments_survive_the_disk(kind):
     def start():
         torch.manual_seed(0)
         layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
-        named = dict(layers.named_parameters())
-        optimizer = make_optimizer(named, kind, lr=0.1, muon_lr=0.05, betas=(0.9, 0.95), weight_decay=0.01)
-        return layers, optimizer
+        settings = UpdateConfig(optimizer=kind, lr=0.1, muon_lr=0.05, betas=(0.9, 0.95), weight_decay=0.01)
+        return layers, make_optimizer(Masters(layers, "float32"), settings)
 
     def steps(layers, optimizer, count, first=0):
         for number in range(first, first + count):
@@ -181,17 +181,17 @@ def test_an_optimisers_moments_survive_the_disk(kind):
 
 
 def test_muon_takes_the_blocks_matrices_and_nothing_else(world):
-    named = models.trained_parameters(models.load_model(world.path("base"), dtype="float32"))
-    optimizer = make_optimizer(named, "muon", lr=1.0, muon_lr=2.0, betas=(0.9, 0.95), weight_decay=0.0)
+    masters = Masters(models.load_model(world.path("base"), dtype="float32"), "float32")
+    optimizer = make_optimizer(masters, UpdateConfig(optimizer="muon", lr=1.0, muon_lr=2.0))
     optimizer.set_rate(1.0)
     rates = {id(p): group["lr"] for part in optimizer._parts for group in part.param_groups for p in group["params"]}
-    matrices = {name for name, parameter in named.items() if rates[id(parameter)] == 2.0}
-    assert matrices == {name for name in named if name.endswith("_proj.weight")}
-    assert len(rates) == len(named)
+    matrices = {name for name, parameter in masters.parameters.items() if rates[id(parameter)] == 2.0}
+    assert matrices == {name for name in masters.parameters if name.endswith("_proj.weight")}
+    assert len(rates) == len(masters.parameters)
 
 
 def test_without_epochs_no_memory_is_taken_for_shards(world, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "together", lambda **_: pytest.fail("gradients of shards"))
+    monkeypatch.setattr(Team, "sharing", lambda *_: pytest.fail("gradients of shards"))
     made = sft(world, tmp_path, world.path("demos"), {"sft": {"epochs": 0, "shards": 8}})
     assert made.metrics == {"steps": 0.0}
 

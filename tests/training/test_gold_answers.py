@@ -107,7 +107,7 @@ def test_credit_follows_from_the_table_that_each_method_is_given(plan) -> None:
 
     at = plan.turns_at("igpo", 0, 1)
     for name, column in (("igpo", "gold_probability"), ("trace", "gold_logprob")):
-        load("logprobs").run(plan.job("logprobs", plan.logprobs_at(at, name)))
+        load("logprobs").run(plan.job("logprobs", plan.keys_of("logprobs", at, name)))
         job = plan.job("credit", replace(at, method=name))
         load("credit").run(job)
         side = tables.read(job.input["logprobs"])

@@ -15,7 +15,7 @@ from turncredit.errors import UserError
 from turncredit.pipeline.stages import update as stage
 from turncredit.policy import models
 from turncredit.policy.sampling import draw
-from turncredit.training.finite import check_step
+from turncredit.training.optimizers import check_step
 
 
 def damaged(turns: pa.Table, value: float) -> pa.Table:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tests import tiny
-from turncredit.config import LoraConfig
+from turncredit.config import LoraConfig, UpdateConfig
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Store
@@ -27,6 +27,7 @@ from turncredit.pipeline.plan import load as stage
 from turncredit.policy import models, tokenizer
 from turncredit.policy.engines import sampler
 from turncredit.policy.engines.lockstep import Lockstep
+from turncredit.policy.masters import Masters
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import Request
 from turncredit.policy.weights import read_adapter, read_weights
@@ -79,16 +80,7 @@ def test_a_warm_start_in_bfloat16_moves_the_weights_as_far_as_one_in_float32(wor
 def pushed(folder, dtype, train_dtype, moments_dtype, *, steps, moments=None):
     """The masters of a policy after steps of AdamW in one direction, and the optimiser's moments."""
     masters = OpenPolicy(folder, dtype=dtype).masters(train_dtype)
-    optimizer = make_optimizer(
-        masters.parameters,
-        "adamw",
-        lr=RATE,
-        muon_lr=RATE,
-        betas=(0.9, 0.999),
-        weight_decay=0.0,
-        masters=masters,
-        moments_dtype=moments_dtype,
-    )
+    optimizer = make_optimizer(masters, UpdateConfig(lr=RATE, betas=(0.9, 0.999)), moments_dtype=moments_dtype)
     optimizer.load_state(moments or {})
     for _ in range(steps):
         sum(parameter.sum() for parameter in masters.model.parameters()).backward()
@@ -137,13 +129,14 @@ def test_ten_steps_in_one_direction_move_a_model_in_bfloat16_as_far_also_across_
 
 def test_stochastic_rounding_moves_many_weights_as_far_as_float32_does():
     """Of four million weights the mean is within .25% of the exact one (one standard deviation)."""
-    named = {"weight": torch.nn.Parameter(torch.full((2**22,), 0.02, dtype=torch.bfloat16))}
-    before, step = named["weight"].detach().double(), {"lr": RATE, "muon_lr": RATE, "betas": (0.9, 0.95)}
-    optimizer = make_optimizer(named, "adamw", weight_decay=0.0, moments_dtype="bfloat16", **step)
+    model = torch.nn.Linear(2**22, 1, bias=False, dtype=torch.bfloat16)
+    torch.nn.init.constant_(model.weight, 0.02)
+    before, settings = model.weight.detach().double(), UpdateConfig(lr=RATE, betas=(0.9, 0.95))
+    optimizer = make_optimizer(Masters(model, "bfloat16"), settings, moments_dtype="bfloat16")
     for _ in range(10):
-        named["weight"].grad = torch.ones_like(named["weight"])
+        model.weight.grad = torch.ones_like(model.weight)
         optimizer.step(1e9)
-    assert float((before - named["weight"].detach().double()).mean()) == pytest.approx(10 * RATE, rel=0.01)
+    assert float((before - model.weight.detach().double()).mean()) == pytest.approx(10 * RATE, rel=0.01)
 
 
 def test_after_a_step_the_model_computes_with_what_the_saved_policy_has_in_bfloat16(hub_model, tmp_path):

@@ -21,7 +21,7 @@ from turncredit.pipeline.plan import Plan, load
 from turncredit.pipeline.stages import logprobs
 from turncredit.policy import models, tokenizer
 from turncredit.training import second_pass, update
-from turncredit.training.sequences import TokenSequence, rollout_numbers
+from turncredit.training.sequences import TokenSequence, contexts, sequences_of
 
 WINDOW = {
     "agent": {"name": "window", "max_response_tokens": 4, "window": {"history": 1, "show_admissible": False}},
@@ -91,7 +91,7 @@ def test_with_the_recorded_prompts_the_policy_that_sampled_gives_the_recorded_pr
     model = models.load_model(world.path("sft_policy"), dtype="float32").eval()
     found_N = second_pass.logprobs_N(
         model,
-        second_pass.contexts(turns, "turns"),
+        contexts(turns, "turns"),
         turns.num_rows,
         temperature=turns.column("temperature")[0].as_py(),
         tokens_per_pass=2048,
@@ -140,7 +140,7 @@ def test_what_is_read_in_hindsight_never_reaches_the_turns_that_the_policy_train
     assert kept.equals(tables.read(turns, "turns"))
     method = Plan(tiny.experiment()).method("hcapo")
     trained = update.training_set(kept, compute(kept, method, {"logprobs": made}), tiny.experiment().update)
-    recorded = {tuple(sequence.ids) for sequence in update.sequences_of(kept, rollout_numbers(kept))}
+    recorded = {tuple(sequence.ids) for sequence in sequences_of(kept)}
     assert trained.sequences
     assert {tuple(sequence.ids) for sequence in trained.sequences} <= recorded
 
@@ -201,7 +201,7 @@ def test_turns_of_an_agent_with_other_settings_are_refused(world, sampled):
 def test_turns_beyond_what_the_model_can_read_with_the_outcome_keep_their_sampled_logprob(world, sampled, tmp_path):
     """The outcome makes contexts longer than those that were sampled: that ends no job, and the others are read."""
     turns, _, at = sampled["transcript"]
-    longest = max(len(sequence.ids) for sequence in second_pass.contexts(tables.read(turns), str(turns)))
+    longest = max(len(sequence.ids) for sequence in contexts(tables.read(turns), str(turns)))
     more, short = (
         world.policy_that_reads(positions, tmp_path / str(positions)) for positions in (longest + 100, longest)
     )

@@ -28,7 +28,7 @@ from trl import GRPOConfig, GRPOTrainer
 from turncredit.config import UpdateConfig
 from turncredit.training import update
 from turncredit.training.sequences import TokenSequence
-from turncredit.training.shards import Team
+from turncredit.training.team import Team
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 
@@ -161,9 +161,10 @@ def ours(
             return 0.0
 
     model.zero_grad(set_to_none=True)
-    objective = update.Objective(settings, played["advantage"], reference if beta else None, beta, TEMPERATURE)
-    team = Team(settings.shards, 1, list(model.parameters()))
-    row = update.minibatch_step(model, Looks(), team, objective, sequences, 0)
+    objective = update.Objective(settings, played["advantage"], beta, TEMPERATURE, reference if beta else None)
+    team = Team()
+    with team.sharing(list(model.parameters()), settings.shards):
+        row = update.minibatch_step(model, Looks(), team, objective, sequences, 0)
     return row["loss"], found
 
 

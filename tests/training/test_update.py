@@ -17,15 +17,17 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import PreTrainedModel
 
 from tests import tiny
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At
+from turncredit.policy import models
+from turncredit.policy.open import OpenPolicy
 from turncredit.training.losses import clipped
 from turncredit.training.sequences import cut, rollout_numbers
-from turncredit.training.update import Objective, checkpoint_gradients, training_set
+from turncredit.training.update import Objective, training_set
 
 
 def run(
@@ -295,7 +297,6 @@ def test_in_steps_without_a_gradient_the_moments_decay_as_in_any_other(world, cr
 
 def test_lora_trains_and_saves_the_adapter_alone(world, credits, tmp_path):
     from turncredit.config import LoraConfig
-    from turncredit.policy import models
 
     sft, start = world.path("sft_policy"), tmp_path / "start"
     model = models.add_lora(models.load_model(sft, dtype="float32"), LoraConfig(rank=4, alpha=8), 0)
@@ -360,13 +361,11 @@ def test_the_loss_has_the_gradient_of_the_surrogate():
     assert torch.autograd.gradcheck(lambda x: clipped(x, sampled, advantage, low=0.2, high=0.28)[0].sum(), (logprobs,))
 
 
-def test_activations_are_recomputed_with_the_transformers_of_vllm_too(monkeypatch):
+def test_activations_are_recomputed_with_the_transformers_of_vllm_too(world, monkeypatch):
     """Below 5.20 the function has another name; a job of several stages trains in the environment that has vLLM."""
     asked = []
     monkeypatch.delattr(PreTrainedModel, "activation_checkpointing_enable")
     monkeypatch.setattr(PreTrainedModel, "gradient_checkpointing_enable", lambda _, settings: asked.append(settings))
-    small = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=8, num_key_value_heads=1, **small))
     for wanted in (False, True):
-        checkpoint_gradients(model, tiny.experiment(update={"gradient_checkpointing": wanted}).update)
+        OpenPolicy(world.path("sft_policy"), dtype="float32").masters("float32", checkpointing=wanted)
     assert asked == [{"use_reentrant": False}]

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from tests import tiny
 from tests.helpers import nonempty
 from turncredit.cli.main import app
-from turncredit.config.layout import ARTIFACTS, Layout
+from turncredit.config.layout import Layout
+from turncredit.config.stages import artifacts
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pipeline import all_jobs, expected_artifacts, integrity, job_script, locks, run
+from turncredit.pipeline import all_jobs, expected_artifacts, integrity, job_script, locks, loop, run
 from turncredit.pipeline.job import PROVENANCE_FILE, At
 from turncredit.pipeline.plan import Plan, load
-from turncredit.pipeline.rounds import steps_of_round
 from turncredit.views import collect, sql, tracking
 from turncredit.views.show.find import find
 
@@ -40,7 +40,7 @@ def perform(plan: Plan, stage: str, at: At) -> None:
 def steps() -> list[all_jobs.Step]:
     """The jobs after the first rollouts, in order."""
     plan = Plan(tiny.experiment(**CHANGES))
-    rounds = [step for round in (1, 2) for step in steps_of_round(plan, "flat_grpo", 0, round)]
+    rounds = [step for round in (1, 2) for step in loop.block(plan, "flat_grpo", 0, [round])]
     start = [("eval", At(method="sft", seed=0, round=round)) for round in (1, 2)]
     return [("config", At()), *start, *rounds, ("report", At())]
 
@@ -300,9 +300,9 @@ def test_every_kind_of_artifact_leads_back_to_its_job():
         "continued": "k9", "forked": "n16",
     }  # fmt: skip
     begin = len(f"{plan.layout.root}/")
-    for name in ARTIFACTS:
+    for name in artifacts():
         stage, at = all_jobs.step_of(plan.layout.path(name, keys)[begin:])
-        assert name in load(stage).OUTPUTS.values()
+        assert name in [kind.name for kind in load(stage).makes.values()]
         assert plan.layout.path(name, plan.keys(at)) == plan.layout.path(name, keys)
 
 

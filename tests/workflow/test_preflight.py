@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from tests import tiny
+from tests import presets, tiny
 from tests.helpers import as_if_simulators_were_here
 from turncredit.cli import doctor
 from turncredit.config import from_mapping, merge
@@ -34,9 +34,8 @@ from turncredit.policy.base import fetch_base
 ROOT = Path(__file__).resolve().parents[2]
 #: one of each paper and kind
 PRESETS = (
-    "config/qwen2.5-1.5b.yaml", "config/webshop.yaml", "config/own_agent.yaml", "config/continuations.yaml",
-    "config/prompting.yaml", "config/audit.yaml", "config/paper/has_table2.yaml", "config/paper/hipif_table1_7b.yaml",
-    "config/paper/triage_table3.yaml", "config/paper/mgr_table1.yaml", "config/paper/scpo_table1_1p5b.yaml",
+    "qwen2.5-1.5b", "webshop", "own_agent", "continuations", "prompting", "audit", "has_table2", "hipif_table1_7b",
+    "triage_table3", "mgr_table1", "scpo_table1_1p5b",
 )  # fmt: skip
 STAGES = ("base", "sft", "rollout", "credit", "update", "eval", "invariants")
 VLLM = {"policy": {"engine": "vllm"}}
@@ -512,11 +511,11 @@ def test_the_miniature_evaluates_its_own_rounds_where_the_whole_names_later_ones
     assert small.eval_rounds() == [1, 2]
 
 
-@pytest.mark.parametrize("path", PRESETS)
-def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(path, monkeypatch):
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_miniature_of_a_configuration_is_valid_small_and_asks_for_what_the_whole_asks_for(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     as_if_simulators_were_here(monkeypatch)
-    whole = merge(read_mapping("config.yaml"), read_mapping(path))
+    whole = merge(read_mapping("config.yaml"), presets.settings(name))
     experiment = from_mapping(whole)
     small = from_mapping(merge(whole, doctor.miniature(experiment)))
     checks.check(small)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,9 @@ from snakemake.iocontainers import Wildcards
 
 from tests import tiny
 from turncredit.config import merge
+from turncredit.config.stages import stages
 from turncredit.data import tables
+from turncredit.pipeline import blocks, loop
 from turncredit.pipeline import rounds as fused
 from turncredit.pipeline.job import At, Store
 from turncredit.pipeline.plan import Plan, load
@@ -37,13 +40,13 @@ def shared(world, tmp_path_factory) -> Path:
     plan = planned(results)
     turns = plan.turns_at("triage", 0, 1)
     for stage, at in (
-        ("label", plan.labels_at(turns, "triage")),
-        ("hiddens", plan.hiddens_at(turns, "has_turnrd")),
-        ("hiddens", plan.hiddens_at(turns, "ppo")),
-        ("logprobs", plan.logprobs_at(turns, "progress_advantage")),
-        ("logprobs", plan.logprobs_at(turns, "hcapo")),
-        ("continuations", plan.continuations_at(turns, "vine")),
-        ("forks", plan.forks_at(turns, "tree")),
+        ("label", plan.keys_of("labels", turns, "triage")),
+        ("hiddens", plan.keys_of("hiddens", turns, "has_turnrd")),
+        ("hiddens", plan.keys_of("hiddens", turns, "ppo")),
+        ("logprobs", plan.keys_of("logprobs", turns, "progress_advantage")),
+        ("logprobs", plan.keys_of("logprobs", turns, "hcapo")),
+        ("continuations", plan.keys_of("continuations", turns, "vine")),
+        ("forks", plan.keys_of("forks", turns, "tree")),
     ):
         load(stage).run(plan.job(stage, at))
     return results
@@ -72,7 +75,7 @@ def content(plan: Plan) -> dict[str, str]:
 
 def job_by_job(plan: Plan, method: str) -> None:
     """Every stage of the rounds from files to files, as jobs of their own run."""
-    for stage, at in fused.steps_of_block(plan, method, 0, ROUNDS):
+    for stage, at in loop.block(plan, method, 0, ROUNDS):
         load(stage).run(plan.job(stage, at, store=Store()))
 
 
@@ -94,7 +97,7 @@ def test_one_process_makes_the_same_bytes_as_a_process_for_each_stage(shared, tm
 def test_metrics_and_logs_are_those_of_the_stages(results):
     plan = planned(results)
     fused.run_rounds(plan, "gigpo", 0, ROUNDS)
-    steps = fused.steps_of_block(plan, "gigpo", 0, ROUNDS)
+    steps = loop.block(plan, "gigpo", 0, ROUNDS)
     assert [stage for stage, _ in steps].count("update") == 2
     measured = {stage for stage, _, _ in plan.layout.find_metrics()}
     assert {stage for stage, _ in steps} <= measured
@@ -154,12 +157,12 @@ def test_a_stage_that_fails_ends_the_job_and_the_next_try_goes_on_from_there(res
             raise ValueError("the machine is on fire")
         return evaluate(job)
 
-    monkeypatch.setattr(load("eval"), "run", fails_in_round_2)
+    monkeypatch.setitem(stages(), "eval", replace(stages()["eval"], run=fails_in_round_2))
     with pytest.raises(SystemExit) as ended:
         fused.run_rounds(plan, "gigpo", 0, ROUNDS)
     assert ended.value.code == 1
     before = times(plan)
-    monkeypatch.setattr(load("eval"), "run", evaluate)
+    monkeypatch.setitem(stages(), "eval", replace(stages()["eval"], run=evaluate))
     fused.run_rounds(planned(results), "gigpo", 0, ROUNDS)
     assert content(plan) == content(whole)
     assert {name: time for name, time in times(plan).items() if name in before} == before
@@ -209,7 +212,7 @@ def test_the_weights_of_a_run_are_read_from_disk_once(results, monkeypatch):
     fused.run_rounds(plan, "gigpo", 0, ROUNDS)
     # Once for the first update. The policies after it are in memory: they play, and are checked, from there.
     assert read[: read.index("model") + 1] == ["model"]
-    sampled = [stage for stage, _ in fused.steps_of_block(plan, "gigpo", 0, ROUNDS) if stage in {"rollout", "eval"}]
+    sampled = [stage for stage, _ in loop.block(plan, "gigpo", 0, ROUNDS) if stage in {"rollout", "eval"}]
     assert len(sampled) == 3
     assert "engine" not in read
 
@@ -258,11 +261,11 @@ def test_the_vllm_of_a_job_sleeps_while_other_stages_run_and_ends_before_a_judge
 
 def test_a_blocks_job_waits_for_what_is_shared_or_for_the_round_before():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
-    first = fused.inputs_of_block(plan, "gigpo", 0, [1])
+    first = blocks.inputs_of_block(plan, "gigpo", 0, [1])
     assert plan.sft_policy(At()) in first
     assert plan.layout.path("turns", plan.turns_at("gigpo", 0, 1).keys) in first
     before = plan.layout.path("policy", method="gigpo", seed=0, round=1)
-    assert fused.inputs_of_block(plan, "gigpo", 0, [2]) == [before, plan.layout.path("tasks", split="eval")]
+    assert blocks.inputs_of_block(plan, "gigpo", 0, [2]) == [before, plan.layout.path("tasks", split="eval")]
 
 
 @pytest.mark.parametrize("per_job", [1, 2, 3])
@@ -276,8 +279,8 @@ def test_every_file_that_rounds_read_is_named_by_their_job_or_by_one_before(per_
     # The policy that round 1's rollouts, an input, were sampled by has played the training games.
     known = {plan.layout.path("tasks", split="train")}
     for block in plan.experiment.blocks():
-        steps = fused.steps_of_block(plan, "gigpo", 0, block)
-        known |= {*fused.inputs_of_block(plan, "gigpo", 0, block), *fused.made_inside(plan, steps)}
+        steps = loop.block(plan, "gigpo", 0, block)
+        known |= {*blocks.inputs_of_block(plan, "gigpo", 0, block), *blocks.made_inside(plan, steps)}
         read = {path for step in steps for value in plan.inputs(*step).values() for path in _several(value)}
         assert not read - known
 
@@ -297,7 +300,7 @@ def _several(value):
 )
 def test_a_stage_uses_the_threads_that_its_job_asks_for(tmp_path, monkeypatch, resources, threads):
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=1, resources=resources), tmp_path)
-    asked = fused.resource_of_block(plan, "gigpo", 0, [1])
+    asked = blocks.resource_of_block(plan, "gigpo", 0, [1])
     ran = []
     monkeypatch.setattr(fused, "run_stage", lambda _, job: ran.append(job.threads))
     fused.run_rounds(plan, "gigpo", 0, [1], threads=asked.threads)
@@ -308,16 +311,16 @@ def test_a_job_of_rounds_has_the_gpus_of_its_stages_where_only_its_time_is_given
     judge = {"kind": "llm", "serve": {"python": "python"}}
     resources = {"label": {"gpu": 2}, "rounds": {"runtime": 600}}
     plan = Plan(tiny.experiment(methods=["triage"], judge=judge, granularity="run", resources=resources), "results")
-    assert fused.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 2
+    assert blocks.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 2
     given = {**resources, "rounds": {"gpu": 1}}
     plan = Plan(tiny.experiment(methods=["triage"], judge=judge, granularity="run", resources=given), "results")
-    assert fused.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 1
+    assert blocks.resource_of_block(plan, "triage", 0, [1, 2]).gpu == 1
 
 
 def test_what_resources_rounds_leaves_out_is_what_its_stages_ask_for():
     resources = {"rollout": {"runtime": 90, "threads": 8}, "update": {"runtime": 200, "mem_mb": 50000}}
     derived, given = (
-        fused.resource_of_block(
+        blocks.resource_of_block(
             Plan(tiny.experiment(methods=["gigpo"], rounds=2, granularity="run", resources=wanted), "results"),
             "gigpo",
             0,
@@ -332,14 +335,16 @@ def test_what_resources_rounds_leaves_out_is_what_its_stages_ask_for():
 
 def test_the_last_rounds_job_ends_with_the_runs_invariants():
     plan = Plan(tiny.experiment(methods=["gigpo"], rounds=2), "results")
-    assert fused.steps_of_block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))
-    assert "invariants" not in dict(fused.steps_of_block(plan, "gigpo", 0, [1]))
+    assert loop.block(plan, "gigpo", 0, [2])[-1] == ("invariants", At(method="gigpo", seed=0))
+    assert "invariants" not in dict(loop.block(plan, "gigpo", 0, [1]))
+    apart = Plan(tiny.experiment(methods=["gigpo"], rounds=2, granularity="round"), "results")
+    assert "invariants" not in dict(loop.block(apart, "gigpo", 0, [2]))
 
 
 def test_provenance_is_that_of_a_job_of_its_own(results):
     plan = planned(results)
     fused.run_rounds(plan, "gigpo", 0, ROUNDS)
-    for stage, at in fused.steps_of_block(plan, "gigpo", 0, ROUNDS):
+    for stage, at in loop.block(plan, "gigpo", 0, ROUNDS):
         job = plan.job(stage, at)
         assert job.is_made(), (stage, at)
         for path in job.output.values():
@@ -351,7 +356,7 @@ def test_provenance_is_that_of_a_job_of_its_own(results):
 def test_the_inputs_of_another_seed_are_those_of_the_first_with_its_own_seed(rounds):
     plan = planned(Path("results"), seeds=[0, 3], audit={"run": "gigpo"})
     for method in METHODS:
-        assert fused.inputs_by_seed(plan, method, rounds)(3) == fused.inputs_of_block(plan, method, 3, rounds)
+        assert blocks.inputs_by_seed(plan, method, rounds)(3) == blocks.inputs_of_block(plan, method, 3, rounds)
 
 
 def test_a_file_that_appears_late_is_left_to_snakemake_which_waits_for_it_and_names_it(tmp_path, monkeypatch):

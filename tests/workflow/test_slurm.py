@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -252,9 +253,8 @@ def executor():
 def test_jobs_are_polled_at_the_profiles_interval_however_long_nothing_ends(executor):
     executor.next_seconds_between_status_checks = 180  # as the plugin does itself, after hours
     assert executor.next_seconds_between_status_checks == 180
-    slurm.poll_every(executor, 10)
-    executor.next_seconds_between_status_checks = 180
-    assert executor.next_seconds_between_status_checks == 10
+    slurm.poll_every(executor, 0.01)
+    asyncio.run(asyncio.wait_for(executor.sleep(), 10))
 
 
 def test_a_job_starts_one_snakemake_and_no_step(executor):

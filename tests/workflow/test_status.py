@@ -160,7 +160,7 @@ def fails(rule, log=None, **wildcards):
 
 def test_failures_of_jobs_that_the_configuration_no_longer_has_are_not_counted(plan):
     run = {"method": "flat_grpo", "seed": "0"}
-    fails("update_last", **run, round="02")
+    fails("update_kept", **run, round="02")
     fails("sft")
     fails("update", method="no_longer", seed="0", round="01")
     fails("update", method="flat_grpo", seed="7", round="01")
@@ -180,8 +180,8 @@ def test_a_failure_counts_until_the_job_has_ended_well(plan):
 
 def test_a_failed_job_of_several_rounds_counts_while_its_rounds_are_one_job(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fails("rounds_01_02_1", method="flat_grpo", seed="0")
-    fails("rounds_01_02_1", method="no_longer", seed="0")
+    fails("rounds", method="flat_grpo", seed="0")
+    fails("rounds", method="no_longer", seed="0")
     assert status.lines_of(Plan(tiny.experiment(granularity="run")))[0].endswith(", 1 failed")
     assert status.lines_of(Plan(tiny.experiment(granularity="round")))[0].endswith(", 0 failed")
 

@@ -38,8 +38,16 @@ from turncredit.policy.sampling import device
 from turncredit.stats.levels import student_half
 from turncredit.training import update as training
 from turncredit.training.losses import token_weights
-from turncredit.training.sequences import TokenSequence, batches, by_rollout, rollout_numbers, stack, token_logprobs
-from turncredit.training.update import sequences_of, training_set
+from turncredit.training.sequences import (
+    TokenSequence,
+    batches,
+    by_rollout,
+    rollout_numbers,
+    sequences_of,
+    stack,
+    token_logprobs,
+)
+from turncredit.training.update import training_set
 
 #: Gradients of more parameters than this are projected to this many dimensions.
 DIMENSIONS = 16_384
@@ -97,7 +105,7 @@ def gradients(
     each method also has the cosine with the true gradient.
     """
     rollout_N = np.array(rollout_numbers(turns))
-    sequences = sequences_of(turns, rollout_N.tolist())
+    sequences = sequences_of(turns)
     methods = {name: coefficients(turns, table, rollout_N, losses[name], name) for name, table in credits.items()}
     if branches is not None and truth_loss is not None:
         truth = true_credit(turns, branches)

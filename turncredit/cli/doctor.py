@@ -22,6 +22,7 @@ import yaml
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, files_of, plan_of, profile_options
 from turncredit.cli.plan import Submitted, submitted_jobs
 from turncredit.config import Experiment, merge
+from turncredit.config.experiment import ROUNDS
 from turncredit.config.layout import Layout
 from turncredit.data.yaml_files import read_entry
 from turncredit.errors import UserError
@@ -107,8 +108,8 @@ def asked_by_rules(plan: Plan, where: preflight.Where) -> tuple[Asked, ...]:
 
 
 def _rule(job: Submitted) -> str:
-    """The rule of a job; one of whole rounds with a star for its number, which only the rules know."""
-    return f"rounds_{job.rounds[0]:02d}_{job.rounds[-1]:02d}_*" if job.rounds else job.stages[0][0]
+    """The rule of a job."""
+    return ROUNDS if job.rounds else job.stages[0][0]
 
 
 def _with_profile(asked: Asked, where: preflight.Where) -> Asked:

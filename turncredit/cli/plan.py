@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.config import ResourceConfig
+from turncredit.config.stages import stages
 from turncredit.errors import UserError
-from turncredit.pipeline import resources
-from turncredit.pipeline.all_jobs import Step, every_job
+from turncredit.pipeline import loop, resources
+from turncredit.pipeline.all_jobs import every_job
+from turncredit.pipeline.blocks import resource_of_block
 from turncredit.pipeline.checks import check_installed
 from turncredit.pipeline.learned_models import shapes
-from turncredit.pipeline.plan import STAGES, Plan
-from turncredit.pipeline.rounds import resource_of_block, steps_of_block
+from turncredit.pipeline.loop import Step
+from turncredit.pipeline.plan import Plan
 
 #: Which units of bytes are printed.
 UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6))
@@ -28,7 +30,7 @@ def plan(
 ) -> None:
     """Print an experiment's jobs, the memory of each stage, the disk it needs and the GPU hours it takes: an estimate.
 
-    Example: turncredit plan --configfile config/paper/has_table2.yaml
+    Example: turncredit plan --configfile config/paper/has.yaml
     """
     print("\n\n".join("\n".join(lines_of(plan)) for plan in plans_of(configfile, results, config, installed=False)))
 
@@ -48,7 +50,7 @@ def lines_of(plan: Plan) -> list[str]:
         f"{'stage':<19}{'times':>7}{'GPUs':>6}{'memory asked':>14}{'minutes asked':>15}{'GPU hours':>11}  "
         "of the memory, for the policy",
     ]
-    for stage in (stage for stage in STAGES if count[stage]):
+    for stage in (stage for stage in stages() if count[stage]):
         asked = resources.resource(plan, stage)
         parts = {name: size for name, size in resources.need(plan, stage).model.items() if size >= 1e6}
         breakdown = f"{size_of(sum(parts.values()))}: " + ", ".join(f"{name} {size_of(parts[name])}" for name in parts)
@@ -68,12 +70,11 @@ def lines_of(plan: Plan) -> list[str]:
         check_installed(experiment)
     except UserError as error:
         lines.append(f"warning: {error}")
-    stages = [stage for stage in STAGES if count[stage]]
     lines += [
         f"warning: {line}"
         for look in (resources.fits, resources.in_time)
-        for stage in stages
-        if (line := look(plan, stage))
+        for stage in stages()
+        if count[stage] and (line := look(plan, stage))
     ]
     return [*lines, resources.ASSUMED] if on_gpus else lines
 
@@ -103,7 +104,7 @@ def submitted_jobs(plan: Plan, steps: list[Step]) -> list[Submitted]:
     if experiment.granularity != "stage":
         of_block = cache(lambda method, block: resource_of_block(plan, method, experiment.seeds[0], block))
         blocks = [
-            Submitted(steps_of_block(plan, method, seed, block), of_block(method, block), block)
+            Submitted(loop.block(plan, method, seed, block), of_block(method, block), block)
             for method, seed in experiment.runs()
             for block in experiment.blocks()
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,11 +12,14 @@ from typing import Any, NamedTuple
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plans_of
 from turncredit.cli.plan import submitted_jobs
+from turncredit.config.experiment import ROUNDS
+from turncredit.config.stages import stages
 from turncredit.data.provenance import config_hash
 from turncredit.errors import UserError
-from turncredit.pipeline import failures, integrity, locks, resources, retries, rounds, slurm
-from turncredit.pipeline.all_jobs import Step, jobs_and_inputs, maker
+from turncredit.pipeline import failures, integrity, locks, loop, resources, retries, slurm
+from turncredit.pipeline.all_jobs import jobs_and_inputs, maker
 from turncredit.pipeline.job import At
+from turncredit.pipeline.loop import Step
 from turncredit.pipeline.plan import Plan
 
 #: The folder of Snakemake's own state.
@@ -127,15 +129,15 @@ def still_failed(plan: Plan, jobs: Collection[Step], failure: failures.Failure) 
 
 def steps_of(plan: Plan, failure: failures.Failure) -> list[Step]:
     """The stages of the job that failed; none if it is of rounds that are no longer one job."""
-    block = re.fullmatch(r"rounds_(\d+)_(\d+)_\d+", failure.rule)
-    if block is None:
-        return [(retries.STAGES.get(failure.rule, failure.rule), At.of(failure.wildcards))]
-    rounds_of_job = range(int(block[1]), int(block[2]) + 1)
+    if failure.rule != ROUNDS:
+        stage = retries.stage_of(failure.rule)
+        return [(stage, At.of(failure.wildcards))] if stage in stages() else []  # a rule of another version
     method, seed = failure.wildcards["method"], int(failure.wildcards["seed"])
-    together = plan.experiment.granularity != "stage" and rounds_of_job in plan.experiment.blocks()
-    if not together or (method, seed) not in plan.experiment.runs():
+    last = int(failure.wildcards.get("round", plan.experiment.rounds))
+    blocks = [block for block in plan.experiment.blocks() if block[-1] == last]
+    if plan.experiment.granularity == "stage" or not blocks or (method, seed) not in plan.experiment.runs():
         return []
-    return rounds.steps_of_block(plan, method, seed, rounds_of_job)
+    return loop.block(plan, method, seed, blocks[0])
 
 
 def run_lines(plan: Plan, records: Mapping[Step, Any], now: Mapping[Step, str]) -> list[str]:
@@ -252,8 +254,8 @@ def at_work(plan: Plan, works: Mapping[Step, Work], records: Mapping[Step, Any])
     """
     stages = {}
     for step, work in works.items():
-        block = rounds.block_of(plan, *step)
-        steps = [step] if block is None else rounds.steps_of_block(plan, block[0], step[1].seed, block[1])
+        block = loop.block_of(plan, *step)
+        steps = [step] if block is None else loop.block(plan, block[0], step[1].seed, block[1])
         if (at := next((one for one in steps if one not in records), None)) is not None:
             stages[at] = work
     return stages

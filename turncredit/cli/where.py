@@ -13,14 +13,16 @@ import yaml
 
 from turncredit.cli.configured import ConfigfileOption, ConfigOption, ResultsOption, plan_of
 from turncredit.config.judge import judge_name
-from turncredit.config.layout import KEYS, LOGS, METRICS, fill, keys_in, of_sft, refuse_old
+from turncredit.config.layout import KEYS, keys_in, of_sft, refuse_old
+from turncredit.config.stages import made_by, stages
 from turncredit.config.warm_starts import SFT, is_start
 from turncredit.data import provenance
 from turncredit.errors import UserError, nearest
-from turncredit.pipeline import rounds
-from turncredit.pipeline.all_jobs import MADE_BY, Step, maker
+from turncredit.pipeline import loop
+from turncredit.pipeline.all_jobs import maker
 from turncredit.pipeline.job import At
-from turncredit.pipeline.plan import STAGES, Plan
+from turncredit.pipeline.loop import Step
+from turncredit.pipeline.plan import Plan
 from turncredit.views.experiments import experiment_of, read_config
 
 #: Keys with few values, which identify the key that a word is for.
@@ -28,15 +30,6 @@ CHOICES = {
     key: [word for word in KEYS[key].split("|") if word.isalpha()]
     for key in ("split", "ask", "read", "point", "reader")
 }
-#: What is said of a method that has no job of a stage.
-LACKING = {
-    "continuations": "reads no continuations",
-    "forks": "credits no forks",
-    "implicit_model": "has no implicit reward model",
-    "credit_model": "has no learned credit model",
-    "values": "has no learned credit model",
-}
-STAGE_NAMES = {**MADE_BY, **{stage: stage for stage in STAGES}}
 
 
 def where(
@@ -58,15 +51,16 @@ def where(
 
     For a path, show this for the stage that wrote it. Example: turncredit where credit gigpo --seed 0 --round 1
     """
-    if artifact not in STAGE_NAMES and ("/" in artifact or Path(artifact).exists()):
+    stage_of = {**made_by(), **{stage: stage for stage in stages()}}
+    if artifact not in stage_of and ("/" in artifact or Path(artifact).exists()):
         plan, stage, at = of_path(Path(artifact), configfile, results, config)
     else:
-        if artifact not in STAGE_NAMES:
+        if artifact not in stage_of:
             raise UserError(
-                f"unknown artifact '{artifact}'{nearest(artifact, STAGE_NAMES)}; the stages are {', '.join(STAGES)}; "
-                f"further artifacts are {', '.join(sorted({*MADE_BY} - {*STAGES}))}"
+                f"unknown artifact '{artifact}'{nearest(artifact, stage_of)}; the stages are {', '.join(stages())}; "
+                f"further artifacts are {', '.join(sorted({*made_by()} - {*stages()}))}"
             )
-        plan, stage = plan_of(configfile, results, config, installed=False), STAGE_NAMES[artifact]
+        plan, stage = plan_of(configfile, results, config, installed=False), stage_of[artifact]
         at = at_of(plan, stage, keys or [], policy, seed, round)
     refuse_old(plan.layout.root)
     print("\n".join(lines_of(plan, stage, at)))
@@ -74,7 +68,7 @@ def where(
 
 def stage_keys(stage: str) -> list[str]:
     """The keys that identify a job of a stage."""
-    return list(dict.fromkeys(re.findall(r"{(\w+)}", METRICS[stage])))
+    return list(dict.fromkeys(re.findall(r"{(\w+)}", stages()[stage].metrics)))
 
 
 def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed: int, round: int) -> At:
@@ -106,8 +100,9 @@ def at_of(plan: Plan, stage: str, words: Sequence[str], policy: str | None, seed
         turns = At(policy=str(keys["policy"]), seed=seed, round=round)
         plan.sampler(turns)
         found = plan.keys_for(stage, turns, method) if method and not is_start(method) else None
-        if method and found is None and stage in LACKING:
-            raise UserError(f"{stage}: the method '{method}' {LACKING[stage]}")
+        told_by_method = {*names} - {*CHOICES, "policy", "seed", "round", "judge"}
+        if told_by_method and method and not is_start(method) and not stages()[stage].needed(plan, method):
+            raise UserError(f"{stage}: the method '{method}' does not need it, so there is no such job")
         keys = {**({} if found is None else found.keys), **keys}
         if stage == "label":
             keys.setdefault("judge", judge_name(plan.experiment.judge))
@@ -163,15 +158,15 @@ def of_path(
     relative = whole.relative_to(root).as_posix()
     if relative.startswith("logs/"):
         relative = relative.removesuffix(".job.json").removesuffix(".log") + ".log"
-    for stage in STAGES:
-        for pattern in (METRICS[stage], LOGS[stage]):
+    for stage in stages().values():
+        for pattern in (stage.metrics, stage.log):
             keys = keys_in(pattern, relative)
             if keys is not None:
-                return plan, stage, At.of({key: str(value) for key, value in keys.items()})
+                return plan, stage.name, At.of({key: str(value) for key, value in keys.items()})
     for candidate in (whole, *whole.parents):  # files in a folder that a stage makes
         located = plan.layout.locate(candidate)
         if located:
-            return plan, MADE_BY[located.artifact], At.of({key: str(value) for key, value in located.keys.items()})
+            return plan, made_by()[located.artifact], At.of({key: str(value) for key, value in located.keys.items()})
     raise UserError(f"{path}: no stage writes this; `turncredit where STAGE` lists the artifacts of a stage")
 
 
@@ -180,7 +175,7 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
 
     With granularity `round` or `run` the job that runs it, too.
     """
-    metrics, log = plan.metrics(stage, at), fill(plan.layout.log(stage), plan.keys(at))
+    metrics, log = plan.metrics(stage, at), plan.log(stage, at)
     inputs = [
         (name, path)
         for name, value in plan.inputs(stage, at).items()
@@ -191,7 +186,7 @@ def lines_of(plan: Plan, stage: str, at: At) -> list[str]:
     width = max(len(name) for block in blocks.values() for name, _ in block) + 1
     keys = ", ".join(f"{key} {value}" for key, value in at.keys.items())
     lines = [f"stage {stage}" + (f": {keys}" if keys else "")]
-    if joint := rounds.block_of(plan, stage, at):
+    if joint := loop.block_of(plan, stage, at):
         method, block = joint
         span = f"round {block[0]}" if len(block) == 1 else f"rounds {block[0]} to {block[-1]}"
         granularity = plan.experiment.granularity

@@ -6,11 +6,9 @@ as JSON schema (`python -m turncredit.config > schemas/config.schema.json`).
 """
 
 from turncredit.config.experiment import Experiment
-from turncredit.config.loading import from_mapping, in_sweep, load, names_in_sweep, validated
+from turncredit.config.loading import from_mapping, in_sweep, load, names_in_sweep, refuse_lost, validated
 from turncredit.config.merging import merge
 from turncredit.config.sections import (
-    POLICY_STAGES,
-    SAMPLING_STAGES,
     AgentConfig,
     AgentSlice,
     AuditConfig,
@@ -32,7 +30,6 @@ from turncredit.config.sections import (
     ScratchConfig,
     Seed,
     SftConfig,
-    Stage,
     SweepConfig,
     TasksConfig,
     TrackingConfig,
@@ -40,8 +37,6 @@ from turncredit.config.sections import (
 )
 
 __all__ = [
-    "POLICY_STAGES",
-    "SAMPLING_STAGES",
     "AgentConfig",
     "AgentSlice",
     "AuditConfig",
@@ -64,7 +59,6 @@ __all__ = [
     "ScratchConfig",
     "Seed",
     "SftConfig",
-    "Stage",
     "SweepConfig",
     "TasksConfig",
     "TrackingConfig",
@@ -74,5 +68,6 @@ __all__ = [
     "load",
     "merge",
     "names_in_sweep",
+    "refuse_lost",
     "validated",
 ]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast, get_args, overload
+from typing import Any, Literal, overload
 
 from pydantic import Field, field_validator, model_validator
 
-from turncredit.config import sweep
+from turncredit.config import stages, sweep
 from turncredit.config.grid import expanded
 from turncredit.config.judge import JudgeConfig
 from turncredit.config.sections import (
-    POLICY_STAGES,
-    SAMPLING_STAGES,
     AgentConfig,
     AuditConfig,
     DemosConfig,
@@ -25,7 +23,6 @@ from turncredit.config.sections import (
     Section,
     Seed,
     SftConfig,
-    Stage,
     SweepConfig,
     TasksConfig,
     TrackingConfig,
@@ -35,8 +32,14 @@ from turncredit.config.warm_starts import SFT, agent_name, is_start, start_name
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError, nearest
 
+#: In `resources`: a job of all stages of several rounds (granularity round and run).
+ROUNDS = "rounds"
 #: The name of an experiment without one.
 _NAME = "household"
+
+
+def _names_of_resources(schema: dict[str, Any]) -> None:
+    schema["propertyNames"] = {"enum": [*stages.stages(), ROUNDS]}
 
 
 class Experiment(Closed):
@@ -63,7 +66,7 @@ class Experiment(Closed):
     judge: JudgeConfig = JudgeConfig()
     audit: AuditConfig = AuditConfig()
     tracking: TrackingConfig = TrackingConfig()
-    resources: dict[Stage, ResourceConfig] = Field(default_factory=dict)
+    resources: dict[str, ResourceConfig] = Field(default_factory=dict, json_schema_extra=_names_of_resources)
     keep_policies: Literal["all", "last"] = Field(
         "all",
         description="'last' deletes a round's policy once the next round and its evaluation have read it; the last "
@@ -87,12 +90,12 @@ class Experiment(Closed):
     @field_validator("resources", mode="before")
     @classmethod
     def _stages_that_there_are(cls, resources: Any) -> Any:
-        stages = get_args(Stage)
+        names = (*stages.stages(), ROUNDS) if resources else ()
         for name in resources if isinstance(resources, Mapping) else ():
             if name == "audit_model":
                 raise ValueError("audit_model is now the stage credit_model: write resources.credit_model")
-            if name not in stages:
-                raise ValueError(f"unknown stage '{name}'{nearest(name, stages)}")
+            if name not in names:
+                raise ValueError(f"unknown stage '{name}'{nearest(name, names)}")
         return resources
 
     @model_validator(mode="after")
@@ -173,7 +176,7 @@ class Experiment(Closed):
 
     def resource(self, stage: str) -> ResourceConfig:
         """The resources of a job of `stage`, as given; `stages/needs` fills in what is not."""
-        return self.resources.get(cast(Stage, stage), ResourceConfig())
+        return self.resources.get(stage, ResourceConfig())
 
     def gpus(self, stage: str) -> int:
         """The GPUs of a job of `stage`: as given, else 1 for a stage that loads a policy, if policies run on GPUs.
@@ -181,8 +184,9 @@ class Experiment(Closed):
         A job that trains gets at least as many as the model is spread over (`policy.train_gpus`), and one that samples
         as many as vLLM splits it over (`policy.sample_gpus`).
         """
-        trains = stage in ("update", "rounds") or (stage == "sft" and self.sft.epochs > 0)
-        samples = stage in (*SAMPLING_STAGES, "rounds")
+        record = stages.stage("update" if stage == ROUNDS else stage)
+        trains = "train_gpus" in record.part.model_fields and (stage != "sft" or self.sft.epochs > 0)
+        samples = record.policy == "samples" or stage == ROUNDS
         spread = max(self.policy.train_gpus if trains else 1, self.policy.sample_gpus if samples else 1)
         given = self.resource(stage).gpu
         if given is not None or spread > 1:
@@ -190,7 +194,7 @@ class Experiment(Closed):
         if stage == "label":
             return int(self.serves(stage))
         on_gpus = self.policy.engine == "vllm" or any(resource.gpu for resource in self.resources.values())
-        return int(on_gpus and stage in (*POLICY_STAGES, "rounds"))
+        return int(on_gpus and record.policy is not None)
 
     def serves(self, stage: str) -> bool:
         """Whether a job of `stage` starts a judge's server of its own."""

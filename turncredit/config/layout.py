@@ -26,13 +26,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from turncredit.config import ContinuationsConfig, Experiment, RolloutConfig
+from turncredit.config import ContinuationsConfig, Experiment, RolloutConfig, stages
+from turncredit.config.stages import ROLLOUTS, RUN, Artifact, artifacts
 from turncredit.config.warm_starts import SFT, is_start
 from turncredit.errors import UserError, nearest
-
-ROLLOUTS = "rollouts/{policy}/seed{seed}/round{round}"
-RUNS = "runs/{method}/seed{seed}"
-RUN = RUNS + "/round{round}"
 
 SAMPLING = r"t\d+k\d+T[0-9.]+(?:s\d+)?"
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
@@ -60,103 +57,6 @@ KEYS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """A kind of artifact.
-
-    pattern   its path below `results/<experiment>`, keys in braces
-    schema    the schema of its table (`turncredit.data.tables`); None if it is not a table
-    folder    whether it is a folder
-    """
-
-    name: str
-    pattern: str
-    schema: str | None = None
-    folder: bool = False
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys that identify an artifact of this kind."""
-        return tuple(dict.fromkeys(re.findall(r"{(\w+)}", self.pattern)))
-
-
-def _tables(folder: str, **names: str) -> list[Artifact]:
-    """Tables whose schema is `names[artifact]`, each in a file of the artifact's name."""
-    return [Artifact(name, f"{folder}/{name}.parquet", schema) for name, schema in names.items()]
-
-
-#: Every artifact by name, in the order of the pipeline.
-ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact
-    for artifact in (
-        Artifact("config", "config.json"),
-        Artifact("tasks", "tasks/{split}.parquet", "tasks"),
-        Artifact("demos", "demos/demos.parquet", "demos"),
-        Artifact("base", "{start}/base", folder=True),
-        Artifact("sft_policy", "{start}/policy", folder=True),
-        Artifact("sft_log", "{start}/log.parquet", "sft_log"),
-        Artifact("turns", f"{ROLLOUTS}/turns.parquet", "turns"),
-        Artifact("measures", f"{ROLLOUTS}/measures.parquet", "measures"),
-        Artifact("continuations", f"{ROLLOUTS}/continuations/{{continued}}.parquet", "continuations"),
-        Artifact("forks", f"{ROLLOUTS}/forks/{{forked}}.parquet", "forks"),
-        Artifact("labels", f"{ROLLOUTS}/labels/{{judge}}-{{ask}}.parquet", "labels"),
-        Artifact("hiddens", f"{ROLLOUTS}/hiddens/{{read}}-{{point}}.parquet", "hiddens"),
-        Artifact("logprobs", f"{ROLLOUTS}/logprobs/{{reader}}.parquet", "logprobs"),
-        Artifact("implicit", f"{ROLLOUTS}/implicit/{{method}}", folder=True),
-        Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True),
-        Artifact("values", f"{ROLLOUTS}/values/{{method}}.parquet", "values"),
-        Artifact("credits", f"{ROLLOUTS}/credits/{{method}}.parquet", "credits"),
-        Artifact("policy", f"{RUN}/policy", folder=True),
-        Artifact("updates", f"{RUN}/updates.parquet", "updates"),
-        Artifact("evals", f"{RUN}/evals.parquet", "evals"),
-        Artifact("invariants", f"{RUNS}/invariants.parquet", "invariants"),
-        *_tables(ROLLOUTS, branches="branches", fidelity="fidelity", gradients="gradients", leaks="leaks"),
-        Artifact("fidelity_json", f"{ROLLOUTS}/fidelity.json"),
-        Artifact("rollout_invariants", f"{ROLLOUTS}/invariants.parquet", "invariants"),
-        Artifact("pages", f"{ROLLOUTS}/pages/index.html"),
-        Artifact("report", "report/index.html"),
-        Artifact("summary", "report/summary.parquet", "summary"),
-        Artifact("summary_csv", "report/summary.csv"),
-        Artifact("learning_curves", "report/learning_curves.svg"),
-    )
-}
-
-#: stage -> (folder, name) of the other files that a job writes: `folder/metrics/name.json` and `logs/folder/name`
-PLACES: dict[str, tuple[str, str]] = {
-    "config": ("", "config"),
-    "tasks": ("tasks", "tasks-{split}"),
-    "demos": ("demos", "demos"),
-    "base": ("{start}", "base"),
-    "sft": ("{start}", "sft"),
-    "rollout": (ROLLOUTS, "rollout"),
-    "measures": (ROLLOUTS, "measures"),
-    "continuations": (ROLLOUTS, "continuations-{continued}"),
-    "forks": (ROLLOUTS, "forks-{forked}"),
-    "label": (ROLLOUTS, "label-{judge}-{ask}"),
-    "hiddens": (ROLLOUTS, "hiddens-{read}-{point}"),
-    "logprobs": (ROLLOUTS, "logprobs-{reader}"),
-    "implicit_model": (ROLLOUTS, "implicit-{method}"),
-    "credit_model": (ROLLOUTS, "model-{method}"),
-    "values": (ROLLOUTS, "values-{method}"),
-    "credit": (ROLLOUTS, "credit-{method}"),
-    "update": (RUN, "update"),
-    "eval": (RUN, "eval"),
-    "invariants": (RUNS, "invariants"),
-    "branch": (ROLLOUTS, "branch"),
-    "fidelity": (ROLLOUTS, "fidelity"),
-    "gradients": (ROLLOUTS, "gradients"),
-    "leaks": (ROLLOUTS, "leaks"),
-    "rollout_invariants": (ROLLOUTS, "invariants"),
-    "pages": (ROLLOUTS, "pages"),
-    "report": ("report", "report"),
-    "track": ("", "track"),
-}
-METRICS: dict[str, str] = {
-    stage: "/".join(filter(None, (folder, "metrics", f"{name}.json"))) for stage, (folder, name) in PLACES.items()
-}
-LOGS: dict[str, str] = {
-    stage: "/".join(filter(None, ("logs", folder, f"{name}.log"))) for stage, (folder, name) in PLACES.items()
-}
 #: The folder of an LLM judge's answers, next to the experiments, which share it.
 JUDGE_CACHE = "judge_cache"
 
@@ -165,7 +65,7 @@ Keys = Mapping[str, str | int | None]
 
 def measures_beside(turns: str | Path) -> Path | None:
     """The measures of a table of turns: the file of that name in its folder, if there is one."""
-    path = Path(turns).with_name(Path(ARTIFACTS["measures"].pattern).name)
+    path = Path(turns).with_name(Path(artifact("measures").pattern).name)
     return path if path.exists() else None
 
 
@@ -180,9 +80,10 @@ class Located:
 
 def artifact(name: str) -> Artifact:
     """The kind of artifact called `name`. Raises UserError with the nearest name."""
-    if name not in ARTIFACTS:
-        raise UserError(f"unknown artifact '{name}'{nearest(name, ARTIFACTS)}; there are {', '.join(ARTIFACTS)}")
-    return ARTIFACTS[name]
+    kinds = artifacts()
+    if name not in kinds:
+        raise UserError(f"unknown artifact '{name}'{nearest(name, kinds)}; there are {', '.join(kinds)}")
+    return kinds[name]
 
 
 def written(key: str, value: str | int | None) -> str:
@@ -258,11 +159,11 @@ class Layout:
 
     def metrics(self, stage: str) -> str:
         """The pattern of the metrics file of a job of `stage`."""
-        return f"{self.root}/{METRICS[stage]}"
+        return f"{self.root}/{stages.stage(stage).metrics}"
 
     def log(self, stage: str) -> str:
         """The pattern of the log of a job of `stage`."""
-        return f"{self.root}/{LOGS[stage]}"
+        return f"{self.root}/{stages.stage(stage).log}"
 
     def locate(self, path: str | Path) -> Located | None:
         """The artifact at `path`; None if it is not an artifact of this experiment."""
@@ -271,7 +172,7 @@ class Layout:
             relative = path.resolve().relative_to(self.root.resolve()).as_posix()
         except ValueError:
             return None
-        for name, kind in ARTIFACTS.items():
+        for name, kind in artifacts().items():
             keys = keys_in(kind.pattern, relative)
             if keys is not None:
                 return Located(name, keys, path)
@@ -296,18 +197,19 @@ class Layout:
 
     def find_metrics(self) -> Iterator[tuple[str, dict[str, str | int], Path]]:
         """(stage, keys, file) of jobs' metrics, sorted by stage and path."""
-        for stage, pattern in METRICS.items():
+        for stage in stages.stages().values():
+            pattern = stage.metrics
             for relative, path in self._files(pattern):
                 keys = keys_in(pattern, relative)
                 if keys is not None and (self.only is None or relative in self.only):
-                    yield stage, keys, path
+                    yield stage.name, keys, path
 
     def unplanned(self) -> list[Located]:
         """The artifacts on disk that are not among `only`, sorted by path."""
         if self.only is None:
             return []
-        artifacts = [located for name in ARTIFACTS for located in Layout(self.root).find(name)]
-        unplanned = [one for one in artifacts if one.path.relative_to(self.root).as_posix() not in self.only]
+        found = [located for name in artifacts() for located in Layout(self.root).find(name)]
+        unplanned = [one for one in found if one.path.relative_to(self.root).as_posix() not in self.only]
         return sorted(unplanned, key=lambda one: str(one.path))
 
     def _files(self, pattern: str) -> list[tuple[str, Path]]:

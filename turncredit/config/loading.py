@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -69,7 +69,47 @@ def load(paths: Iterable[str | Path], entries: Iterable[str] = ()) -> Experiment
     """
     sources = _read(paths, entries)
     data = merge({}, *sources.values())
-    return from_mapping(data, ", ".join(sources), {**sources, "sweep": in_sweep(data)})
+    experiment = from_mapping(data, ", ".join(sources), {**sources, "sweep": in_sweep(data)})
+    refuse_lost(sources.values(), data)
+    return experiment
+
+
+def refuse_lost(files: Iterable[Mapping[str, Any]], data: Mapping[str, Any]) -> None:
+    """Raise UserError for a key that is given after a list of experiments, if the chosen one sets it otherwise.
+
+    The list would win. `files` are in the order in which they are merged; `data` has single keys, too.
+    """
+    until: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    listed = False
+    for file in files:
+        until, after = (until, merge(after, file)) if listed else (merge(until, file), after)
+        listed = listed or (isinstance(file.get("sweep"), Mapping) and bool(file["sweep"].get("experiments")))
+    own = in_sweep(data) if listed else {}
+    for path, value in _leaves({key: value for key, value in own.items() if key != "experiment"}):
+        given, key, only = _at(data, path), ".".join(path), str(data["sweep"]["only"])
+        is_given = _at(after, path) is not None or str(given) != str(_at(until, path))
+        if is_given and str(given) != str(value):
+            name = only.removeprefix(f"{data.get('experiment')}_")
+            raise UserError(
+                f"{key} is {given}, but the experiment '{only}' sets it to {value}, which wins; change it there: "
+                f"--config 'sweep={{experiments: {{{name}: {{{key}: {given}}}}}}}'"
+            )
+
+
+def _leaves(values: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _at(values: Any, path: Iterable[str]) -> Any:
+    """The value of a nested key; None where there is none."""
+    for key in path:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def in_sweep(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -414,7 +414,13 @@ class MethodConfig(Closed):
 
 
 class SweepConfig(Closed):
-    """A grid over any keys of a configuration: one experiment for every combination of their values."""
+    """Several experiments in one configuration: a list of them by name, a grid over any keys, or every pair of both."""
+
+    experiments: dict[str, dict[str, Any] | None] = Field(
+        default_factory=dict,
+        description="experiments by name, each with the keys that it sets, wide: {policy: {scratch: {hidden: 128}}}; "
+        "none is left in the resolved configuration",
+    )
 
     grid: dict[str, Any] = Field(
         default_factory=dict,
@@ -509,25 +515,6 @@ class ResourceConfig(Closed):
         "and for labels of a served judge; else 0",
     )
     threads: int = Field(1, ge=1)
-
-
-#: The valid keys of `resources`: the stages, and `rounds`, a job of several of them (granularity round and run).
-Stage = Literal[
-    "tasks", "demos", "base", "sft", "rollout", "measures", "continuations", "forks", "label", "hiddens",
-    "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
-    "gradients", "leaks", "rollout_invariants", "invariants", "pages", "report", "rounds",
-]  # fmt: skip
-
-
-#: The stages that load a policy's weights.
-POLICY_STAGES = (
-    "sft", "rollout", "continuations", "forks", "hiddens", "implicit_model", "logprobs", "update", "eval", "branch",
-    "gradients", "invariants",
-)  # fmt: skip
-
-
-#: Those of them in which a policy samples.
-SAMPLING_STAGES = ("rollout", "continuations", "forks", "eval", "branch")
 
 
 #: The sections that a method may override.

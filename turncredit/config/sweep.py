@@ -1,9 +1,10 @@
-"""Sweeps: a configuration with a `sweep` stands for one experiment for every combination of its values."""
+"""Sweeps: a configuration with a `sweep` stands for several experiments, listed by name or the cells of a grid."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import combinations as pairs
+from itertools import product
 from typing import Any
 
 from turncredit.config.grid import combinations, with_value
@@ -18,40 +19,64 @@ _LONGEST = 100
 def experiments(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[str, dict[str, Any]]:
     """What each experiment that `data`, a configuration, stands for has of its own, by name; none without a sweep.
 
-    An experiment's name is the configuration's, or `name`, with each varied key and its value: `size_hidden_64`. `keys`
-    are those of a configuration. Raises ValueError for a key that is not one or is inside another, values that are
-    none, names that are too long, and two experiments of one name.
+    An experiment's name is the configuration's, or `name`, with its name in `sweep.experiments` and each key that the
+    grid varies with its value: `size_long_hidden_64`. `keys` are those of a configuration. Raises ValueError for a key
+    that is not one or is inside another, values that are none, names that are too long, and two experiments of one
+    name.
     """
     sweep = data.get("sweep")
-    if not isinstance(sweep, Mapping) or not sweep.get("grid"):
+    if not isinstance(sweep, Mapping) or not (sweep.get("grid") or sweep.get("experiments")):
         return {}
-    where = "sweep.grid"
-    _check_keys(list(sweep["grid"]) if isinstance(sweep["grid"], Mapping) else [], keys, where)
+    grid, where = sweep.get("grid") or {}, "sweep.grid"
+    if isinstance(grid, Mapping):
+        _check_keys(grid, keys, where)
+        _check_independent(grid, where)
     out: dict[str, dict[str, Any]] = {}
-    for labels, values in combinations(sweep["grid"], where):
-        experiment = "_".join([str(data.get("experiment", name)), *labels])
+    for (listed, changed), (labels, values) in product(_listed(sweep, keys), combinations(grid, where)):
+        experiment = "_".join([str(data.get("experiment", name)), *listed, *labels])
         if experiment in out:
             raise ValueError(
-                f"{where}: there are two experiments '{experiment}'; values can have names, KEY: {{NAME: VALUE}}"
+                f"sweep: there are two experiments '{experiment}'; values can have names, KEY: {{NAME: VALUE}}"
             )
         if len(experiment) > _LONGEST:
             raise ValueError(
-                f"{where}: the name '{experiment[:40]}...' has {len(experiment)} characters; give the values short "
+                f"sweep: the name '{experiment[:40]}...' has {len(experiment)} characters; give the values short "
                 "names, KEY: {NAME: VALUE}"
             )
         own = (with_value({}, key.split("."), value) for key, value in values)
-        out[experiment] = merge({"experiment": experiment}, *own)
+        out[experiment] = merge({"experiment": experiment}, changed, *own)
     return out
 
 
-def _check_keys(grid: Collection[str], keys: Collection[str], where: str) -> None:
-    for key in map(str, grid):
+def _listed(sweep: Mapping[str, Any], keys: Collection[str]) -> list[tuple[list[str], dict[str, Any]]]:
+    """Each of `sweep.experiments`: its part of the name, and the keys that it sets. Without any: one that sets none."""
+    listed = sweep.get("experiments") or {}
+    if not listed:
+        return [([], {})]
+    if not isinstance(listed, Mapping):
+        raise ValueError("sweep.experiments: write NAME: {KEY: VALUE}, such as wide: {policy.scratch.hidden: 128}")
+    out: list[tuple[list[str], dict[str, Any]]] = []
+    for name, [(_, given)] in combinations({"experiments": listed}, "sweep"):
+        where = f"sweep.experiments.{name[0]}"
+        if not isinstance(given, Mapping | None):
+            raise ValueError(f"{where}: give the keys that this experiment sets, KEY: VALUE")
+        _check_keys(given or (), keys, where)
+        each = (with_value({}, str(key).split("."), value) for key, value in (given or {}).items())
+        out.append((name, merge({}, *each)))
+    return out
+
+
+def _check_keys(given: Collection[str], keys: Collection[str], where: str) -> None:
+    for key in map(str, given):
         first = key.partition(".")[0]
         if first not in keys or first in _NOT_VARIED:
             raise ValueError(
                 f"{where}: '{key}' is not a key that can be varied; write one of a configuration, with those of blocks "
                 "after a dot: policy.scratch.hidden: [64, 128]"
             )
+
+
+def _check_independent(grid: Collection[str], where: str) -> None:
     for one, other in pairs(map(str, grid), 2):
         if f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}."):
             raise ValueError(f"{where}: '{one}' and '{other}' are not independent, one is inside the other")
@@ -66,7 +91,7 @@ def changes(data: Mapping[str, Any], keys: Collection[str], name: str) -> dict[s
     sweep = data.get("sweep")
     only = sweep.get("only") if isinstance(sweep, Mapping) else None
     if not by_name and only is not None:
-        raise ValueError(f"sweep.only is '{only}', and there is no sweep.grid; give the file that has it")
+        raise ValueError(f"sweep.only is '{only}', and there is no sweep to choose from; give the file that has it")
     if not by_name:
         return {}
     if only is None:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from functools import cache
 
-from turncredit.config.layout import ARTIFACTS, METRICS, keys_in
+from turncredit.config import stages
+from turncredit.config.layout import keys_in
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At
-from turncredit.pipeline.plan import STAGES, Plan, load
+from turncredit.pipeline.loop import Step
+from turncredit.pipeline.plan import Plan
 
-#: A stage and the keys of one of its jobs.
-Step = tuple[str, At]
 
-#: stage by artifact
-MADE_BY = {kind: stage for stage in STAGES for kind in load(stage).OUTPUTS.values()}
-#: (stage, pattern) of artifacts and metrics, by first folder and depth: large experiments have a hundred thousand paths
-_ALIKE: dict[tuple[str, int], list[tuple[str, str]]] = {}
-for _stage, _pattern in [*((MADE_BY[name], kind.pattern) for name, kind in ARTIFACTS.items()), *METRICS.items()]:
-    _ALIKE.setdefault((_pattern.partition("/")[0], _pattern.count("/")), []).append((_stage, _pattern))
+@cache
+def _patterns() -> dict[tuple[str, int], list[tuple[str, str]]]:
+    """(stage, pattern) of artifacts, then metrics, by first folder and depth: experiments can have 100,000 paths."""
+    every = stages.stages().values()
+    made = [(stage.name, kind.pattern) for stage in every for kind in stage.makes.values()]
+    alike: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    for stage, pattern in [*made, *((stage.name, stage.metrics) for stage in every)]:
+        alike.setdefault((pattern.partition("/")[0], pattern.count("/")), []).append((stage, pattern))
+    return alike
 
 
 def jobs_and_inputs(plan: Plan) -> dict[Step, list[str]]:
@@ -68,7 +71,7 @@ def maker(plan: Plan, path: str) -> Step | None:
 def step_of(relative: str) -> Step | None:
     """The job that makes the file or folder at a path below the experiment's folder; None where no stage makes it."""
     where = relative.partition("/")[0], relative.count("/")
-    for stage, pattern in (*_ALIKE.get(where, ()), *_ALIKE.get(("{start}", where[1]), ())):
+    for stage, pattern in (*_patterns().get(where, ()), *_patterns().get(("{start}", where[1]), ())):
         keys = keys_in(pattern, relative)
         if keys is not None:
             return stage, At.of({key: str(value) for key, value in keys.items()})

@@ -7,14 +7,13 @@ from typing import Any
 from turncredit import agents, envs
 from turncredit.agents import window
 from turncredit.config import (
-    POLICY_STAGES,
-    SAMPLING_STAGES,
     AgentConfig,
     EnvConfig,
     Experiment,
     MethodConfig,
     validated,
 )
+from turncredit.config.stages import policy_stages
 from turncredit.credit import METHODS
 from turncredit.credit.configured import compared_methods, configured_method, continuations_of, forks_of
 from turncredit.credit.models.settings import model_settings
@@ -198,13 +197,13 @@ def _check_idle_gpus(experiment: Experiment) -> None:
             f"config: policy.sample_gpus is {policy.sample_gpus}, but policy.engine {policy.engine} does not split a "
             "model; set it to 1, or engine to vllm"
         )
-    for stage in POLICY_STAGES:
+    for stage in policy_stages():
         given = experiment.resource(stage).gpu or 0
         if given <= 1:
             continue
         if stage in ("sft", "update"):
             user, key, used = "training", "policy.train_gpus", policy.train_gpus
-        elif stage not in SAMPLING_STAGES:
+        elif stage not in policy_stages("samples"):
             raise UserError(
                 f"config: resources.{stage}.gpu is {given}, but the stage uses one GPU and leaves the others idle; "
                 "set it to 1"

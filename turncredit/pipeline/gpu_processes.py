@@ -1,32 +1,33 @@
-"""A stage that trains, on one GPU or on several (`policy.train_gpus`)."""
+"""The team of a stage that trains: processes of one job on the CPU, or one a GPU (`policy.train_gpus`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from turncredit.pipeline.job import Job, Store
+
+if TYPE_CHECKING:
+    from turncredit.training.team import Team
 
 Metrics = dict[str, float]
 
 
-def on_gpus(job: Job, run: Callable[[Job, Any], Metrics]) -> Metrics:
-    """`run(job, ranks)` in as many processes as the job's slice says, or here, without ranks, if that is one.
+def with_team(job: Job, run: Callable[[Job, Team], Metrics]) -> Metrics:
+    """`run(job, team)` here, or in as many processes as there are GPUs to train on; returns what the first measures.
 
-    Only the first process writes, and returns what this does.
+    Only the process that leads writes.
     """
     if job.config.train_gpus == 1:
-        return run(job, None)
-    from turncredit.training.ranks import launched
+        from turncredit.training.team import Team
+
+        return run(job, Team(job.threads))
+    from turncredit.training.fsdp import launched
 
     # The others read policies from their folders, and the first of them is on the GPU that this process may have used.
     job.store.release()
-    metrics = launched(job.config.train_gpus, _in_rank, replace(job, store=Store()), run)
+    metrics = launched(job.config.train_gpus, run, replace(job, store=Store()))
     for path in job.output.values():
         job.store.changed(path)
     return metrics
-
-
-def _in_rank(ranks: Any, job: Job, run: Callable[[Job, Any], Metrics]) -> Metrics:
-    return run(job, ranks)

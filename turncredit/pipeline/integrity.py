@@ -18,13 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from turncredit.config.layout import ARTIFACTS, LOGS, METRICS, Layout, Located, fill, keys_in
+from turncredit.config import stages
+from turncredit.config.layout import Layout, Located, keys_in
+from turncredit.config.layout import artifact as artifact_called
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
-from turncredit.pipeline import rounds
-from turncredit.pipeline.all_jobs import Step, every_job, jobs_and_inputs, made_paths, step_of
+from turncredit.pipeline import loop, rounds
+from turncredit.pipeline.all_jobs import every_job, jobs_and_inputs, made_paths, step_of
 from turncredit.pipeline.job import Store
-from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.loop import Step
+from turncredit.pipeline.plan import Plan
 from turncredit.views.sql_views import read_metrics
 
 #: Stages whose artifacts do not say which settings and inputs they were made with.
@@ -73,7 +76,7 @@ def compare(plan: Plan) -> Compared:
         for name, path in files.outputs.items():
             if os.path.lexists(path):
                 comparison.checked += 1
-                why = damage(path, load(step[0]).OUTPUTS[name])
+                why = damage(path, stages.stage(step[0]).makes[name].name)
                 if why:
                     broken[path] = Problem("damaged", path, why, step)
     recorded = {step: _recorded(step, files) for step, files in jobs.items()}
@@ -103,7 +106,7 @@ def unplanned(plan: Plan, jobs: Iterable[Step]) -> list[Located]:
 
 def damage(path: str, kind: str) -> str | None:
     """Why an artifact cannot be what was written; None if nothing shows it."""
-    artifact = ARTIFACTS[kind]
+    artifact = artifact_called(kind)
     if artifact.folder != Path(path).is_dir():
         return "is not a folder" if artifact.folder else "is a folder"
     if artifact.folder:
@@ -180,7 +183,7 @@ def _missing(
                 problems[path] = Problem("missing", path, f"{users[path]} was made from it", step)
             elif ended:
                 problems[path] = Problem("missing", path, "its job has ended", step)
-        log = f"{plan.layout.root}/{fill(LOGS[step[0]], plan.keys(step[1]))}"
+        log = plan.log(*step)
         if not gone and not ended and step[0] not in ("config", "track") and os.path.exists(log):
             problems[files.metrics] = Problem("missing", files.metrics, "its job has ended", step)
         elif ended and (why := _unreadable(files.metrics)):
@@ -275,15 +278,15 @@ def to_remove(plan: Plan, problems: Sequence[Problem]) -> list[str]:
         if step in gone:
             continue
         gone[step] = None
-        block = rounds.block_of(plan, *step)
+        block = loop.block_of(plan, *step)
         if block is None:
             left += readers.get(step, [])
             continue
         method, span = block
         seed = step[1].seed
-        last = rounds.steps_of_block(plan, method, seed, span[-1:])
+        last = loop.block(plan, method, seed, span[-1:])
         left += [one for one in last if one[0] in ("update", "invariants")]
-        left += [one for one in readers.get(step, []) if rounds.block_of(plan, *one) is None]
+        left += [one for one in readers.get(step, []) if loop.block_of(plan, *one) is None]
     return [path for step in gone for path in made_paths(plan, step) if os.path.lexists(path)]
 
 
@@ -295,7 +298,7 @@ def files_of(plan: Plan, unplanned_artifacts: Iterable[Located]) -> list[Path]:
     begin = len(f"{root}/")
     for step in dict.fromkeys(filter(None, (step_of(path.as_posix()[begin:]) for path in paths))):
         metrics = plan.metrics(*step)
-        log = Path(f"{root}/{fill(LOGS[step[0]], plan.keys(step[1]))}")
+        log = Path(plan.log(*step))
         if metrics not in kept:
             paths += [path for path in (Path(metrics), log, log.with_suffix(".job.json")) if path.exists()]
     return paths
@@ -325,9 +328,10 @@ def belongs(root: Path, path: Path) -> bool:
     """Whether this path below an experiment's folder is that of an artifact, of a job's metrics, log or description."""
     relative = path.relative_to(root).as_posix()
     log = f"{relative.removesuffix('.job.json')}.log" if relative.endswith(".job.json") else relative
-    patterns = [artifact.pattern for artifact in ARTIFACTS.values()] + [*METRICS.values()]
+    every = stages.stages().values()
+    patterns = [kind.pattern for stage in every for kind in stage.makes.values()] + [stage.metrics for stage in every]
     return any(keys_in(pattern, relative) is not None for pattern in patterns) or any(
-        keys_in(pattern, log) is not None for pattern in LOGS.values()
+        keys_in(stage.log, log) is not None for stage in every
     )
 
 

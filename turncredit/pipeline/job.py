@@ -1,21 +1,8 @@
-"""The interface of a stage, and of the job that it runs in.
+"""What a stage's code gets: the keys of its job, its slice of the configuration, its files, and the process's store.
 
-A stage is a module of this package:
-
-    Config                  its slice of the configuration, a closed model; the stage sees nothing else of the
-                            configuration
-    config(plan, at)        that slice for the job with the keys `at`: Snakemake keeps it as the job's parameters, so a
-                            job runs again when its slice has changed, and only then
-    inputs(plan, at)        the files and folders it reads, by name
-    OUTPUTS                 the artifacts it writes (turncredit.config.layout), by name
-    run(job)                read, compute, write; returns metrics
-
-and, optionally, VARIES_BY (the keys that its slice varies by), operation(plan, at) (see `Job`), and warning(metrics): a
-line for the terminal and the log about a result that is valid and probably not wanted, or None.
-
-`run` gets tables and policies from the job and returns its results through it. The job's `Store` decides whether they
-come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as one
-of many in a process.
+`run(job)` gets tables and policies from the job and returns its results through it. The job's `Store` decides whether
+they come from disk or from an earlier job of the same process, so a stage runs the same code in its own process and as
+one of many in a process. A stage is described by its record (`turncredit.config.stages.Stage`).
 """
 
 from __future__ import annotations
@@ -32,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from turncredit.config.layout import ARTIFACTS
+from turncredit.config.stages import Artifact
 from turncredit.config.warm_starts import SFT
 from turncredit.data import provenance, tables
 from turncredit.data.files import new_folder
@@ -192,8 +179,8 @@ class Store:
 class Job:
     """One job of a stage: its keys, its slice of the configuration, its files, and the process's store.
 
-    `operation` is what the job is told outside its slice: settings that cannot change the result (a judge's address, a
-    number of processes), and what already follows from its keys (a name for the record, which input is which).
+    `runtime_options` are settings that cannot affect the result (a judge's URL, a number of processes), and values
+    derived from the job's keys.
     """
 
     stage: str
@@ -201,8 +188,8 @@ class Job:
     config: Any
     input: Inputs
     output: dict[str, str]
-    outputs: Mapping[str, str]
-    operation: Any = None
+    makes: Mapping[str, Artifact]
+    runtime_options: Any = None
     threads: int = 1
     store: Store = field(default_factory=Store)
 
@@ -234,7 +221,7 @@ class Job:
 
     def write(self, name: str, table: pa.Table) -> None:
         """Write the output table `name`, with its provenance."""
-        schema = ARTIFACTS[self.outputs[name]].schema
+        schema = self.makes[name].schema
         assert schema is not None, f"output '{name}' of {self.stage} is not a table"
         written = tables.write(table, self.output[name], schema, self.provenance())
         self.store.put_table(self.output[name], written)

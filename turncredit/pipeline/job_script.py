@@ -1,9 +1,9 @@
 """The entry point of a job's script: runs one stage, reports its result, and measures it.
 
-A script in `workflow_scripts/` is one line, `job.run(stage, snakemake)`. Each job writes `<log>.job.json` next to its
-log, from which the script can repeat it by hand:
+The script of every rule is workflow_scripts/stage.py. Each job writes `<log>.job.json` next to its log, from which the
+script can repeat it by hand:
 
-    python workflow_scripts/rollout.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
+    python workflow_scripts/stage.py results/household/logs/rollouts/flat_grpo/seed0/round02/rollout.job.json
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from turncredit import envs
-from turncredit.config import from_mapping
+from turncredit.config import from_mapping, stages
 from turncredit.data.files import write_json
 from turncredit.data.provenance import config_hash, file_hash
 from turncredit.errors import UserError, in_one_line
 from turncredit.pipeline import failures, live_progress, preflight
 from turncredit.pipeline.job import At, Job, Store
-from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.plan import Plan
 from turncredit.views.sql_views import metrics_hash, read_metrics
 
 
@@ -61,26 +61,21 @@ class Description:
         """What determines the outputs besides the inputs (`Plan.settings`)."""
         return {**At.of(self.wildcards).keys, **self.slice}
 
-    def job(self) -> Job:
-        """The stage's job."""
-        module, at = load(self.stage), At.of(self.wildcards)
+    def plan(self) -> Plan:
+        """The plan of the experiment that the job belongs to. The configuration is validated here, once in a job."""
         load_own_environment(self.config.get("env", {}).get("name", ""))
-        operation = None
-        if hasattr(module, "operation"):
-            experiment = from_mapping(self.config)
-            results = experiment_folder(next(iter(self.output.values()))).parent
-            operation = module.operation(Plan(experiment, results), at)
-        return Job(
-            stage=self.stage,
-            at=at,
-            config=module.Config.model_validate(self.slice),
-            input=self.input,
-            output={name: path for name, path in self.output.items() if name != "metrics"},
-            outputs=module.OUTPUTS,
-            operation=operation,
-            threads=self.threads,
-            store=Store(),
-        )
+        return Plan(from_mapping(self.config), experiment_folder(next(iter(self.output.values()))).parent)
+
+    def job(self) -> Job:
+        """The stage's job, with the paths that Snakemake gave it.
+
+        Where one job runs several rounds, Snakemake knows only its last outputs, and inputs are the plan's.
+        """
+        plan = self.plan()
+        planned = plan.job(self.stage, At.of(self.wildcards), threads=self.threads, store=Store())
+        written = {name: path for name, path in self.output.items() if name != "metrics"}
+        read = self.input if plan.experiment.granularity == "stage" else planned.input
+        return replace(planned, input=read, output=written)
 
 
 def load_own_environment(name: str) -> None:
@@ -89,23 +84,25 @@ def load_own_environment(name: str) -> None:
         envs.load(name)
 
 
-def run(stage: str, snakemake: Any = None) -> None:
-    """Run `stage` on the job that Snakemake, or the `.job.json` named on the command line, describes.
+def run_described() -> None:
+    """Run the job that the `.job.json` named on the command line describes."""
+    described = _from_file(sys.argv)
+    carry_out(described, lambda: stages.stage(described.stage).run(described.job()))
+
+
+def run(stage: str, snakemake: Any) -> None:
+    """Run `stage` on Snakemake's job.
 
     What the stage prints goes to the job's log. Its metrics go to the output called `metrics`. A UserError is one line
     on stderr and exit status 2; any other error is one line there, a traceback in the log, and exit status 1. A stage's
     warning is a line on stderr and in the log.
     """
-    if snakemake is None:
-        described = _from_file(sys.argv)
-        carry_out(described, lambda: load(stage).run(described.job()))
-        return
     without_network()
     described = _from_snakemake(stage, snakemake)
 
     def work() -> Mapping[str, float]:
         preflight.check_gpu(stage, int(snakemake.resources.get("gpu", 0)))
-        return load(stage).run(described.job())
+        return stages.stage(stage).run(described.job())
 
     folder = str(experiment_folder(next(iter(described.output.values()))))
     with failing_in_one_line(described.label), failures.recorded(described.rule, described.wildcards, folder):
@@ -179,8 +176,8 @@ def _carry_out(described: Description, work: Callable[[], Mapping[str, float]]) 
             tell(error=line)
             say(line)
             raise failures.JobFailed(status, line, described.log)
-        warning = getattr(load(described.stage), "warning", lambda _: None)(metrics)
-        if warning:
+        warn = stages.stage(described.stage).warning
+        if warn is not None and (warning := warn(metrics)):
             line = f"{described.label}: warning: {warning}"
             tell(warning=line)
             say(line)

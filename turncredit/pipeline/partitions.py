@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from turncredit.config.experiment import ROUNDS
 from turncredit.pipeline import retries
 
 
@@ -121,10 +122,10 @@ def _offered(part: str, most: float, where: str) -> str:
 
 def _less(rule: str, part: str) -> str:
     """What to set so that a job asks for less."""
-    if rule.startswith("rounds_"):
+    if rule == ROUNDS:
         fewer = "put fewer rounds into a job (granularity: round, rounds_per_job), " if part == "minutes" else ""
         return f"{fewer}set resources.rounds.{KEYS[part]} to less"
-    return f"set resources.{retries.STAGES.get(rule, rule)}.{KEYS[part]} to less"
+    return f"set resources.{retries.stage_of(rule)}.{KEYS[part]} to less"
 
 
 def printed(*command: str) -> list[str]:

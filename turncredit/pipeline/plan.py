@@ -6,46 +6,30 @@ torch: planning tens of thousands of jobs takes seconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turncredit import envs
-from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig
-from turncredit.config.judge import judge_name
+from turncredit.config import AgentSlice, EnvSlice, Experiment, RolloutConfig, stages
 from turncredit.config.layout import (
-    IMPLICIT,
-    METRICS,
     Layout,
-    continuations_name,
     fill,
-    forks_name,
     layout_of,
     of_sft,
     sampled_by,
     sampling_name,
 )
-from turncredit.config.warm_starts import SFT, start_name
+from turncredit.config.stages import stage as load  # noqa: F401
+from turncredit.config.warm_starts import start_name
 from turncredit.credit import Method
-from turncredit.credit.configured import ask_of, compared_methods, configured_method, continuations_of, forks_of
+from turncredit.credit.configured import compared_methods, configured_method, forks_of
 from turncredit.credit.models.protocol import ModelSettings
 from turncredit.credit.models.settings import model_settings, replay_rounds
 from turncredit.data import plugins
 from turncredit.errors import UserError, nearest
 from turncredit.pipeline import capabilities
 from turncredit.pipeline.job import At, Inputs, Job, Slice
-
-#: The stages, in the order in which a round runs them.
-STAGES = (
-    "config", "tasks", "demos", "base", "sft", "rollout", "measures", "continuations", "forks", "label", "hiddens",
-    "implicit_model", "logprobs", "credit_model", "values", "credit", "update", "eval", "branch", "fidelity",
-    "gradients", "leaks", "rollout_invariants", "pages", "invariants", "report", "track",
-)  # fmt: skip
-
-#: The keys that a stage's slice of the configuration may vary by, unless its module says otherwise.
-VARIES_BY = ("policy", "method", "split", "start")
 
 
 class Playing(NamedTuple):
@@ -73,7 +57,6 @@ class Plan:
         self._models: dict[str, tuple[str, ModelSettings]] = {}
         self._agents: dict[str, AgentSlice] = {}
         self._forks: dict[str, int | None] = {}
-        self._stages: dict[str, tuple[str, ...]] = {}
         self._slices: dict[tuple[str, At], Slice] = {}
 
     # Methods ------------------------------------------------------------------------------------------------------
@@ -162,98 +145,44 @@ class Plan:
         """The side tables that the credit of the method `name` reads."""
         return [*self.method(name).needs, *(["measures"] if self.credit_reads_measures(name) else [])]
 
-    def labels_at(self, at: At, name: str) -> At:
-        """The keys of the labels, on the turns of `at`, that the method `name` reads."""
-        judge, ask = judge_name(self.experiment.judge), ask_of(self.method(name))
-        return At(policy=at.policy, seed=at.seed, round=at.round, judge=judge, ask=ask)
+    def beside(self, turns: At, **more: str) -> At:
+        """The keys of something that is computed from the turns `turns`, with `more` keys."""
+        return At(policy=turns.policy, seed=turns.seed, round=turns.round, **more)
 
-    def continuations_at(self, at: At, name: str) -> At:
-        """The keys of the continuations, of the turns of `at`, that the method `name` reads."""
-        settings = continuations_of(self.experiment, name)
-        if settings is None:
-            raise UserError(f"continuations: the method '{name}' reads no continuations")
-        return At(policy=at.policy, seed=at.seed, round=at.round, continued=continuations_name(settings))
+    def run_at(self, method: str, turns: At) -> At:
+        """The keys of what the run of `method` makes in the round in which it learns from `turns`."""
+        return At(method=method, seed=turns.seed, round=turns.round)
 
-    def forks_at(self, at: At, name: str) -> At | None:
-        """The keys of the forks, of the rollouts of `at`, that the method `name` credits; None where it has none."""
+    def keys_of(self, artifact: str, turns: At, method: str) -> At | None:
+        """The keys of the artifact about the turns `turns` that the method `method` reads; None where it has none."""
+        keys: At | None = stages.stage(stages.made_by()[artifact]).keys(self, turns, method)
+        return keys
+
+    def read_by(self, artifact: str, turns: At, method: str) -> str:
+        """The path of the artifact about the turns `turns` that the method `method` reads."""
+        keys = self.keys_of(artifact, turns, method)
+        assert keys is not None, f"{method} reads no {artifact} of {turns}"
+        return self.layout.path(artifact, keys.keys)
+
+    def forks_per_task(self, name: str) -> int | None:
+        """How many forks of each task the method `name` credits; None where it credits rollouts alone."""
         if name not in self._forks:
             self._forks[name] = forks_of(self.experiment, name)
-        per_task = self._forks[name]
-        if per_task is None:
-            return None
-        return At(policy=at.policy, seed=at.seed, round=at.round, forked=forks_name(per_task))
+        return self._forks[name]
 
     def forks_file(self, at: At, name: str) -> dict[str, str]:
         """The forks that the method `name` credits beside the turns of `at`, as the input `forks`, if it has any."""
-        forks = self.forks_at(at, name)
+        forks = self.keys_of("forks", at, name)
         return {} if forks is None else {"forks": self.layout.path("forks", forks.keys)}
 
-    def stages_of(self, name: str) -> tuple[str, ...]:
-        """The stages of a round that the method `name` needs or that follow from its credit, in order."""
-        if name not in self._stages:
-            method = self.method(name)
-            has = {
-                "measures": self.credit_reads_measures(name) or self.model_reads_measures(name),
-                "continuations": "continuations" in method.needs,
-                "forks": forks_of(self.experiment, name) is not None,
-                "label": "labels" in method.needs,
-                "logprobs": "logprobs" in method.needs,
-                "implicit_model": method.reader == "implicit",
-                **dict.fromkeys(("hiddens", "credit_model", "values"), "values" in method.needs),
-                **dict.fromkeys(("rollout", "credit", "update", "eval", "invariants"), True),
-            }
-            self._stages[name] = tuple(stage for stage in STAGES if has.get(stage))
-        return self._stages[name]
+    def keys_for(self, stage: str, turns: At, method: str) -> At | None:
+        """The keys of the job of `stage`, in the round of `turns`, for the method `method`.
 
-    def keys_for(self, stage: str, turns: At, name: str) -> At | None:
-        """The keys of the job of `stage`, in the round of `turns`, for the method `name` (see `stages_of`).
-
-        None where there is no such job: another method's stage, a round that is not evaluated, invariants before the
-        last round.
+        None where there is no such job: another method's stage, a round that is not evaluated.
         """
-        if stage not in self.stages_of(name):
-            return None
-        match stage:
-            case "rollout" | "measures":
-                return turns
-            case "continuations":
-                return self.continuations_at(turns, name)
-            case "forks":
-                return self.forks_at(turns, name)
-            case "label":
-                return self.labels_at(turns, name)
-            case "hiddens":
-                return self.hiddens_at(turns, name)
-            case "logprobs":
-                return self.logprobs_at(turns, name)
-            case "update":
-                return At(method=name, seed=turns.seed, round=turns.round)
-            case "eval" if turns.round in self.experiment.eval_rounds():
-                return At(method=name, seed=turns.seed, round=turns.round)
-            case "invariants" if turns.round == self.experiment.rounds:
-                return At(method=name, seed=turns.seed)
-            case "implicit_model" | "credit_model" | "values" | "credit":
-                return replace(turns, method=name)
-        return None
-
-    def side_at(self, at: At, name: str, side: str) -> At:
-        """The keys of the side table `side`, of the turns of `at`, that the method `name` reads."""
-        keyed = {"labels": self.labels_at, "logprobs": self.logprobs_at, "continuations": self.continuations_at}
-        return keyed[side](at, name) if side in keyed else at
-
-    def hiddens_at(self, at: At, name: str) -> At:
-        """The keys of the hidden states, of the turns of `at`, that the method's credit model reads."""
-        _, model = self.model(name)
-        # In round 1 the SFT policy is the current one.
-        read = SFT if at.round == 1 else model.read
-        return At(policy=at.policy, seed=at.seed, round=at.round, read=read, point=model.point)
-
-    def logprobs_at(self, at: At, name: str) -> At:
-        """The keys of the second pass, over the turns of `at`, that the method `name` reads."""
-        reader = self.method(name).reader or ""
-        # Each such method has a model of its own.
-        reader = f"{IMPLICIT}{name}" if reader == "implicit" else reader
-        return At(policy=at.policy, seed=at.seed, round=at.round, reader=reader)
+        record = stages.stage(stage)
+        keys: At | None = record.keys(self, turns, method) if record.needed(self, method) else None
+        return keys
 
     # Policies -----------------------------------------------------------------------------------------------------
 
@@ -339,21 +268,19 @@ class Plan:
 
     def audit_outputs(self, at: At) -> list[str]:
         """The paths that the audit makes for the turns `at`."""
-        names = ["branches", "fidelity", "gradients"]
-        names += ["leaks"] if self.audit_learned else []
-        names += ["pages"] if self.experiment.audit.pages else []
         credits = [self.layout.path("credits", at.keys, method=name) for name in self.audit_methods]
-        return [*credits, *(self.layout.path(name, at.keys) for name in (*names, "rollout_invariants"))]
+        audits = [one for one in stages.stages_in("audit") if one.needed(self, at.policy)]
+        return [*credits, *(self.layout.path(next(iter(one.makes.values())).name, at.keys) for one in audits)]
 
     # Jobs ---------------------------------------------------------------------------------------------------------
 
     def slice(self, stage: str, at: At) -> Slice:
         """The part of the configuration that determines a job's outputs."""
-        keys = getattr(load(stage), "VARIES_BY", VARIES_BY)
-        varied: dict[str, Any] = {key: value for key, value in at.keys.items() if key in keys}
+        record = stages.stage(stage)
+        varied: dict[str, Any] = {key: value for key, value in at.keys.items() if key in record.varies_by}
         which = stage, At(**varied)
         if which not in self._slices:
-            self._slices[which] = load(stage).config(self, at)
+            self._slices[which] = record.slice(self, at)
         return self._slices[which]
 
     def settings(self, stage: str, at: At) -> dict[str, Any]:
@@ -362,23 +289,29 @@ class Plan:
 
     def inputs(self, stage: str, at: At) -> Inputs:
         """The files and folders that a job reads, by name."""
-        return load(stage).inputs(self, at)
+        files: Inputs = stages.stage(stage).inputs(self, at)
+        return files
 
     def outputs(self, stage: str, at: At) -> dict[str, str]:
         """The files and folders that a job makes, by name."""
-        return {name: self.layout.path(kind, self.keys(at)) for name, kind in load(stage).OUTPUTS.items()}
+        keys = self.keys(at)
+        return {name: self.layout.path(kind.name, keys) for name, kind in stages.stage(stage).makes.items()}
 
     def metrics(self, stage: str, at: At) -> str:
         """The metrics file of a job."""
-        return f"{self.layout.root}/{fill(METRICS[stage], self.keys(at))}"
+        return fill(self.layout.metrics(stage), self.keys(at))
+
+    def log(self, stage: str, at: At) -> str:
+        """The log of a job."""
+        return fill(self.layout.log(stage), self.keys(at))
 
     def keys(self, at: At) -> dict[str, str | int]:
         """The keys of a job for its paths: its own, and the warm start behind it."""
         return {**at.keys, "start": self.start(at)}
 
-    def operation(self, stage: str, at: At) -> Any:
-        """The settings of a job that cannot change its result; None for most stages."""
-        find = getattr(load(stage), "operation", None)
+    def runtime_options(self, stage: str, at: At) -> Any:
+        """The settings of a job that cannot affect its result; None for most stages."""
+        find = stages.stage(stage).runtime_options
         return find(self, at) if find else None
 
     def job(self, stage: str, at: At, **more: Any) -> Job:
@@ -389,14 +322,7 @@ class Plan:
             config=self.slice(stage, at),
             input=self.inputs(stage, at),
             output=self.outputs(stage, at),
-            outputs=load(stage).OUTPUTS,
-            operation=self.operation(stage, at),
+            makes=stages.stage(stage).makes,
+            runtime_options=self.runtime_options(stage, at),
             **more,
         )
-
-
-def load(stage: str) -> Any:
-    """The module of a stage. Raises UserError with the nearest name."""
-    if stage not in STAGES:
-        raise UserError(f"unknown stage '{stage}'{nearest(stage, STAGES)}; there are {', '.join(STAGES)}")
-    return import_module(f"turncredit.pipeline.stages.{stage}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from turncredit.config import AgentSlice, EnvSlice
+from turncredit.config import AgentSlice, EnvSlice, stages
 from turncredit.config.layout import sampler_id
 from turncredit.pipeline.job import At, Inputs, Job, Slice
-from turncredit.pipeline.plan import Plan, Playing, load
+from turncredit.pipeline.plan import Plan, Playing
 
 if TYPE_CHECKING:
     from turncredit.rollouts.play import Player
@@ -25,7 +25,7 @@ class PlayingSlice(Slice):
 
 def plays(stage: str) -> bool:
     """Whether a policy plays in the stage `stage`, with the configured engine. Raises UserError for an unknown name."""
-    return issubclass(load(stage).Config, PlayingSlice)
+    return stages.stage(stage).policy == "samples"
 
 
 def played_with(plan: Plan, at: At) -> dict[str, Any]:
@@ -56,10 +56,10 @@ def open_player(job: Job, slots: int) -> Player:
     from turncredit.rollouts.play import Player
     from turncredit.rollouts.tasks import Games
 
-    config, operation = job.config, job.operation
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=operation.timeout)
+    config, options = job.config, job.runtime_options
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=options.timeout)
     policy = job.policy("policy")
-    return Player(policy, config.agent, games, slots, processes=operation.processes, gpus=operation.gpus)
+    return Player(policy, config.agent, games, slots, processes=options.processes, gpus=options.gpus)
 
 
 def cut_short(metrics: Mapping[str, float]) -> str | None:

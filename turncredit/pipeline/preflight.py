@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from turncredit.config import POLICY_STAGES, Experiment
+from turncredit.config import Experiment
+from turncredit.config.stages import policy_stages
 from turncredit.errors import UserError
 from turncredit.pipeline import partitions, resources
 from turncredit.pipeline.learned_models import config_of, shapes
 from turncredit.pipeline.partitions import Asked
-from turncredit.pipeline.plan import STAGES, Plan
-from turncredit.pipeline.playing import plays
+from turncredit.pipeline.plan import Plan
 from turncredit.policy.hub import FETCHED_FILES, SAVE_AGAIN, lacking
 from turncredit.policy.shapes import lockstep_reads
 
@@ -114,13 +114,13 @@ def engines(plan: Plan, stages: Collection[str], where: Where) -> Iterator[Findi
             )
         else:
             yield Finding("judge", True, f"{serve.python} serves the judge")
-    if experiment.policy.lora and set(stages) & set(POLICY_STAGES) and not where.deployed:
+    if experiment.policy.lora and set(stages) & set(policy_stages()) and not where.deployed:
         yield _installed("policy.lora", "peft", "sft", where, "install it")
 
 
 def _playing(stages: Collection[str]) -> list[str]:
     """Those of the stages in which a policy plays. Scripts that are no stage, such as `rounds`, may be among them."""
-    return [stage for stage in STAGES if stage in stages and plays(stage)]
+    return [stage for stage in policy_stages("samples") if stage in stages]
 
 
 def _installed(key: str, package: str, stage: str, where: Where, instead: str) -> Finding:

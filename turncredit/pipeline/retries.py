@@ -11,10 +11,13 @@ from collections.abc import Mapping
 
 from turncredit.pipeline import failures, slurm
 
-#: Rules that run the same stage under another name.
-OTHER_NAMES = {"base": ("base_of_agents",), "sft": ("sft_of_agents",), "update": ("update_last", "update_audited")}
-#: The stage of such a rule.
-STAGES = {name: stage for stage, names in OTHER_NAMES.items() for name in names}
+#: With `keep_policies: last`, the rule of those policy updates whose policies are kept.
+KEPT = "update_kept"
+
+
+def stage_of(rule: str) -> str:
+    """The stage that a rule runs: the one of its name."""
+    return "update" if rule == KEPT else rule
 
 
 def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> bool:
@@ -24,7 +27,7 @@ def is_users_mistake(rule: str, wildcards: Mapping[str, str], results: str) -> b
 
 
 def memory_factor(
-    stage: str, wildcards: Mapping[str, str], attempt: int, run: str | None, results: str, *, known: bool = True
+    rule: str, wildcards: Mapping[str, str], attempt: int, run: str | None, results: str, *, known: bool = True
 ) -> int:
     """By how much the memory of a job's attempt exceeds that of its first: 2 for each time that it ran out of it.
 
@@ -34,12 +37,9 @@ def memory_factor(
     """
     if attempt == 1 or not known:
         return 1
-    rules = (stage, *OTHER_NAMES.get(stage, ()))
     if run is not None:
-        answers = [slurm.out_of_memory(run, rule, list(wildcards.values())) for rule in rules]
-        counts = [number for number in answers if number is not None]
-        if counts:
-            return int(2 ** sum(counts))
-    told = [failure for rule in rules if (failure := failures.failure_of(rule, wildcards, results))]
-    other = any(failure.state != failures.OUT_OF_MEMORY for failure in told)
-    return 1 if other else 2 ** (attempt - 1)
+        count = slurm.out_of_memory(run, rule, list(wildcards.values()))
+        if count is not None:
+            return int(2**count)
+    failure = failures.failure_of(rule, wildcards, results)
+    return 1 if failure and failure.state != failures.OUT_OF_MEMORY else 2 ** (attempt - 1)

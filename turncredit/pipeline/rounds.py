@@ -9,123 +9,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from turncredit.config import ResourceConfig, from_mapping
-from turncredit.config.layout import LOGS, fill
+from turncredit.config import from_mapping, stages
 from turncredit.data.files import remove_folder
 from turncredit.errors import UserError
-from turncredit.pipeline import failures, preflight
+from turncredit.pipeline import failures, loop, preflight
 from turncredit.pipeline import job_script as jobs
-from turncredit.pipeline import resources as needs
 from turncredit.pipeline.job import At, Job, Store
-from turncredit.pipeline.plan import Plan, load
+from turncredit.pipeline.loop import Step
+from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import plays
-
-Step = tuple[str, At]
-#: Stages whose artifacts methods share in round 1, in which the SFT policy samples for all of them.
-SHARED_STAGES = ("rollout", "measures", "continuations", "forks", "label", "hiddens", "logprobs")
-
-
-def steps_of_round(plan: Plan, method: str, seed: int, round: int) -> Iterator[Step]:
-    """The stages of one round of a run, in order, with their keys; after the last round the run's invariants.
-
-    This leaves out what methods share: games, the SFT policy, and its rollouts with what belongs to them
-    (continuations, forks, labels, hidden states, second passes).
-    """
-    turns = plan.turns_at(method, seed, round)
-    elsewhere: set[str] = set()
-    if round == 1:
-        elsewhere = {*SHARED_STAGES, "implicit_model"}  # a method's first implicit reward model is the SFT policy
-        if plan.method(method).reader == "implicit":
-            elsewhere.remove("logprobs")  # of the method's own model
-    for stage in plan.stages_of(method):
-        at = None if stage in elsewhere else plan.keys_for(stage, turns, method)
-        if at is not None:
-            yield stage, at
-
-
-def steps_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[Step]:
-    """The stages of several rounds of a run, in order."""
-    return [step for round in rounds for step in steps_of_round(plan, method, seed, round)]
-
-
-def block_of(plan: Plan, stage: str, at: At) -> tuple[str, range] | None:
-    """The method and the rounds whose job runs the stage with the keys `at`; None if it is a job of its own."""
-    method = at.method or at.policy
-    if plan.experiment.granularity == "stage" or (method, at.seed) not in plan.experiment.runs():
-        return None
-    for block in plan.experiment.blocks():
-        if (stage, at) in steps_of_block(plan, method, at.seed, block):
-            return method, block
-    return None
-
-
-def resource_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> ResourceConfig:
-    """What a block's job asks for: the most of any of its stages and the sum of their runtimes.
-
-    While other stages run, a vLLM that has sampled sleeps in the same job. What `resources.rounds` gives stands in
-    place of that, but for fewer GPUs than the model is trained on.
-    """
-    steps = steps_of_block(plan, method, seed, rounds)
-    asked = {stage: needs.resource(plan, stage) for stage in dict(steps)}
-    resources = [asked[stage] for stage, _ in steps]
-    asleep = needs.asleep_mb(plan) if any(plays(stage) for stage in asked) else 0
-    memory = {stage: one.mem_mb + (0 if plays(stage) else asleep) for stage, one in asked.items() if one.mem_mb}
-    asks = {
-        "mem_mb": max(memory.values()),
-        "gpu": max(one.gpu or 0 for one in resources),
-        "threads": max(one.threads for one in resources),
-        "runtime": sum(one.runtime for one in resources if one.runtime is not None),
-    }
-    if "rounds" in plan.experiment.resources:
-        given = plan.experiment.resource("rounds").model_dump(exclude_unset=True, exclude_none=True)
-        asks |= given
-        asks["gpu"] = max(asks["gpu"], plan.experiment.gpus("rounds"))
-    return ResourceConfig(**asks)
-
-
-def made_inside(plan: Plan, steps: Sequence[Step]) -> set[str]:
-    """Every path that these stages make, including their metrics."""
-    paths = {path for step in steps for path in plan.outputs(*step).values()}
-    return paths | {plan.metrics(*step) for step in steps}
-
-
-def inputs_of_block(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> list[str]:
-    """The inputs of a block: for the first block, everything its stages read that other jobs write, each path once.
-
-    Later blocks read the same and what earlier blocks made; all of it exists if the policy of the previous round does,
-    but for the games of evaluations, which nothing has read before the first evaluation. Naming no more than that keeps
-    planning many runs fast.
-    """
-    if rounds[0] > 1:
-        evaluates = not set(rounds).isdisjoint(plan.experiment.eval_rounds())
-        games = [plan.layout.path("tasks", split="eval")] if evaluates else []
-        return [plan.policy_before(method, seed, rounds[0]), *games]
-    steps = steps_of_block(plan, method, seed, rounds)
-    inside = made_inside(plan, steps)
-    paths: dict[str, None] = {}
-    for step in steps:
-        for value in plan.inputs(*step).values():
-            paths.update(dict.fromkeys([value] if isinstance(value, str) else value))
-    return [path for path in paths if path not in inside]
-
-
-def inputs_by_seed(plan: Plan, method: str, rounds: Sequence[int]) -> Callable[[int], list[str]]:
-    """A function from a seed to the inputs of a block. They are found once, for the first seed: other seeds read the
-    same artifacts with their own seed, and finding them anew is most of the time to plan a thousand runs."""
-    paths = inputs_of_block(plan, method, plan.experiment.seeds[0], rounds)
-    located = [(path, plan.layout.locate(path)) for path in paths]
-
-    def inputs(seed: int) -> list[str]:
-        return [
-            plan.layout.path(at.artifact, at.keys, seed=seed) if at is not None and "seed" in at.keys else path
-            for path, at in located
-        ]
-
-    return inputs
 
 
 def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) -> dict[str, str]:
@@ -150,8 +46,11 @@ def passing_policies(plan: Plan, method: str, seed: int, rounds: Sequence[int]) 
     }
     if plan.method(method).reader == "implicit":
         for round in rounds[:-1]:
-            logprobs = plan.logprobs_at(plan.turns_at(method, seed, round + 1), method)
-            after[_implicit(plan, method, seed, round)] = path("logprobs", logprobs.keys)
+            turns = plan.turns_at(method, seed, round + 1)
+            after[_implicit(plan, method, seed, round)] = plan.read_by("logprobs", turns, method)
+        if plan.experiment.granularity == "stage":  # no job after it needs the last one
+            turns = plan.turns_at(method, seed, rounds[-1])
+            after[_implicit(plan, method, seed, rounds[-1])] = plan.read_by("logprobs", turns, method)
     return after
 
 
@@ -191,11 +90,11 @@ def run_rounds(plan: Plan, method: str, seed: int, rounds: Sequence[int], *, thr
     store = Store(keep=True)
     passing = passing_policies(plan, method, seed, rounds)
     jobs.clear_leftovers(passing)
-    again = _made_again(plan, steps_of_block(plan, method, seed, rounds), passing, store)
+    again = _made_again(plan, loop.block(plan, method, seed, rounds), passing, store)
     games = [plan.layout.path("tasks", split=split) for split in ("train", "eval")]
     given = "threads" in plan.experiment.resource("rounds").model_fields_set
     for number, round in enumerate(rounds):
-        for stage, at in steps_of_round(plan, method, seed, round):
+        for stage, at in loop.block(plan, method, seed, [round]):
             # `resources.rounds` gives its threads to all stages; otherwise they are the most that one of them asks for.
             most = threads if given else min(threads, plan.experiment.resource(stage).threads)
             job = plan.job(stage, at, threads=most, store=store)
@@ -251,7 +150,6 @@ def _made_again(plan: Plan, steps: Sequence[Step], passing: Mapping[str, str], s
 def run_stage(plan: Plan, job: Job) -> None:
     """Run one stage as a job of its own would: announced, logged and measured. Ends the process if it fails."""
     output = {**job.output, "metrics": plan.metrics(job.stage, job.at)}
-    log = f"{plan.layout.root}/{fill(LOGS[job.stage], plan.keys(job.at))}"
     described = jobs.Description(
         stage=job.stage,
         rule=job.stage,
@@ -260,9 +158,9 @@ def run_stage(plan: Plan, job: Job) -> None:
         input=job.input,
         output=output,
         wildcards={key: str(value) for key, value in job.at.keys.items()},
-        log=log,
+        log=plan.log(job.stage, job.at),
         threads=job.threads,
     )
     with jobs.failing_in_one_line(described.label):
         jobs.write_description(described)
-    jobs.carry_out(described, lambda: load(job.stage).run(job))
+    jobs.carry_out(described, lambda: stages.stage(job.stage).run(job))

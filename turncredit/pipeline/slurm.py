@@ -7,6 +7,7 @@ make the same files would delete each other's.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -159,10 +160,7 @@ def poll_every(executor: Any, seconds: float) -> None:
     The plugin (2.8) ignores Snakemake's `--seconds-between-status-checks`: it waits 10 s longer after each look that
     found no job ended, up to 180 s, so that the end of a long job is noticed up to three minutes late.
     """
-    of_executor = type(executor)
-    # The plugin assigns to this attribute after each look.
-    polling = property(lambda _: seconds, lambda _, __: None)
-    executor.__class__ = type(of_executor.__name__, (of_executor,), {"next_seconds_between_status_checks": polling})
+    executor.sleep = lambda: asyncio.sleep(seconds)
 
 
 def without_job_step(executor: Any) -> None:

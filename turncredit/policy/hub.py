@@ -1,4 +1,4 @@
-"""The files of a model: which are fetched from a hub, and what a folder lacks of them.
+"""The files of a model: which are fetched from a hub, and which a folder lacks.
 
 Does not import torch: every start of the workflow reads this.
 """
@@ -16,7 +16,7 @@ FETCHED_FILES = (*MODEL_FILES, "*.model")
 INDEX = "model.safetensors.index.json"
 _WEIGHTS = ("model.safetensors", INDEX)
 _TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "*.tiktoken", "tekken.json")
-#: What a model's folder has, by who reads it: of each group one. A judge's server (vLLM) reads other formats, too.
+#: By reader: a model's folder must have one file of each group. A judge's server (vLLM) also reads other formats.
 NEEDED = {
     "policy": (("config.json",), _WEIGHTS, ("tokenizer.json",), ("tokenizer_config.json",)),
     "scorer": (("config.json",), _WEIGHTS, _TOKENIZERS),
@@ -27,7 +27,7 @@ SAVE_AGAIN = "copy the whole model, or save it and its tokenizer there with save
 
 
 def lacking(folder: Path, reader: str) -> str | None:
-    """The first file of a model that its folder lacks, or has not whole, for this `reader`; None if there is none."""
+    """The first missing or truncated file of a model that this `reader` needs; None if all are there."""
     for group in NEEDED[reader]:
         if not any(file.is_file() for pattern in group for file in folder.glob(pattern)):
             return " or ".join(group)
@@ -45,7 +45,7 @@ def lacking(folder: Path, reader: str) -> str | None:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether a file of weights is as long as its first bytes say."""
+    """Whether a file of weights is as long as its header says."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ from turncredit.policy.models import is_adapted, trained_parameters
 
 
 class Masters:
-    """A model, and the parameters that an optimiser steps for it.
+    """A model, and the parameters that an optimiser steps for it. `policy.fsdp` spreads both over processes.
 
     model       computes in `dtype`
     parameters  by name: the model's own; if it was given with whole weights in another type, masters in that type
@@ -25,7 +26,7 @@ class Masters:
     soon as it is complete, so that a large minibatch loses nothing and no gradient is in memory twice.
     """
 
-    def __init__(self, model: torch.nn.Module, dtype: str):
+    def __init__(self, model: Any, dtype: str):
         self.model = model
         self.parameters = trained_parameters(model)
         self._copies: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
@@ -47,8 +48,11 @@ class Masters:
                 copy.copy_(master)
 
     @contextmanager
-    def in_model(self) -> Iterator[torch.nn.Module]:
-        """The model with the masters in place of their copies, to be saved at full precision."""
+    def in_model(self) -> Iterator[Any]:
+        """The model with the masters in place of their copies, to be saved at full precision.
+
+        Every process of the team must call this. Where the model is spread, only the first gets it; the others None.
+        """
         rounded = [copy.data for _, copy in self._copies]
         for master, copy in self._copies:
             copy.data = master.data

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 from turncredit.config import LoraConfig, ScratchConfig
 from turncredit.errors import UserError
-from turncredit.policy.weights import ADAPTER_FILE, POLICY_FILE, base_folder, weights_folder
+from turncredit.policy.shapes import scratch_config
+from turncredit.policy.weights import ADAPTER_FILE, MOMENTS_FILE, POLICY_FILE, base_folder, weights_folder
 
 
 def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, bos_id: int) -> torch.nn.Module:
@@ -19,15 +22,8 @@ def new_model(settings: ScratchConfig, vocab: int, *, pad_id: int, eos_id: int, 
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
-        vocab_size=vocab,
-        hidden_size=settings.hidden,
-        intermediate_size=settings.mlp,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.kv_heads,
-        max_position_embeddings=settings.max_positions,
+        **scratch_config(settings, vocab),
         initializer_range=settings.initializer_range,
-        tie_word_embeddings=True,
         pad_token_id=pad_id,
         eos_token_id=eos_id,
         bos_token_id=bos_id,
@@ -69,6 +65,16 @@ def load_model(folder: str | Path, *, dtype: str, trainable: bool = False) -> to
     return model
 
 
+def checkpoint_gradients(model: Any) -> None:
+    """Let `model` compute its layers' activations again for the gradient."""
+    # The transformers that vLLM goes with (below 5.20) has only the old name: jobs of several stages train there.
+    name = "activation_checkpointing_enable"
+    enable = getattr(model, name if hasattr(model, name) else "gradient_checkpointing_enable")
+    enable({"use_reentrant": False})
+    if hasattr(model, "enable_input_require_grads"):
+        model.enable_input_require_grads()
+
+
 def is_adapted(model: torch.nn.Module) -> bool:
     """Whether the model has an adapter beside its weights."""
     return hasattr(model, "peft_config")
@@ -91,12 +97,18 @@ def add_lora(model: torch.nn.Module, settings: LoraConfig, seed: int) -> torch.n
         return get_peft_model(model, config)
 
 
-def save_model(model: torch.nn.Module, folder: str | Path, *, base: str | Path, final: str | Path) -> None:
-    """Save weights and tokenizer to `folder`. An adapter is saved alone, with the relative path from `final` to its
-    base.
+def save_model(
+    model: torch.nn.Module,
+    folder: str | Path,
+    *,
+    base: str | Path,
+    final: str | Path,
+    moments: Mapping[str, torch.Tensor] | None = None,
+) -> None:
+    """Save weights, tokenizer and any optimiser's `moments` to `folder`.
 
-    `final` is the name the folder will be renamed to; the tokenizer's files are copied from `base`. Raises UserError
-    for trained weights that are not finite.
+    An adapter is saved alone, with the relative path from `final` to its base. `final` is the name the folder will be
+    renamed to; the tokenizer's files are copied from `base`. Raises UserError for trained weights that are not finite.
     """
     folder, base = Path(folder), Path(base)
     for name, parameter in trained_parameters(model).items():
@@ -115,6 +127,8 @@ def save_model(model: torch.nn.Module, folder: str | Path, *, base: str | Path, 
         record: dict[str, Any] = {"base": os.path.relpath(whole, Path(final).resolve())}
         (folder / POLICY_FILE).write_text(json.dumps(record))
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+    if moments:
+        save_file(dict(moments), folder / MOMENTS_FILE)
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

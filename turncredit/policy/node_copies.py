@@ -1,8 +1,8 @@
 """Copies of base models on a node's own disk.
 
-Every job of an experiment with adapters reads the same base model, twice: once to compare it with the hashes that were
-written with it, once into memory. `TURNCREDIT_NODE_COPIES` names a folder on the nodes' own disks, where the first job
-of each node copies it, into a folder of its user, and later ones find it.
+Every job of an experiment with adapters reads the same base model twice: to check its hashes, and into memory.
+`TURNCREDIT_NODE_COPIES` names a folder on the nodes' own disks. The first job on a node copies the model there, into a
+folder of its user; later jobs read the copy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ _PREFIX = "base-"
 
 
 def of(folder: Path) -> Path:
-    """The copy of `folder` on this node, made now if there is none; `folder` itself where copies are not asked for.
+    """The copy of `folder` on this node, made if there is none; `folder` itself where copies are not asked for.
 
-    `folder` has to be one that a stage wrote: the copy is found by the hash of what it wrote. A copy of which files are
-    missing or cut short, as after a purge of the disk, is made again; whoever opens a model compares the files that it
-    reads with the hashes beside them. Where no copy can be made, a line on standard error says why, and `folder` is
-    read.
+    A stage must have written `folder`: a copy is named by its content hash. A copy with missing or truncated files, as
+    after a purge of the disk, is made again. If no copy can be made, standard error says why, and `folder` is read.
     """
     root = os.environ.get(VARIABLE)
     if not root or not (folder / PROVENANCE_FILE).is_file():
@@ -56,13 +54,13 @@ def of(folder: Path) -> Path:
 
 
 def discard(copy: Path) -> None:
-    """Remove a copy, such as one whose bytes are not what was copied; the next job makes it again."""
+    """Remove a damaged copy; the next job makes it again."""
     with _locked(copy):
         remove_folder(copy)
 
 
 def _make(folder: Path, copy: Path, size: int) -> None:
-    """Copy `folder`, of `size` bytes; of what cannot be copied whole nothing stays."""
+    """Copy `folder`, of `size` bytes. A failed copy is removed."""
     remove_folder(copy)
     free = shutil.disk_usage(copy.parent).free
     if size > free:
@@ -77,7 +75,7 @@ def _make(folder: Path, copy: Path, size: int) -> None:
 
 
 def _remove_unused(copies: Path, but: Path) -> None:
-    """Remove copies that no job has used for long, and what killed jobs have left of others."""
+    """Remove copies that no job has used for long, and unfinished ones of killed jobs."""
     for other in copies.glob(f"{_PREFIX}*"):
         if other != but and time.time() - other.stat().st_mtime > UNUSED:
             with _locked(other, wait=False) as mine:
@@ -93,7 +91,7 @@ def _remove_unused(copies: Path, but: Path) -> None:
 
 @contextmanager
 def _locked(copy: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Whether this process alone works on `copy` inside the block; it does if it may wait. A killed job's lock ends."""
+    """Whether this process holds the lock of `copy` inside the block; always if it waits. A killed job loses it."""
     with (copy.parent / f".{copy.name}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -108,6 +106,6 @@ def _unfinished(copy: Path) -> Path:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of each file below `folder`, by name; none if it is not there."""
+    """Bytes of each file below `folder`, by name; empty if there is no folder."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 
+from turncredit.config import LoraConfig
 from turncredit.data import provenance
 from turncredit.data.tables import TableError
 from turncredit.policy import models, node_copies, tokenizer
 from turncredit.policy.engines import sampler
+from turncredit.policy.fsdp import FsdpMasters
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import Sampler, device
-from turncredit.policy.spread import SpreadMasters
 from turncredit.policy.weights import MOMENTS_FILE, base_folder, read_config, weights_folder
 
 
@@ -68,25 +69,48 @@ class OpenPolicy:
             self._models[key] = model.to(device())
         return self._models[key]
 
-    def masters(self, train_dtype: str) -> Masters:
-        """The model to train, whose weights, if they are whole, are stepped in `train_dtype`."""
-        if self.adapted or train_dtype == self.dtype:
-            return Masters(self.model(trainable=True), self.dtype)
+    def masters(
+        self,
+        train_dtype: str,
+        *,
+        new_adapter: tuple[LoraConfig, int] | None = None,
+        checkpointing: bool = False,
+        fsdp: bool = False,
+    ) -> Masters:
+        """The model to train, whose weights, if they are whole, are stepped in `train_dtype`.
+
+        new_adapter    settings and seed of an adapter to train instead of the weights
+        checkpointing  compute activations again for the gradient
+        fsdp           spread the model over the processes of `turncredit.training.fsdp`
+        """
+        dtype = self.dtype if self.adapted or new_adapter else train_dtype
+
+        def prepared(model: Any) -> Any:
+            model = models.add_lora(model, *new_adapter) if new_adapter else model
+            if checkpointing:
+                models.checkpoint_gradients(model)
+            return model
+
+        def load() -> Any:
+            return prepared(models.load_model(self.folder, dtype=dtype, trainable=self.adapted))
+
         self.verify()
+        if fsdp:
+            return FsdpMasters(load, self.dtype)
+        if dtype == self.dtype:
+            return Masters(prepared(self.model(trainable=True)), self.dtype)
         self.release()  # what is in memory lacks the digits that the folder has
-        masters = Masters(models.load_model(self.folder, dtype=train_dtype).to(device()), self.dtype)
+        masters = Masters(load().to(device()), self.dtype)
         self._models[False] = masters.model
         return masters
 
-    def spread(self, train_dtype: str, prepare: Callable[[Any], None] | None = None) -> SpreadMasters:
-        """The model to train, spread over this process and others (`turncredit.training.ranks`)."""
-        dtype = self.dtype if self.adapted else train_dtype
-        self.verify()
-
-        def load() -> Any:
-            return models.load_model(self.folder, dtype=dtype, trainable=self.adapted)
-
-        return SpreadMasters(load, self.dtype, prepare)
+    def moments(self) -> dict[str, torch.Tensor]:
+        """The optimiser's moments that an update kept beside the weights; empty if there are none."""
+        file = self.folder / MOMENTS_FILE
+        if not file.exists():
+            return {}
+        provenance.verify(self.folder, lambda name: name == MOMENTS_FILE)
+        return load_file(file)
 
     def release(self) -> None:
         """Free the model; it is read from the folder again when next used."""

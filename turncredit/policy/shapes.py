@@ -33,28 +33,26 @@ GATHER_BELOW = 2
 #: Models that the lockstep engine reads. Llama is Qwen2 without biases in its projections.
 LOCKSTEP_TYPES = ("qwen2", "llama")
 
-_QWEN2 = {"model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 32768}
-_QWEN3 = {
-    "model_type": "qwen3", "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 40960,
-    "num_key_value_heads": 8, "head_dim": 128,
+_QWEN2: dict[str, Any] = {
+    "model_type": "qwen2", "vocab_size": 151936, "tie_word_embeddings": True, "max_position_embeddings": 32768,
 }  # fmt: skip
+_QWEN3 = {**_QWEN2, "model_type": "qwen3", "max_position_embeddings": 40960, "head_dim": 128}
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
+
+
+def _published(common: dict[str, Any], *sizes: int, **more: Any) -> dict[str, Any]:
+    return {**common, **dict(zip(_SIZES, sizes, strict=True)), **more}
+
+
 #: The published configurations of the presets' models, so that an experiment can be planned without a network.
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen2.5-1.5B-Instruct": {**_QWEN2, **dict(zip(_SIZES, (1536, 8960, 28, 12, 2), strict=True))},
-    "Qwen/Qwen2.5-3B-Instruct": {**_QWEN2, **dict(zip(_SIZES, (2048, 11008, 36, 16, 2), strict=True))},
-    "Qwen/Qwen2.5-7B-Instruct": {
-        **_QWEN2,
-        **dict(zip(_SIZES, (3584, 18944, 28, 28, 4), strict=True)),
-        "vocab_size": 152064,
-        "tie_word_embeddings": False,
-    },
-    "Qwen/Qwen3-1.7B": {**_QWEN3, **dict(zip(_SIZES, (2048, 6144, 28, 16, 8), strict=True))},
-    "Qwen/Qwen3-8B": {
-        **_QWEN3,
-        **dict(zip(_SIZES, (4096, 12288, 36, 32, 8), strict=True)),
-        "tie_word_embeddings": False,
-    },
+    "Qwen/Qwen2.5-1.5B-Instruct": _published(_QWEN2, 1536, 8960, 28, 12, 2),
+    "Qwen/Qwen2.5-3B-Instruct": _published(_QWEN2, 2048, 11008, 36, 16, 2),
+    "Qwen/Qwen2.5-7B-Instruct": _published(
+        _QWEN2, 3584, 18944, 28, 28, 4, vocab_size=152064, tie_word_embeddings=False
+    ),
+    "Qwen/Qwen3-1.7B": _published(_QWEN3, 2048, 6144, 28, 16, 8),
+    "Qwen/Qwen3-8B": _published(_QWEN3, 4096, 12288, 36, 32, 8, tie_word_embeddings=False),
 }
 
 
@@ -205,18 +203,20 @@ def shapes_of(config: Mapping[str, Any], where: str) -> Shapes:
     )
 
 
+def scratch_config(settings: ScratchConfig, vocab: int) -> dict[str, Any]:
+    """The sizes of a model built from scratch, named as in `config.json`."""
+    return {
+        "vocab_size": vocab,
+        "hidden_size": settings.hidden,
+        "intermediate_size": settings.mlp,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "num_key_value_heads": settings.kv_heads,
+        "max_position_embeddings": settings.max_positions,
+        "tie_word_embeddings": True,
+    }
+
+
 def shapes_of_scratch(settings: ScratchConfig) -> Shapes:
     """The shapes of a model built from scratch, with the largest vocabulary that it can have."""
-    return Shapes(
-        vocab=settings.vocab,
-        hidden=settings.hidden,
-        mlp=settings.mlp,
-        layers=settings.layers,
-        heads=settings.heads,
-        kv=settings.kv_heads,
-        dim=settings.hidden // settings.heads,
-        tied=True,
-        bias=True,
-        head_norm=False,
-        positions=settings.max_positions,
-    )
+    return shapes_of({"model_type": "qwen2", **scratch_config(settings, settings.vocab)}, "policy.scratch")

@@ -10,8 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -97,14 +99,13 @@ class Tokenizer:
 
     def chat(self, messages: list[dict[str, str]]) -> str:
         """Messages rendered by the model's own chat template, up to the start of the assistant's reply."""
-        return self._transformers().apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return self._full.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
 
-    def _transformers(self):
-        if not hasattr(self, "_full"):
-            from transformers import AutoTokenizer
+    @cached_property
+    def _full(self) -> Any:
+        from transformers import AutoTokenizer
 
-            self._full = AutoTokenizer.from_pretrained(self._folder)
-        return self._full
+        return AutoTokenizer.from_pretrained(self._folder)
 
 
 def load(folder: str | Path) -> Tokenizer:

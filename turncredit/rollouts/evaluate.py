@@ -12,7 +12,7 @@ from turncredit.data import tables
 from turncredit.data.progress import progress
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import CONTEXT_FULL
-from turncredit.rollouts.play import Player, Start
+from turncredit.rollouts.play import Played, Player, Start
 
 
 def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], common: Mapping[str, Any]) -> pa.Table:
@@ -26,40 +26,36 @@ def evaluate(player: Player, modes: Sequence[EvalMode], rows: Sequence[int], com
     column `trials` then says how many there were. Where a rollout had to end because its context had become longer than
     the model can read, the column `CONTEXT_FULL` marks it.
     """
-    results = []
-    trials = []
-    full = []
-    for position, mode in enumerate(modes):
-        done_before = position * len(rows)
-        games = [player.games.rows[number] for number in rows]
+    games = [player.games.rows[number] for number in rows]
+    played: list[tuple[str, Played]] = []
+    for mode in modes:
+        before = len(played)
         starts = [Start(game["task_id"], game["task_id"], game, _seed(mode, game)) for game in games]
-        played = player.play(
+        ended = player.play(
             starts,
             temperature=mode.temperature,
-            on_done=lambda done, before=done_before: progress(before + done, len(rows) * len(modes)),  # type: ignore[misc]
+            on_done=lambda done, before=before: progress(before + done, len(rows) * len(modes)),  # type: ignore[misc]
         )
-        for rollout in played:
-            task = rollout.start.task
-            results.append(
-                {
-                    **common,
-                    "mode": mode.name,
-                    "split": task["split"],
-                    "task_id": task["task_id"],
-                    "family": task["family"],
-                    "repeat": 0,
-                    "success": rollout.success,
-                    "score": float(sum(turn.reward for turn in rollout.turns)),
-                    "turns": len(rollout.turns),
-                    "invalid": sum(not turn.valid for turn in rollout.turns),
-                    "tokens": rollout.tokens,
-                }
-            )
-            trials.append(rollout.turns[-1].columns.get("trial"))
-            full.append(rollout.turns[-1].context_full)
+        played += [(mode.name, rollout) for rollout in ended]
+    results = [
+        {
+            **common,
+            "mode": mode,
+            **{name: rollout.start.task[name] for name in ("split", "task_id", "family")},
+            "repeat": 0,
+            "success": rollout.success,
+            "score": rollout.score,
+            "turns": len(rollout.turns),
+            "invalid": sum(not turn.valid for turn in rollout.turns),
+            "tokens": rollout.tokens,
+        }
+        for mode, rollout in played
+    ]
     table = pa.Table.from_pylist(results, schema=tables.schema("evals"))
+    last = [rollout.turns[-1] for _, rollout in played]
     if player.agent.trials is not None:
-        table = table.append_column("trials", pa.array(trials, pa.int32()))
+        table = table.append_column("trials", pa.array([turn.columns.get("trial") for turn in last], pa.int32()))
+    full = [turn.context_full for turn in last]
     return table.append_column(CONTEXT_FULL, pa.array(full)) if any(full) else table
 
 

@@ -15,7 +15,7 @@ from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.rollouts.play import Checkpoint, Played, Player, Start
-from turncredit.rollouts.restore import COLUMNS, checkpoint_before_last
+from turncredit.rollouts.restore import COLUMNS, checkpoint_before_last, recorded
 from turncredit.rollouts.rollout import turn_table
 
 #: the columns of a turn that the tree keeps
@@ -67,19 +67,15 @@ class Tree:
         self.task, self.group_id = task, group_id
         self.states = [State(rollouts[0], 0)]  # the start, which all of them share
         for rollout in rollouts:
-            self._add(rollout, self.states[0])
+            self.add(rollout)
 
     def choose(self) -> State:
         """The state to fork next; among equals the one that has been in the tree longest."""
         return max(self.states, key=lambda state: state.priority)
 
-    def add_fork(self, rollout: TreeRollout) -> None:
-        """Add a fork with its states."""
-        assert rollout.left is not None
-        self._add(rollout, rollout.left)
-
-    def _add(self, rollout: TreeRollout, first: State) -> None:
-        first.add(rollout.turns[0])
+    def add(self, rollout: TreeRollout) -> None:
+        """Add a rollout with its states. Its first turn leaves a state of the tree."""
+        (rollout.left or self.states[0]).add(rollout.turns[0])
         for number, turn in enumerate(rollout.turns[1:], start=1):
             self.states.append(State(rollout, number))
             self.states[-1].add(turn)
@@ -124,7 +120,8 @@ def forks(
         ]
         new_forks = player.play(starts, temperature=temperature)
         for tree, state, fork, own in zip(trees, chosen, new_forks, played, strict=True):
-            tree.add_fork(TreeRollout(fork.start.rollout_id, _rows(fork), state))
+            rows = turn_table([fork], dict(common)).select(KEPT).to_pylist()
+            tree.add(TreeRollout(fork.start.rollout_id, rows, state))
             own.append((fork, state))
         progress(number + 1, per_task)
     pairs = [pair for own in played for pair in own]
@@ -150,9 +147,7 @@ def _trees(player: Player, view: Turns) -> list[Tree]:
     of_group: dict[int, tuple[dict[str, Any], str, list[TreeRollout]]] = {}
     names = ["group_id", "rollout_id", "task_id", *KEPT]
     for rollout in range(view.rollouts):
-        first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
-        rows = view.table.select(names).take(pa.array(view.order_N[first : first + length])).to_pylist()
-        task = player.games.of_rollout(rows[0]["task_id"], f"{view.where}: {view.rollout_name(rollout)}")
+        task, rows = recorded(view, rollout, player.games, names)
         group = of_group.setdefault(int(view.group_R[rollout]), (task, rows[0]["group_id"], []))
         group[2].append(TreeRollout(rows[0]["rollout_id"], rows))
     return [Tree(*group) for group in of_group.values()]
@@ -170,22 +165,3 @@ def _checkpoint(player: Player, tree: Tree, state: State, where: str) -> Checkpo
             "deterministic, with the settings that the turns were recorded with"
         )
     return checkpoint
-
-
-def _rows(played: Played) -> list[dict[str, Any]]:
-    """The turns of a fork, as rows of a turns table as far as the tree keeps them (`KEPT`)."""
-    return [
-        {
-            "observation": turn.observation,
-            "context_reset": turn.prompt.reset,
-            "prompt_ids": turn.prompt.ids,
-            "response_ids": turn.response.ids,
-            "response_logprobs": turn.response.logprobs,
-            "response_text": turn.text,
-            "action": turn.action,
-            "next_observation": turn.next_observation,
-            "reward": turn.reward,
-            "done": turn.done,
-        }
-        for turn in played.turns
-    ]

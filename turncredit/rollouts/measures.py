@@ -1,7 +1,7 @@
 """Progress and distance of every turn, by replaying recorded actions in the environment.
 
-So they can be computed when something first reads them, without sampling the rollouts again. The environment's steps
-must be deterministic; every step is compared with the recorded one.
+They are computed when something first needs them, without sampling the rollouts again. The environment's steps must be
+deterministic; every step is compared with the recorded one.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ OPTIONAL = (CONTEXT_FULL,)
 def measure(games: Games, turns: pa.Table, *, slots: int, where: str = "turns") -> pa.Table:
     """A `measures` table of these turns, in their order; a measure that the environment lacks is null.
 
-    `turns` has `COLUMNS`, and `OPTIONAL` where there is such a rollout.
-
-    `slots` rollouts are replayed side by side, so that the steps of an asynchronous environment run concurrently.
+    `turns` has `COLUMNS`, and `OPTIONAL` if any rollout has them. `slots` rollouts are replayed side by side, so that
+    the steps of an asynchronous environment run concurrently.
 
     Raises UserError for a rollout of an unknown game, and for a step that is not the recorded one.
     """
@@ -68,12 +67,12 @@ class _Replay:
             for rollout in rollouts:
                 running.append(games.open(self._task(rollout)))
             row_M = view.first_R[list(rollouts)]
-            for row, observation in zip(row_M, games.reset_each(running), strict=True):
+            for row, observation in zip(row_M, games.each(running, "reset"), strict=True):
                 if observation != self.observation_N[row]:
                     self._differs(row, "the first observation")
             self._look(running, row_M, 0)
             while running:
-                steps = games.step_each(running, [self.action_N[row] for row in row_M])
+                steps = games.each(running, "step", [self.action_N[row] for row in row_M])
                 for row, step in zip(row_M, steps, strict=True):
                     self._compare(row, step)
                 self._look(running, row_M, 1)
@@ -96,7 +95,7 @@ class _Replay:
     def _look(self, running: Sequence[Any], row_M: np.ndarray, after: int) -> None:
         """Measure the states before (0) or after (1) these turns."""
         for name in self.names:
-            self.measured[tables.MEASURES[name][after]][row_M] = self.games.measure_each(running, name)
+            self.measured[tables.MEASURES[name][after]][row_M] = self.games.each(running, name)
 
     def _compare(self, row: int, step: Step) -> None:
         """Raise UserError for a step that is not the recorded one."""

@@ -170,38 +170,23 @@ class ActiveRollout:
 
         It also ends, as a failure, where its context has become longer than the model can read.
         """
-        parsed, admissible = self.parsed, self.admissible
-        failed, error_reply = self.environment.failed(step)
-        observation, prompt, self.observation = self.observation, self.prompt, step.observation
+        parsed = self.parsed
+        admissible = list(self.admissible) if self.spec.shows_admissible else None
+        turn = Turn(
+            self.observation, admissible, self.prompt, response, text, parsed.action,
+            step.valid and parsed.well_formed, step.observation, step.reward, step.done, step.success,
+            parsed.well_formed, parsed.columns, *self.environment.failed(step),
+        )  # fmt: skip
+        self.played.turns.append(turn)
+        self.observation = step.observation
         if not step.done:
             self._look()
-        self.played.turns.append(
-            Turn(
-                observation,
-                list(admissible) if self.spec.shows_admissible else None,
-                prompt,
-                response,
-                text,
-                parsed.action,
-                step.valid and parsed.well_formed,
-                step.observation,
-                step.reward,
-                step.done,
-                step.success,
-                parsed.well_formed,
-                parsed.columns,
-                failed,
-                error_reply,
-            )
-        )
-        last = self.played.turns[-1]
-        if not step.done:
             following = self.agent.follow(response.ids, parsed, step.observation, self.admissible)
-            last.done = last.context_full = not self._go_on_with(following, response.ids)
-        if last.done and self.environment.counts_redone:
-            for turn in self.played.turns:
-                turn.columns = {**turn.columns, **dict.fromkeys(REDONE, self.env.redone)}
-        return last.done
+            turn.done = turn.context_full = not self._go_on_with(following, response.ids)
+        if turn.done and self.environment.counts_redone:
+            for played in self.played.turns:
+                played.columns = {**played.columns, **dict.fromkeys(REDONE, self.env.redone)}
+        return turn.done
 
 
 class Player:
@@ -294,7 +279,7 @@ class Player:
                 responses = engine.sample([rollout.request() for _, rollout in active], temperature, self.max_new)
                 texts = [self._tokenizer.decode(response.ids) for response in responses]
                 actions = [rollout.decide(text) for (_, rollout), text in zip(active, texts, strict=True)]
-                steps = self.games.step_each([rollout.env for _, rollout in active], actions)
+                steps = self.games.each([rollout.env for _, rollout in active], "step", actions)
                 ended = [
                     rollout.take(step, response, text)
                     for (_, rollout), step, response, text in zip(active, steps, responses, texts, strict=True)
@@ -310,7 +295,7 @@ class Player:
 
     def _begin(self, rollouts: Sequence[ActiveRollout]) -> None:
         fresh = [rollout for rollout in rollouts if rollout.played.start.checkpoint is None]
-        for rollout, observation in zip(fresh, self.games.reset_each([one.env for one in fresh]), strict=True):
+        for rollout, observation in zip(fresh, self.games.each([one.env for one in fresh], "reset"), strict=True):
             rollout.begin(observation)
         for rollout in rollouts:
             if rollout.played.start.checkpoint is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from turncredit.data.turns import CONTEXT_FULL, Turns
 from turncredit.envs.protocol import State, Step
 from turncredit.errors import UserError
 from turncredit.rollouts.play import Checkpoint, Player
+from turncredit.rollouts.tasks import Games
 
 #: the columns of a turn that are read
 COLUMNS = (
@@ -62,20 +64,27 @@ def restored(
     names = list(dict.fromkeys([*_OF_ROLLOUT, "turn", *COLUMNS, *marks, *columns]))
     restored_rollouts = []
     for rollout in map(int, rollouts):
-        first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
-        rows_T = view.order_N[first : first + length]
-        turns = view.table.select(names).take(pa.array(rows_T)).to_pylist()
+        task, turns = recorded(view, rollout, games, names)
         where = f"{view.where}: {view.rollout_name(rollout)}"
-        task = games.of_rollout(turns[0]["task_id"], where)
-
-        def open_game(task: dict = task) -> Any:
-            return games.open(task)
-
-        checkpoints, replayed = restore(
-            open_game, player.new_agent(), turns, where, goal=task["goal"], admissible=games.admissible
+        states = restore(
+            partial(games.open, task),
+            player.new_agent(),
+            turns,
+            where,
+            goal=task["goal"],
+            admissible=games.admissible,
         )
-        restored_rollouts.append(RestoredRollout(task, turns, checkpoints, replayed))
+        restored_rollouts.append(RestoredRollout(task, turns, *states))
     return restored_rollouts
+
+
+def recorded(
+    view: Turns, rollout: int, games: Games, names: Sequence[str]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The row of a rollout's game, and the columns `names` of its turns. Raises UserError for an unknown game."""
+    first, length = int(view.first_R[rollout]), int(view.length_R[rollout])
+    turns = view.table.select(names).take(pa.array(view.order_N[first : first + length])).to_pylist()
+    return games.of_rollout(turns[0]["task_id"], f"{view.where}: {view.rollout_name(rollout)}"), turns
 
 
 class Restored(NamedTuple):
@@ -127,10 +136,10 @@ def restore(
     env.close()
     if getattr(env, "restores_by_replay", False):
         onward = [all(steps_as_recorded[checkpoint.turn :]) for checkpoint in checkpoints]
-        return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
-    env = open_env()
-    onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
-    env.close()
+    else:
+        env = open_env()
+        onward = [_plays_on(env, checkpoint.state, turns[checkpoint.turn :]) for checkpoint in checkpoints]
+        env.close()
     return Restored(checkpoints, [before and after for before, after in zip(as_before, onward, strict=True)])
 
 

@@ -33,11 +33,7 @@ def rollout(player: Player, settings: RolloutConfig, *, seed: int, round: int) -
         for number in round_tasks(len(games), settings.tasks, seed, round)
         for copy in range(settings.group_size)
     ]
-    return player.play(
-        starts,
-        temperature=settings.temperature,
-        on_done=lambda done: progress(done, len(starts)),
-    )
+    return player.play(starts, temperature=settings.temperature, on_done=lambda done: progress(done, len(starts)))
 
 
 def round_tasks(games: int, count: int, seed: int, round: int) -> list[int]:
@@ -64,10 +60,6 @@ def turn_table(
         "group_id": [rollout.start.group_id for rollout, _, _ in pairs],
         "rollout_id": [rollout.start.rollout_id for rollout, _, _ in pairs],
         "turn": [number for _, number, _ in pairs],
-        "split": [rollout.start.task["split"] for rollout, _, _ in pairs],
-        "task_id": [rollout.start.task["task_id"] for rollout, _, _ in pairs],
-        "family": [rollout.start.task["family"] for rollout, _, _ in pairs],
-        "goal": [rollout.start.task["goal"] for rollout, _, _ in pairs],
         "context_reset": [turn.prompt.reset for _, _, turn in pairs],
         "prompt_ids": [turn.prompt.ids for _, _, turn in pairs],
         "response_ids": [turn.response.ids for _, _, turn in pairs],
@@ -75,14 +67,15 @@ def turn_table(
         "response_text": [turn.text for _, _, turn in pairs],
         "success": [rollout.success for rollout, _, _ in pairs],
         "score": [rollout.score for rollout, _, _ in pairs],
-        "created_by": [provenance.code_version()] * len(pairs),
     }
+    for name in ("split", "task_id", "family", "goal"):
+        columns[name] = [rollout.start.task[name] for rollout, _, _ in pairs]
     for name in (
         "observation", "admissible", "action", "valid", "well_formed", "next_observation", "reward", "done", "failed",
         "error_reply",
     ):  # fmt: skip
         columns[name] = [getattr(turn, name) for _, _, turn in pairs]
-    for name, value in common.items():
+    for name, value in {"created_by": provenance.code_version(), **common}.items():
         columns[name] = [value] * len(pairs)
     table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in schema}, schema=schema)
     for name, kind in (own_columns or {}).items():

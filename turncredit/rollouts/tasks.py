@@ -1,4 +1,4 @@
-"""The games of an environment: generated or read as a table, opened on demand."""
+"""The games of an environment: a table, generated or read; each game is opened on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from turncredit.data import tables
 from turncredit.data.seeding import derive_seed
 from turncredit.envs import guard
 from turncredit.envs.environment import Environment
-from turncredit.envs.protocol import Expert, Step
+from turncredit.envs.protocol import Expert
 from turncredit.envs.replaying import restorable
 from turncredit.envs.trials import with_trials
 from turncredit.errors import UserError
@@ -112,7 +112,7 @@ class Games:
         return float(getattr(self._settings, "success_reward", 1.0))
 
     def with_trials(self, trials: int) -> Games:
-        """The same games, their rollouts with at most this many trials each (`turncredit.envs.trials`)."""
+        """The same games with at most this many trials in a rollout (`turncredit.envs.trials`)."""
         if trials == 1:
             return self
         other = copy(self)
@@ -143,44 +143,37 @@ class Games:
         """The actions that are allowed now; none if the environment cannot list them."""
         return env.admissible() if self.can("admissible") else ()
 
-    def reset_each(self, running: Sequence[Any]) -> list[str]:
-        """The first observation of each; coroutines run concurrently."""
-        return [env.reset() for env in running] if self._ours else guard.call_each(running, "reset")
-
-    def step_each(self, running: Sequence[Any], actions: Sequence[str]) -> list[Step]:
-        """One action in each; coroutines run concurrently."""
-        if self._ours:
-            return [env.step(action) for env, action in zip(running, actions, strict=True)]
-        return guard.call_each(running, "step", actions)
-
-    def measure_each(self, running: Sequence[Any], name: str) -> list[float]:
-        """`progress` or `distance` of each; coroutines run concurrently."""
-        if self._ours:
-            return [getattr(env, name)() for env in running]
-        return guard.call_each(running, name)
+    def each(self, running: Sequence[Any], method: str, *arguments: Sequence[Any]) -> list[Any]:
+        """The result of a method of each, such as `step` with an action for each; coroutines run concurrently."""
+        if not self._ours:
+            return guard.call_each(running, method, *arguments)
+        return [getattr(env, method)(*given) for env, *given in zip(running, *arguments, strict=True)]
 
     def close_each(self, running: Sequence[Any]) -> None:
-        """Release abandoned environments; further errors are not reported, because the original one will be."""
+        """Release abandoned environments. Their errors are ignored: the original error is reported."""
         for env in running:
             with suppress(Exception):
                 env.close()
 
     def expert(self, env: Any, rng: np.random.Generator, skip: bool) -> Expert:
         """The environment's expert at a rollout; `skip` is dropped if it cannot forget a step."""
-        named = {"skip": skip} if self.env.takes_skip() else {}
-        assert self.env.expert is not None
-        if self._ours:
-            return self.env.expert(env, rng, **named)
-        return guard.GuardedExpert(guard.call_description(env, "expert", env.env, rng, **named), env)
+        expert = self._described("expert", env, rng, **({"skip": skip} if self.env.takes_skip() else {}))
+        return expert if self._ours else guard.GuardedExpert(expert, env)
 
     def random_action(self, env: Any, rng: np.random.Generator) -> str:
         """A random action, for noise."""
-        if self._ours or self.env.random_command is None:
+        if self.env.random_command is None:
             return self.env.random_action(env, rng)
-        return guard.call_description(env, "random_command", env.env, rng)
+        return self._described("random_command", env, rng)
 
     def slip(self, env: Any, rng: np.random.Generator) -> str:
         """An admissible action that an agent might take by mistake."""
-        if self._ours or self.env.slip_command is None:
+        if self.env.slip_command is None:
             return self.env.slip(env, rng)
-        return guard.call_description(env, "slip_command", env.env, rng)
+        return self._described("slip_command", env, rng)
+
+    def _described(self, function: str, env: Any, rng: np.random.Generator, **named: Any) -> Any:
+        """The result of a function of the environment's description for this rollout."""
+        if self._ours:
+            return getattr(self.env, function)(env, rng, **named)
+        return guard.call_description(env, function, env.env, rng, **named)

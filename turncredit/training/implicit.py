@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from turncredit.config import UpdateConfig
 from turncredit.data import tables
 from turncredit.data.columns import only_value
 from turncredit.data.progress import progress
 from turncredit.data.turns import Turns, check_logprobs
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
-from turncredit.training.finite import check_step
-from turncredit.training.optimizers import make_optimizer
-from turncredit.training.second_pass import contexts, logprobs_N
-from turncredit.training.sequences import batches, list_column, stack, token_logprobs
+from turncredit.training.optimizers import check_step, make_optimizer
+from turncredit.training.second_pass import logprobs_N
+from turncredit.training.sequences import batches, contexts, list_column, stack, token_logprobs
 
 #: the columns of the turns that are read
 COLUMNS = (
@@ -26,7 +26,7 @@ COLUMNS = (
     "temperature",
 )  # fmt: skip
 #: AdamW and clipping as in the source's code
-BETAS, WEIGHT_DECAY, MAX_GRAD_NORM = (0.9, 0.999), 0.01, 10.0
+OPTIMIZER = UpdateConfig(optimizer="adamw", betas=(0.9, 0.999), weight_decay=0.01, max_grad_norm=10.0)
 
 
 class Preference(NamedTuple):
@@ -81,17 +81,8 @@ def train(
     metrics = {"pairs": float(len(better)), "tokens": float(sum(len(sequence.ids) for sequence in sequences))}
     if not sequences:
         return dict(moments), metrics
-    optimizer = make_optimizer(
-        masters.parameters,
-        "adamw",
-        lr=lr,
-        muon_lr=lr,
-        betas=BETAS,
-        weight_decay=WEIGHT_DECAY,
-        masters=masters,
-        moments_dtype=moments_dtype,
-        rounding_seed=rounding_seed,
-    )
+    settings = OPTIMIZER.model_copy(update={"lr": lr})
+    optimizer = make_optimizer(masters, settings, moments_dtype=moments_dtype, rounding_seed=rounding_seed)
     optimizer.load_state(moments)
     model = masters.model.eval()  # no dropout: both passes must be of the same model
     check_logprobs(turns, where)
@@ -107,7 +98,7 @@ def train(
             ids, turn, _ = stack(part, device())
             learned = turn >= 0
             (token_logprobs(model, ids, learned, temperature) * weight_N[turn[:, 1:][learned[:, 1:]]]).sum().backward()
-        norm = optimizer.step(MAX_GRAD_NORM)
+        norm = optimizer.step(settings.max_grad_norm)
         numbers = {"loss": dpo.loss, "grad_norm": norm}
         check_step(
             numbers,

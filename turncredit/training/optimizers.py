@@ -1,31 +1,31 @@
 """Optimisers by name: AdamW, or Muon for the matrices of the blocks with AdamW for everything else.
 
 Muon (Jordan et al. 2024; `torch.optim.Muon`) orthogonalises the momentum of a matrix. Embeddings, norms and biases
-are not such matrices and stay with AdamW, as its authors advise.
+stay with AdamW, as its authors advise.
 
-A step is always computed in float32. What is kept in bfloat16, parameters or moments, is rounded stochastically after
-it (Gupta et al. 2015): up or down with the probability that makes the mean exact, so that steps far below its
-resolution add up.
+A step is always computed in float32. Parameters and moments kept in bfloat16 are then rounded stochastically (Gupta et
+al. 2015): up or down with the probability that makes the mean exact, so that steps far below its resolution add up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 
+from turncredit.config import SftConfig, UpdateConfig
+from turncredit.errors import UserError
 from turncredit.policy.masters import Masters
-from turncredit.policy.spread import SpreadMasters
 
 
 class Optimizers:
     """Optimisers that step together; each group keeps its peak learning rate beside the current one.
 
-    masters   whose parameters they step, to be rounded into the model afterwards; None for parameters of no model
-    moments   the type of the moments between steps
-    seed      of stochastic rounding; without it, every parameter and moment is float32, and nothing is rounded.
+    masters   whose parameters they step; rounded into the model after each step
+    moments   the type in which moments are kept between steps
+    seed      of stochastic rounding; None: every parameter and moment is float32, and nothing is rounded.
               Each part must have one parameter alone then, as steps in float32 are computed one by one.
     """
 
@@ -33,9 +33,9 @@ class Optimizers:
         self,
         parts: Sequence[torch.optim.Optimizer],
         *,
-        masters: Masters | SpreadMasters | None = None,
-        moments: torch.dtype = torch.float32,
-        seed: int | None = None,
+        masters: Masters,
+        moments: torch.dtype,
+        seed: int | None,
     ):
         self._parts = list(parts)
         self._peaks = [(group, group["lr"]) for part in parts for group in part.param_groups]
@@ -70,8 +70,7 @@ class Optimizers:
                 with self._in_float32(part, self._random):
                     part.step()
             part.zero_grad(set_to_none=True)
-        if self._masters is not None:
-            self._masters.stepped()
+        self._masters.stepped()
         return norm
 
     @contextmanager
@@ -95,7 +94,7 @@ class Optimizers:
     def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """The moments as flat named tensors, for safetensors. Empty before the first step.
 
-        Moments that are spread over processes are brought together in all of them, and kept where `keep` says so.
+        Moments that are spread are gathered by all processes together; those with `keep` false return nothing.
         """
         kept = {}
         for number, parameter in enumerate(self.parameters):
@@ -107,7 +106,7 @@ class Optimizers:
         return kept
 
     def load_state(self, kept: Mapping[str, torch.Tensor]) -> None:
-        """Take over the moments of `state`, made for the same parameters in the same order."""
+        """Load the moments of `state`, of the same parameters in the same order."""
         for number, parameter in enumerate(self.parameters):
             part = next(p for p in self._parts if any(parameter is q for g in p.param_groups for q in g["params"]))
             prefix = f"{number}."
@@ -120,12 +119,12 @@ class Optimizers:
 
 
 def _whole(value: torch.Tensor) -> torch.Tensor:
-    """A tensor that may be spread over processes, all of it."""
+    """The whole of a tensor that may be spread over processes."""
     return value.full_tensor() if _is_spread(value) else value  # type: ignore[attr-defined]
 
 
 def _like(whole: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Of a whole tensor, which every process has, the share of this one if the parameter is spread."""
+    """This process's share of a whole tensor, if the parameter is spread; else the tensor."""
     if not _is_spread(parameter):
         return whole
     from torch.distributed.tensor import distribute_tensor
@@ -134,7 +133,7 @@ def _like(whole: torch.Tensor, parameter: torch.nn.Parameter) -> torch.Tensor:
 
 
 def _is_spread(value: torch.Tensor) -> bool:
-    """Whether it is a DTensor (turncredit.policy.spread), whose class takes half a second to import."""
+    """Whether it is a DTensor (`turncredit.policy.fsdp`), whose class takes half a second to import."""
     return hasattr(value, "full_tensor")
 
 
@@ -151,37 +150,35 @@ def rounded(exact: torch.Tensor, dtype: torch.dtype, random: torch.Generator) ->
 
 
 def make_optimizer(
-    named: Mapping[str, torch.nn.Parameter],
-    kind: Literal["adamw", "muon"],
-    *,
-    lr: float,
-    muon_lr: float,
-    betas: tuple[float, float],
-    weight_decay: float,
-    masters: Masters | SpreadMasters | None = None,
-    moments_dtype: str = "float32",
-    rounding_seed: int = 0,
+    masters: Masters, settings: SftConfig | UpdateConfig, *, moments_dtype: str = "float32", rounding_seed: int = 0
 ) -> Optimizers:
-    """The optimiser called `kind` for parameters by name. `lr` is AdamW's, `muon_lr` that of Muon's matrices.
+    """The optimiser that `settings` name. `lr` is AdamW's, `muon_lr` that of Muon's matrices.
 
     Parameters or moments in bfloat16 are rounded stochastically, with random numbers from `rounding_seed`.
     """
-    matrices = {
-        name: parameter
-        for name, parameter in named.items()
-        if kind == "muon" and parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
-    }
-    rest = [parameter for name, parameter in named.items() if name not in matrices]
-    exact = moments_dtype == "float32" and all(parameter.dtype == torch.float32 for parameter in named.values())
+    matrices, rest = [], []
+    for name, parameter in masters.parameters.items():
+        orthogonal = settings.optimizer == "muon" and parameter.ndim == 2
+        (matrices if orthogonal and "embed" not in name and "lm_head" not in name else rest).append(parameter)
+    exact = moments_dtype == "float32" and all(parameter.dtype == torch.float32 for parameter in (*matrices, *rest))
 
-    def groups(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-        return ([list(parameters)] if exact else [[one] for one in parameters]) if parameters else []
+    def groups(parameters: list[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+        return ([parameters] if exact else [[one] for one in parameters]) if parameters else []
 
+    decay = settings.weight_decay
     parts: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW(group, lr=lr, betas=betas, weight_decay=weight_decay) for group in groups(rest)
+        torch.optim.AdamW(group, lr=settings.lr, betas=settings.betas, weight_decay=decay) for group in groups(rest)
     ]
-    parts += [
-        torch.optim.Muon(group, lr=muon_lr, weight_decay=weight_decay) for group in groups(list(matrices.values()))
-    ]
+    parts += [torch.optim.Muon(group, lr=settings.muon_lr, weight_decay=decay) for group in groups(matrices)]
     moments = getattr(torch, moments_dtype)
     return Optimizers(parts, masters=masters, moments=moments, seed=None if exact else rounding_seed)
+
+
+def check_step(numbers: Mapping[str, float | None], *, training: str, step: int, instead: str) -> None:
+    """Raise UserError for the first of a step's `numbers` (loss, grad_norm, ...) that is infinite or NaN.
+
+    training   what is trained, for the message; step   from 1, in this job; instead   what to change
+    """
+    for name, value in numbers.items():
+        if value is not None and not math.isfinite(value):
+            raise UserError(f"{training}: step {step}: {name} is {value}, so training has diverged; {instead}")

@@ -1,8 +1,7 @@
-"""A second pass over recorded turns: the log-probability that a policy gives each response, once more.
+"""A second pass over recorded turns: the log-probability of each response under a policy.
 
-The prompts are those that the responses were sampled from, or, in hindsight, the same prompts from an agent that was
-told how the rollout ended. For the gold answer the prompts are the recorded ones, and the response is replaced by one
-that gives the right answer. Nothing is trained here: the only result is one number for each turn.
+The prompts are the recorded ones or, in hindsight, those of an agent that knows how the rollout ended. For the gold
+answer the response is replaced by one that gives the right answer. Nothing is trained: the result is one number a turn.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from turncredit.training.sequences import (
     batches,
     keys_of,
     list_column,
-    read_only,
     stack,
     token_logprobs,
 )
@@ -34,9 +32,9 @@ from turncredit.training.sequences import (
 COLUMNS = (
     *tables.KEYS, "context_reset", "prompt_ids", "response_ids", "response_logprobs", "temperature", "policy_id",
 )  # fmt: skip
-#: and those that it also reads for the gold answer
+#: for the gold answer also these
 GOLD_COLUMNS = (*COLUMNS, "task_id")
-#: and those that it also reads in hindsight
+#: in hindsight also these
 HINDSIGHT_COLUMNS = (*COLUMNS, "goal", "observation", "admissible", "response_text", "next_observation")
 
 
@@ -73,11 +71,6 @@ def logprobs_N(
             "that read them is damaged, or its training has diverged: lower the learning rate"
         )
     return out_N
-
-
-def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
-    """The token sequences of turns, with other prompts if given. Raises UserError for a turn without a response."""
-    return read_only(turns, where, "a second pass reads sampled tokens", prompts_N)
 
 
 def fitting(sequences: Sequence[TokenSequence], positions: int | None) -> tuple[list[TokenSequence], np.ndarray]:

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from turncredit.agents import Prompt
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.policy.spread import Spread
+from turncredit.policy.fsdp import FsdpModel
 from turncredit.policy.states import states_at
 
 #: Logits that a training pass holds at a time: 0.25 GB of float32, beside their log-softmax and gradient.
@@ -41,10 +41,10 @@ class TokenSequence:
 
 def by_rollout(sequences: Iterable[TokenSequence]) -> dict[int, list[TokenSequence]]:
     """The sequences of each rollout, in their order; rollouts by number."""
-    sequences_of: dict[int, list[TokenSequence]] = {}
+    of_rollout: dict[int, list[TokenSequence]] = {}
     for sequence in sequences:
-        sequences_of.setdefault(sequence.rollout, []).append(sequence)
-    return dict(sorted(sequences_of.items()))
+        of_rollout.setdefault(sequence.rollout, []).append(sequence)
+    return dict(sorted(of_rollout.items()))
 
 
 def cut(
@@ -55,7 +55,7 @@ def cut(
     logprobs_N: Sequence[np.ndarray],
     learn_N: Sequence[bool] | np.ndarray | None = None,
 ) -> list[TokenSequence]:
-    """Sequences from turns in rollout order. Turns with `learn_N` false are read but never trained on."""
+    """Sequences of turns in rollout order. Turns with `learn_N` false are context only."""
     sequences: list[TokenSequence] = []
     parts: list[tuple[np.ndarray, int, np.ndarray]] = []
 
@@ -85,22 +85,36 @@ def rollout_numbers(table: pa.Table) -> list[int]:
     return [number_of.setdefault(name, len(number_of)) for name in table.column("rollout_id").to_pylist()]
 
 
-def read_only(turns: pa.Table, where: str, why: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
-    """The token sequences of turns that a model only reads, without log-probabilities; with other prompts if given.
+def sequences_of(
+    turns: pa.Table,
+    learn_N: Sequence[bool] | np.ndarray | None = None,
+    *,
+    prompts_N: Sequence[Prompt] | None = None,
+    logprobs_N: Sequence[np.ndarray] | None = None,
+) -> list[TokenSequence]:
+    """All token sequences of a table of turns; each response token refers to its turn's row, where it is learned.
 
-    Raises UserError for a turn without a response; `why` ends its line.
+    Prompts and log-probabilities are the recorded ones, unless others are given.
     """
+    resets_N = turns.column("context_reset").to_pylist() if prompts_N is None else [one.reset for one in prompts_N]
+    return cut(
+        rollout_numbers(turns),
+        resets_N,
+        list_column(turns, "prompt_ids") if prompts_N is None else [np.array(one.ids) for one in prompts_N],
+        list_column(turns, "response_ids"),
+        list_column(turns, "response_logprobs") if logprobs_N is None else logprobs_N,
+        learn_N,
+    )
+
+
+def contexts(turns: pa.Table, where: str, prompts_N: Sequence[Prompt] | None = None) -> list[TokenSequence]:
+    """`sequences_of` for a model that only reads. Raises UserError for a turn without a response."""
     responses_N = list_column(turns, "response_ids")
     empty = [row for row, response in enumerate(responses_N) if len(response) == 0]
     if empty:
-        raise UserError(f"{where}: no response tokens at {keys_of(turns, empty[0])}; {why}")
-    return cut(
-        rollout_numbers(turns),
-        turns.column("context_reset").to_pylist() if prompts_N is None else [prompt.reset for prompt in prompts_N],
-        list_column(turns, "prompt_ids") if prompts_N is None else [np.array(prompt.ids) for prompt in prompts_N],
-        responses_N,
-        [np.zeros(len(response), dtype=np.float32) for response in responses_N],
-    )
+        raise UserError(f"{where}: no response tokens at {keys_of(turns, empty[0])}; a model reads only sampled tokens")
+    unknown = [np.zeros(len(response), dtype=np.float32) for response in responses_N]
+    return sequences_of(turns, prompts_N=prompts_N, logprobs_N=unknown)
 
 
 def keys_of(turns: pa.Table, row: int) -> str:
@@ -116,7 +130,7 @@ def list_column(table: pa.Table, name: str) -> list[np.ndarray]:
 
 
 def batches(sequences: Sequence[TokenSequence], tokens: int) -> Iterator[list[TokenSequence]]:
-    """Sequences of like length together, each batch of at most `tokens` padded tokens (or a single sequence)."""
+    """Batches of sequences of similar length, each of at most `tokens` padded tokens (or a single sequence)."""
     ordered = sorted(sequences, key=lambda sequence: (len(sequence.ids), sequence.rollout))
     batch: list[TokenSequence] = []
     for sequence in ordered:
@@ -165,7 +179,7 @@ def token_distributions(
     The vocabulary's logits are computed only there: most tokens of a transcript are observations. Not more than
     `at_once` of them are alive at a time; beyond that they are computed again for the gradient, a part at a time.
     """
-    if isinstance(model, Spread):
+    if isinstance(model, FsdpModel):
         return model(token_distributions, ids, learned, temperature, entropy=entropy, at_once=at_once)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     head = inner.get_output_embeddings()

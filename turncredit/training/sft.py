@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -20,66 +19,45 @@ from turncredit.errors import UserError
 from turncredit.policy import tokenizer
 from turncredit.policy.masters import Masters
 from turncredit.policy.sampling import device
-from turncredit.policy.spread import SpreadMasters
-from turncredit.training.finite import check_step
-from turncredit.training.optimizers import make_optimizer
-from turncredit.training.ranks import Ranks, pass_idly, passes
+from turncredit.training.optimizers import check_step, make_optimizer
 from turncredit.training.sequences import TokenSequence, batches, cut, stack, token_logprobs
-from turncredit.training.shards import cut_into_shards, together
+from turncredit.training.team import Report, Team
 
 #: What to do about a warm start whose numbers are not finite.
 DIVERGED = "lower sft.lr (or sft.muon_lr), or warm it up for longer (sft.warmup_steps)"
 
 
 def train(
-    masters: Masters | SpreadMasters,
+    masters: Masters,
     sequences: Sequence[TokenSequence],
     settings: SftConfig,
     *,
     tokens_per_pass: int,
-    processes: int = 1,
+    team: Team,
     moments_dtype: str = "float32",
-    ranks: Ranks | None = None,
 ) -> list[dict[str, float]]:
-    """Imitate the demonstrations in place; returns one log row a step (schema `sft_log`).
+    """Imitate the demonstrations in place; returns one log row a step (schema `sft_log`) in the team's first process.
 
-    `processes` compute the shards of a minibatch side by side; how many does not change the result. With `ranks`, over
-    which the model is spread, each computes one shard; only the first has log rows. With no epochs nothing is imitated.
+    The team's processes compute a minibatch together. With no epochs nothing is imitated.
     """
     order = list(minibatches(sequences, settings.batch, settings.epochs, generator(settings.seed, "sft order")))
     if not order:
         return []
     model = masters.model.train()
-    optimizer = make_optimizer(
-        masters.parameters,
-        settings.optimizer,
-        lr=settings.lr,
-        muon_lr=settings.muon_lr,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        masters=masters,
-        moments_dtype=moments_dtype,
-        rounding_seed=derive_seed(settings.seed, "sft rounding"),
-    )
+    rounding = derive_seed(settings.seed, "sft rounding")
+    optimizer = make_optimizer(masters, settings, moments_dtype=moments_dtype, rounding_seed=rounding)
     rows: list[dict[str, float]] = []
-    alone = together(shards=settings.shards, processes=processes, parameters=optimizer.parameters)
-    with alone if ranks is None else nullcontext(ranks) as team:
+    with team.sharing(optimizer.parameters, settings.shards):
         for step, batch in enumerate(order):
             share = learning_rate(step, len(order), settings.warmup_steps, settings.final_lr)
             optimizer.set_rate(share)
             learnt = sum(int((sequence.turn >= 0).sum()) for sequence in batch)
-            shards = [
-                [batch[i] for i in part] for part in cut_into_shards([len(one.ids) for one in batch], team.shards)
-            ]
 
-            def imitate(shard: int, step=step, learnt=learnt, shards=shards) -> dict[str, float]:
+            def imitate(shard: int, part: list[TokenSequence], step=step, learnt=learnt) -> Report:
                 torch.manual_seed(derive_seed(settings.seed, "sft dropout", step, shard))
-                loss = _imitate(model, shards[shard], learnt, tokens_per_pass)
-                if ranks is not None:
-                    pass_idly(model, ranks.idle([passes(part, tokens_per_pass) for part in shards]))
-                return {"loss": loss}
+                return {"loss": _imitate(model, part, learnt, tokens_per_pass)}
 
-            loss = sum(report["loss"] for report in team.gradient(imitate))
+            loss = sum(report["loss"] for report in team.minibatch(model, batch, tokens_per_pass, imitate))
             norm = optimizer.step(settings.max_grad_norm)
             if team.leads:
                 check_step({"loss": loss, "grad_norm": norm}, training="sft", step=step + 1, instead=DIVERGED)
@@ -89,7 +67,7 @@ def train(
 
 
 def _imitate(model: torch.nn.Module, sequences: Sequence[TokenSequence], learnt: int, tokens_per_pass: int) -> float:
-    """Add the gradient of the sequences' negative log-likelihood over `learnt` tokens; returns that."""
+    """Add the gradient of the sequences' negative log-likelihood, a mean over `learnt` tokens; returns the loss."""
     total = 0.0
     for part in batches(sequences, tokens_per_pass):
         ids, turn, _ = stack(part, device())

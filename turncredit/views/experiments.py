@@ -19,6 +19,7 @@ from turncredit.config.layout import (
     refuse_old,
     sampled_by,
 )
+from turncredit.config.stages import stages_in
 from turncredit.config.warm_starts import is_start
 from turncredit.credit.configured import continuations_of, forks_of
 from turncredit.errors import UserError
@@ -26,8 +27,6 @@ from turncredit.errors import UserError
 #: Who pays for jobs outside the runs: work shared by all runs; ground truth and comparisons with it, which no run
 #: needs.
 SHARED, AUDIT = "shared", "audit"
-#: Stages that only an audit needs, whichever turns they are about.
-AUDIT_STAGES = frozenset({"branch", "fidelity", "gradients", "leaks", "rollout_invariants", "pages"})
 
 
 def experiment_folders(results: str | Path, *, or_cache: bool = False) -> list[Path]:
@@ -148,7 +147,7 @@ def paid_by(
     A method's credit belongs to its run if the run learned from those turns, and to the audit otherwise. So do
     continuations and forks (`played_for`), which runs share if several learn from these turns.
     """
-    if stage in AUDIT_STAGES:
+    if stage in {one.name for one in stages_in("audit")}:
         return AUDIT
     if stage in PLAYED_FOR:
         at = (int(keys["seed"]), int(keys["round"]), str(keys["policy"]))

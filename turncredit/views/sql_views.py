@@ -21,14 +21,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from turncredit.config.layout import ARTIFACTS, JUDGE_CACHE, KEYS, Layout, Located, regex
+from turncredit.config.layout import JUDGE_CACHE, KEYS, Layout, Located, regex
+from turncredit.config.stages import artifacts
 from turncredit.data import provenance, tables
 from turncredit.errors import UserError
 from turncredit.views.experiments import paid_by, played_for, read_config, run_rounds
 
 #: view -> the artifacts whose files it reads; all tables of one schema are in one view.
 TABLES: dict[str, tuple[str, ...]] = {}
-for _kind in ARTIFACTS.values():
+for _kind in artifacts().values():
     if _kind.schema is not None:
         TABLES[_kind.schema] = (*TABLES.get(_kind.schema, ()), _kind.name)
 #: The credit from which each run learned: the part of `credits` whose turns are the run's own.
@@ -250,12 +251,12 @@ def _create_cache_view(connection: duckdb.DuckDBPyConnection, caches: Sequence[P
 
 def _keys_of(name: str) -> list[str]:
     """An artifact's keys in the order of the views' columns."""
-    return [key for key in KEYS if key in ARTIFACTS[name].keys]
+    return [key for key in KEYS if key in artifacts()[name].keys]
 
 
 def _by_turn(name: str) -> bool:
     """Whether it is about the turns that a policy sampled. Demonstrations have the same keys, and no policy."""
-    kind = ARTIFACTS[name]
+    kind = artifacts()[name]
     return "policy" in kind.keys and set(tables.KEYS) <= set(tables.schema(kind.schema or "").names)
 
 
@@ -264,9 +265,9 @@ def _key_columns(name: str, folder: Path) -> dict[str, str]:
 
     The file's keys take precedence over a column of the same name in the table.
     """
-    pattern = ARTIFACTS[name].pattern
+    pattern = artifacts()[name].pattern
     relative = f"substr(filename, {len(str(folder)) + 2})"
-    numbered = {key: place + 1 for place, key in enumerate(ARTIFACTS[name].keys)}
+    numbered = {key: place + 1 for place, key in enumerate(artifacts()[name].keys)}
     columns = {"experiment": quoted(folder.name)}
     for key in _keys_of(name):
         text = f"regexp_extract({relative}, {quoted(f'^{regex(pattern)}$')}, {numbered[key]})"
@@ -291,7 +292,7 @@ def _select(paths: Sequence[Path], columns: dict[str, str], alike: bool, *, own_
 
 def _columns(name: str) -> list[str]:
     """The columns of an artifact's own tables."""
-    return tables.schema(ARTIFACTS[name].schema or "").names
+    return tables.schema(artifacts()[name].schema or "").names
 
 
 def _empty(name: str) -> str:
@@ -299,7 +300,7 @@ def _empty(name: str) -> str:
     types = {"experiment": "VARCHAR", **{key: _KEY_TYPES.get(key, "VARCHAR") for key in _keys_of(name)}}
     if _by_turn(name):
         types["turn_id"] = "UBIGINT"
-    schema = tables.schema(ARTIFACTS[name].schema or "")
+    schema = tables.schema(artifacts()[name].schema or "")
     return _no_rows(types | {field.name: _sql_type(field.type) for field in schema if field.name not in types})
 
 
@@ -356,7 +357,7 @@ def provenance_table(layouts: Sequence[Layout]) -> pa.Table:
     """
     rows = []
     for layout in layouts:
-        for name in ARTIFACTS:
+        for name in artifacts():
             for file in layout.find(name):
                 made_by = provenance.made_from(file.path)
                 if made_by:

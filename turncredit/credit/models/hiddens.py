@@ -20,7 +20,7 @@ from turncredit.policy import tokenizer
 from turncredit.policy.open import OpenPolicy
 from turncredit.policy.sampling import device
 from turncredit.policy.states import states_at
-from turncredit.training.sequences import TokenSequence, batches, read_only, stack
+from turncredit.training.sequences import TokenSequence, batches, contexts, stack
 
 Point = Literal["observation", "action"]
 
@@ -103,11 +103,6 @@ def goal_vectors(model: torch.nn.Module, encoder: tokenizer.Tokenizer, goals: Se
         for goal in dict.fromkeys(goals)
     }
     return np.stack([means[goal] for goal in goals]).astype(np.float16)
-
-
-def contexts(table: pa.Table, where: str) -> list[TokenSequence]:
-    """The token sequences of a table of turns. Raises UserError for a turn without a response."""
-    return read_only(table, where, "hidden states need turns that were sampled as tokens")
 
 
 def _lists(x_MD: np.ndarray, valid_N: np.ndarray) -> pa.ListArray:

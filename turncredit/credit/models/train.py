@@ -32,7 +32,7 @@ from turncredit.data.turns import Turns
 from turncredit.errors import UserError
 from turncredit.policy.sampling import device
 from turncredit.stats.rank_correlation import auc
-from turncredit.training.finite import check_step
+from turncredit.training.optimizers import check_step
 
 WEIGHTS, MOMENTS, RECORD = "model.safetensors", "optimizer.safetensors", "model.json"
 WEIGHT_DECAY, MAX_GRAD_NORM = 0.01, 1.0

@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from turncredit.config import POLICY_STAGES, Experiment
+from turncredit.config import Experiment, stages
 from turncredit.credit.models.settings import replay_rounds
 from turncredit.pipeline.learned_models import judge_shapes, shapes
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.playing import plays
 from turncredit.pipeline.resources.assumed import HOST, PASSES, REQUEST
 from turncredit.pipeline.resources.lengths import contexts, rebuilds_context, round_turns
 from turncredit.pipeline.resources.trained import saved, stepped_type, trained_parameters
@@ -44,15 +43,17 @@ def need(plan: Plan, stage: str) -> Need:
     if experiment.serves(stage):
         return _of_judge(experiment)
     model = shapes(experiment)
-    if model is None or (stage not in POLICY_STAGES and stage not in ("credit_model", "values", "leaks")):
+    if model is None:
         return Need()
-    if stage in ("sft", "update", "implicit_model"):
-        return _largest(_training(one, model, stage) for one in _by_method(experiment))
-    if plays(stage):
-        return _largest(_sampling(one, model, stage) for one in _by_method(experiment))
-    if stage in POLICY_STAGES:
-        return _reading(experiment, model, stage)
-    return Need(host=_hidden_states(plan, model))
+    record = stages.stage(stage)
+    match record.policy:
+        case "trains":
+            return _largest(_training(one, model, stage) for one in _by_method(experiment))
+        case "samples":
+            return _largest(_sampling(one, model, stage) for one in _by_method(experiment))
+        case "reads":
+            return _reading(experiment, model, stage)
+    return Need(host=_hidden_states(plan, model)) if record.hiddens else Need()
 
 
 def _by_method(experiment: Experiment) -> Iterator[Experiment]:
@@ -105,7 +106,7 @@ def _training(experiment: Experiment, model: Shapes, stage: str) -> Need:
     sequences = experiment.sft.batch if stage == "sft" else update.minibatch * turns
     tokens = _tokens_of_a_pass(experiment, model, math.ceil(sequences / shards) * length)
     recomputed = stage == "update" and update.gradient_checkpointing
-    # Forks of one process share what none of them writes (training/shards.py): the base under an adapter, and the
+    # Forks of one process share what none of them writes (training/team.py): the base under an adapter, and the
     # shards' gradients in float32, of which there are two sets if several processes write them. The rest each has.
     frozen, written = (copies, 0) if policy.lora else (0, copies)
     exchanged = 4 * trained * shards * min(processes, 2) if shards > 1 else 0
@@ -139,7 +140,7 @@ def _spread(
     """What each GPU takes of a model that is spread over several: its share, and what a pass gathers for a while.
 
     The parts outside of the layers, two layers, and the gradients of the first and of one layer
-    (`turncredit.policy.spread.bytes_on_each`, which counts them from the model itself).
+    (`turncredit.policy.fsdp.bytes_on_each`, which counts them from the model itself).
     """
     layer = model.layer_parameters
     outside = model.parameters - model.layers * layer

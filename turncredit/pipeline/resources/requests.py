@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from turncredit.config import POLICY_STAGES, ResourceConfig
+from turncredit.config import ResourceConfig
+from turncredit.config.stages import policy_stages
 from turncredit.pipeline.learned_models import shapes
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.resources.assumed import HOST, REQUEST
@@ -16,7 +17,7 @@ from turncredit.policy.shapes import BYTES
 
 def ordered(stages: Collection[str]) -> list[str]:
     """Those of the stages that load a policy or serve a judge, in a fixed order."""
-    return [stage for stage in (*POLICY_STAGES, "label") if stage in stages]
+    return [stage for stage in (*policy_stages(), "label") if stage in stages]
 
 
 def resource(plan: Plan, stage: str) -> ResourceConfig:
@@ -32,7 +33,7 @@ def resource(plan: Plan, stage: str) -> ResourceConfig:
 
 def _memory(plan: Plan, stage: str) -> int:
     """Megabytes of main memory: what is computed, and a margin."""
-    if stage in POLICY_STAGES and shapes(plan.experiment) is None:
+    if stage in policy_stages() and shapes(plan.experiment) is None:
         return REQUEST.unknown_mb
     memory = need(plan, stage)
     on_gpu = plan.experiment.gpus(stage)

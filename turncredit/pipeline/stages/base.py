@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from turncredit import agents
 from turncredit.config import ScratchConfig
+from turncredit.config.stages import Artifact, Stage
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 
@@ -37,9 +38,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"demos": plan.layout.path("demos")}
 
 
-OUTPUTS = {"model": "base"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the base model's folder (weights and tokenizer); returns its size in parameters and tokens."""
     from turncredit.policy.base import fetch_base, new_base
@@ -55,3 +53,18 @@ def run(job: Job) -> dict[str, float]:
             own_columns=config.own_columns,
             vocabulary=config.vocabulary,
         )
+
+
+STAGE = Stage(
+    name="base",
+    after="demos",
+    phase="start",
+    message="Tokenizer and untrained policy ({start})",
+    makes={"model": Artifact("base", "{start}/base", folder=True)},
+    folder="{start}",
+    file="base",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+)

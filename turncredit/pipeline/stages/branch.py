@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from turncredit.config import BranchConfig
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Inputs, Job
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_configured, open_player, played_with, sampled_turns
+from turncredit.pipeline.resources.work import Played, Work
 
 
 class Config(PlayingSlice):
@@ -33,8 +35,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {**sampled_turns(plan, at), **measured}
 
 
-OUTPUTS = {"branches": "branches"}
-operation = as_configured
+runtime_options = as_configured
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
@@ -69,3 +70,30 @@ def run(job: Job) -> dict[str, float]:
     )
     job.write("branches", table)
     return metrics
+
+
+def gpu_work(work: Work) -> Played:
+    """The most continuations of each sampled turn that the budget allows, the first of them in any case."""
+    branch = work.experiment.audit.branch
+    allowed = int(branch.budget_turns / (branch.turns * work.turns_left))
+    number = branch.turns * max(branch.min_continuations, min(branch.max_continuations, allowed))
+    return Played(number, work.turns_left, number)
+
+
+STAGE = Stage(
+    name="branch",
+    after="invariants",
+    phase="audit",
+    message="Ground truth for the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"branches": table("branches", ROLLOUTS)},
+    folder=ROLLOUTS,
+    file="branch",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    warning=warning,
+    policy="samples",
+    gpu_work=gpu_work,
+)

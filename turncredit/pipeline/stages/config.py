@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from turncredit.config.stages import Artifact, Stage
 from turncredit.data.files import write_text
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
@@ -26,10 +27,23 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {}
 
 
-OUTPUTS = {"config": "config"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write it as JSON."""
     write_text(job.output["config"], json.dumps(job.config.experiment, indent=2) + "\n")
     return {}
+
+
+STAGE = Stage(
+    name="config",
+    after=None,
+    phase="start",
+    message="Resolved configuration",
+    makes={"config": Artifact("config", "config.json")},
+    folder="",
+    file="config",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    local=True,
+)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from turncredit.config import ContinuationsConfig
-from turncredit.config.layout import named_continuations
+from turncredit.config.layout import continuations_name, named_continuations
+from turncredit.config.stages import ROLLOUTS, Stage, table
+from turncredit.credit.configured import continuations_of
+from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Job
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_sampled, open_player, played_with, sampled_turns
+from turncredit.pipeline.resources.work import Played, Work
 
 
 class Config(PlayingSlice):
@@ -27,9 +31,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-OUTPUTS = {"continuations": "continuations"}
-VARIES_BY = ("policy", "continued")
-inputs, operation = sampled_turns, as_sampled
+inputs, runtime_options = sampled_turns, as_sampled
 
 
 def warning(metrics: Mapping[str, float]) -> str | None:
@@ -56,3 +58,48 @@ def run(job: Job) -> dict[str, float]:
     )
     job.write("continuations", table)
     return metrics
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether credit is made from continuations."""
+    return "continuations" in plan.method(method).needs
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """Their number is a key. Raises UserError for a method that reads none."""
+    settings = continuations_of(plan.experiment, method)
+    if settings is None:
+        raise UserError(f"continuations: the method '{method}' reads no continuations")
+    return plan.beside(turns, continued=continuations_name(settings))
+
+
+def gpu_work(work: Work) -> Played:
+    """The same number from every state; one in any case, if the budget is small (rollouts/continuations.py)."""
+    states, settings = work.rollouts * work.turns, named_continuations(work.at.continued)
+    per_state = settings.per_state or 1
+    if settings.budget_turns is not None:
+        per_state = max(1, min(per_state, int(settings.budget_turns / (states * work.turns_left))))
+    number = round(states * per_state)
+    return Played(number, work.turns_left, number)
+
+
+STAGE = Stage(
+    name="continuations",
+    after="measures",
+    phase="round",
+    message="Continuations ({continued}) of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"continuations": table("continuations", f"{ROLLOUTS}/continuations", "{continued}")},
+    folder=ROLLOUTS,
+    file="continuations-{continued}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    varies_by=("policy", "continued"),
+    runtime_options=runtime_options,
+    warning=warning,
+    needed=needed,
+    keys=keys,
+    policy="samples",
+    gpu_work=gpu_work,
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.credit import compute, resolve
 from turncredit.data.seeding import derive_seed
 from turncredit.data.turns import Turns, with_forks
@@ -29,12 +31,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
     path = plan.layout.path
     files: Inputs = {"turns": path("turns", at.keys), **plan.forks_file(at, at.method)}
     for name in plan.side_tables(at.method):
-        files[name] = path(name, plan.side_at(at, at.method, name).keys)
+        files[name] = plan.read_by(name, at, at.method)
     own = plan.own_file(at.method)
     return {**files, "method": own} if own else files
-
-
-OUTPUTS = {"credits": "credits"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -53,3 +52,24 @@ def run(job: Job) -> dict[str, float]:
         "advantage_rms": float(np.sqrt(np.mean(advantage_N**2))),
         "advantage_zero": float(np.mean(advantage_N == 0)),
     }
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """The method is a key."""
+    return replace(turns, method=method)
+
+
+STAGE = Stage(
+    name="credit",
+    after="values",
+    phase="round",
+    message="Credit by {method} on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"credits": table("credits", f"{ROLLOUTS}/credits", "{method}")},
+    folder=ROLLOUTS,
+    file="credit-{method}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    keys=keys,
+)

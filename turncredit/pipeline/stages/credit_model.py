@@ -6,8 +6,10 @@ policy's update. The model of round 1 is untrained.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.credit.models.settings import learns_from_credits
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
@@ -34,14 +36,13 @@ def inputs(plan: Plan, at: At) -> Inputs:
     before = plan.round_before(at)
     return {
         "turns": [path("turns", round.keys) for round in rounds],
-        "hiddens": [path("hiddens", plan.hiddens_at(round, at.method).keys) for round in rounds or [at]],
+        "hiddens": [plan.read_by("hiddens", round, at.method) for round in rounds or [at]],
         "measures": [path("measures", round.keys) for round in rounds] if plan.model_reads_measures(at.method) else [],
         "credits": [path("credits", round.keys) for round in rounds] if learns_from_credits(kind) else [],
         "previous": [] if before is None else [path("model", before.keys)],
     }
 
 
-OUTPUTS = {"model": "model"}
 #: what a kind of model may learn from beside turns and hidden states
 MORE = ("credits", "measures")
 
@@ -71,3 +72,31 @@ def run(job: Job) -> dict[str, float]:
     with job.folder("model") as folder:
         save(model, folder)
     return {"steps_total": float(model.steps), **metrics}
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether a learned credit model is behind the method."""
+    return plan.learns(method)
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """Each method has a model of its own."""
+    return replace(turns, method=method)
+
+
+STAGE = Stage(
+    name="credit_model",
+    after="logprobs",
+    phase="round",
+    message="Credit model of {method} for the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"model": Artifact("model", f"{ROLLOUTS}/models/{{method}}", folder=True)},
+    folder=ROLLOUTS,
+    file="model-{method}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    needed=needed,
+    keys=keys,
+    hiddens=True,
+)

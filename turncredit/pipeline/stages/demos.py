@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 
 from turncredit import envs
 from turncredit.config import DemosConfig, EnvSlice
+from turncredit.config.stages import Stage, table
 from turncredit.data import tables
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan, Playing
@@ -25,7 +26,7 @@ def config(plan: Plan, at: At) -> Config:
     return Config(env=plan.env, demos=plan.experiment.demos)
 
 
-def operation(plan: Plan, at: At) -> Playing:
+def runtime_options(plan: Plan, at: At) -> Playing:
     """The time limit of an environment's call."""
     return plan.playing()
 
@@ -35,18 +36,31 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"tasks": plan.layout.path("tasks", split="train"), **plan.environment_file}
 
 
-OUTPUTS = {"demos": "demos"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the demonstrations; returns their success and length. Without an expert the table has no rows."""
     config: Config = job.config
     if envs.load(config.env.name).expert is None:
         job.write("demos", tables.schema("demos").empty_table())
         return {"demonstrations": 0.0}
-    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.operation.timeout)
+    games = Games(config.env, job.table("tasks", "tasks"), job.path("tasks"), timeout=job.runtime_options.timeout)
     table = make_demos(games, config.demos, processes=job.threads)
     job.write("demos", table)
     won = pc.sum(table.filter(pc.equal(table["turn"], 0))["success"]).as_py()
     count = config.demos.count
     return {"demonstrations": float(count), "success": won / count, "turns": len(table) / count}
+
+
+STAGE = Stage(
+    name="demos",
+    after="tasks",
+    phase="start",
+    message="Demonstrations",
+    makes={"demos": table("demos", "demos")},
+    folder="demos",
+    file="demos",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+)

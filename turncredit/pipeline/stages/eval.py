@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from turncredit.config import EvalMode
 from turncredit.config.layout import round_name
+from turncredit.config.stages import RUN, Stage, table
 from turncredit.config.warm_starts import is_start
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Inputs, Job
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_configured, cut_short, open_player, played_with
+from turncredit.pipeline.resources.work import Played, Work
 
 
 class Config(PlayingSlice):
@@ -62,11 +64,8 @@ def _repeats(plan: Plan, at: At) -> int | None:
     return first if is_start(at.method) and not experiment.eval.fresh and at.round != first else None
 
 
-OUTPUTS = {"evals": "evals"}
-operation = as_configured
+runtime_options = as_configured
 warning = cut_short
-#: Each round is evaluated on its own games; a method plays with its agent.
-VARIES_BY = ("round", "method")
 
 
 def run(job: Job) -> dict[str, float]:
@@ -102,3 +101,36 @@ def _written(job: Job, table: pa.Table) -> dict[str, float]:
         **{f"success_{mode.name}": float(np.mean(success_N[mode_N == mode.name])) for mode in job.config.modes},
         **({"context_full": float(full), "rollouts": float(len(table))} if full else {}),
     }
+
+
+def keys(plan: Plan, turns: At, method: str) -> At | None:
+    """Not every round is evaluated."""
+    return plan.run_at(method, turns) if turns.round in plan.experiment.eval_rounds() else None
+
+
+def gpu_work(work: Work) -> Played:
+    """The games of every mode."""
+    games = work.experiment.eval.games * len(work.experiment.eval.modes)
+    return Played(games, work.turns, games)
+
+
+STAGE = Stage(
+    name="eval",
+    after="update",
+    phase="round",
+    message="Evaluation of {method}, seed {seed}, round {round}",
+    makes={"evals": table("evals", RUN)},
+    folder=RUN,
+    file="eval",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    varies_by=("round", "method"),
+    runtime_options=runtime_options,
+    warning=warning,
+    keys=keys,
+    policy="samples",
+    gpu_work=gpu_work,
+    lags=True,
+)

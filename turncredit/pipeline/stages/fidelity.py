@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import isfinite
 
+from turncredit.config.stages import ROLLOUTS, Artifact, Stage, table
+from turncredit.credit.configured import ask_of
 from turncredit.data.files import write_json
 from turncredit.data.seeding import derive_seed
 from turncredit.pipeline.job import At, Inputs, Job, Slice
@@ -25,9 +27,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
     """Turns, ground truth, every method's credit, and the judge's roles if a method reads them."""
     path = plan.layout.path
     roles = {
-        path("labels", labels.keys)
+        plan.read_by("labels", at, name)
         for name in plan.audit_methods
-        if "labels" in plan.method(name).needs and (labels := plan.labels_at(at, name)).ask == "role"
+        if "labels" in plan.method(name).needs and ask_of(plan.method(name)) == "role"
     }
     return {
         "turns": path("turns", at.keys),
@@ -35,9 +37,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
         "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
         "labels": sorted(roles),
     }
-
-
-OUTPUTS = {"fidelity": "fidelity", "json": "fidelity_json"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -57,3 +56,18 @@ def run(job: Job) -> dict[str, float]:
         if finite := [value for value in values if isfinite(value)]:
             metrics[name] = max(finite)
     return metrics
+
+
+STAGE = Stage(
+    name="fidelity",
+    after="branch",
+    phase="audit",
+    message="Fidelity of credit on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"fidelity": table("fidelity", ROLLOUTS), "json": Artifact("fidelity_json", f"{ROLLOUTS}/fidelity.json")},
+    folder=ROLLOUTS,
+    file="fidelity",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from turncredit.config.layout import named_forks
+from turncredit.config.layout import forks_name, named_forks
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Job
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import (
@@ -13,6 +14,7 @@ from turncredit.pipeline.playing import (
     played_with,
     sampled_turns,
 )
+from turncredit.pipeline.resources.work import Played, Work
 
 
 class Config(PlayingSlice):
@@ -31,9 +33,7 @@ def config(plan: Plan, at: At) -> Config:
     )
 
 
-OUTPUTS = {"forks": "forks"}
-VARIES_BY = ("policy", "forked")
-inputs, operation = sampled_turns, as_sampled
+inputs, runtime_options = sampled_turns, as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
@@ -56,3 +56,41 @@ def run(job: Job) -> dict[str, float]:
     )
     job.write("forks", table)
     return metrics
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether the method credits forks beside rollouts."""
+    return plan.forks_per_task(method) is not None
+
+
+def keys(plan: Plan, turns: At, method: str) -> At | None:
+    """Their number of each task is a key."""
+    per_task = plan.forks_per_task(method)
+    return None if per_task is None else plan.beside(turns, forked=forks_name(per_task))
+
+
+def gpu_work(work: Work) -> Played:
+    """Those of all tasks side by side, those of one task one after the other (docs/methods/carl.md)."""
+    tasks = work.rollout.tasks
+    return Played(tasks * named_forks(work.at.forked), work.turns_left, tasks)
+
+
+STAGE = Stage(
+    name="forks",
+    after="continuations",
+    phase="round",
+    message="Forks ({forked}) of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"forks": table("forks", f"{ROLLOUTS}/forks", "{forked}")},
+    folder=ROLLOUTS,
+    file="forks-{forked}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    varies_by=("policy", "forked"),
+    runtime_options=runtime_options,
+    needed=needed,
+    keys=keys,
+    policy="samples",
+    gpu_work=gpu_work,
+)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from turncredit.config import LossConfig, UpdateConfig
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
 
 
 class Config(Slice):
@@ -43,9 +45,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     }
 
 
-OUTPUTS = {"gradients": "gradients"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write signal, noise and cosines; returns the best signal-to-noise ratio."""
     from turncredit.audit.gradients import COLUMNS, gradients
@@ -67,3 +66,25 @@ def run(job: Job) -> dict[str, float]:
     )
     job.write("gradients", table)
     return metrics
+
+
+def gpu_work(work: Work) -> float:
+    """A pass and its gradient."""
+    return 3.0 * work.forward(work.rollouts)
+
+
+STAGE = Stage(
+    name="gradients",
+    after="fidelity",
+    phase="audit",
+    message="Gradients by credit on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"gradients": table("gradients", ROLLOUTS)},
+    folder=ROLLOUTS,
+    file="gradients",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    policy="reads",
+    gpu_work=gpu_work,
+)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.config.warm_starts import SFT
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import second_pass
 
 
 class Config(Slice):
@@ -31,23 +33,21 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"policy": policy, "turns": plan.layout.path("turns", at.keys)}
 
 
-OUTPUTS = {"hiddens": "hiddens"}
-
-
-def operation(plan: Plan, at: At) -> str:
+def runtime_options(plan: Plan, at: At) -> str:
     """The name of the frozen SFT policy, for the record."""
     return plan.start(at)
 
 
 def run(job: Job) -> dict[str, float]:
     """Write the hidden states; returns their number, width and size."""
-    from turncredit.credit.models.hiddens import COLUMNS, contexts, hiddens
+    from turncredit.credit.models.hiddens import COLUMNS, hiddens
+    from turncredit.training.sequences import contexts
 
     turns, config, at = job.table("turns", columns=COLUMNS), job.config, job.at
     table = hiddens(
         job.policy("policy"),
         turns,
-        reader=job.operation if at.read == SFT else None,
+        reader=job.runtime_options if at.read == SFT else None,
         point=at.point,  # type: ignore[arg-type]
         tokens_per_pass=config.tokens_per_pass,
         where=job.path("turns"),
@@ -62,3 +62,34 @@ def run(job: Job) -> dict[str, float]:
         "width": float(len(hidden) / table.num_rows),
         "rms": float(np.sqrt(np.mean(hidden.astype(np.float32) ** 2))),
     }
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether a learned credit model reads them."""
+    return plan.learns(method)
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """Whose states, and where in a turn. In round 1 the SFT policy is the current one."""
+    _, model = plan.model(method)
+    return plan.beside(turns, read=SFT if turns.round == 1 else model.read, point=model.point)
+
+
+STAGE = Stage(
+    name="hiddens",
+    after="label",
+    phase="round",
+    message="Hidden states ({read}, {point}) of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"hiddens": table("hiddens", f"{ROLLOUTS}/hiddens", "{read}-{point}")},
+    folder=ROLLOUTS,
+    file="hiddens-{read}-{point}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    needed=needed,
+    keys=keys,
+    policy="reads",
+    gpu_work=second_pass,
+)

@@ -5,15 +5,18 @@ Like other learned models it needs nothing of its own round. In round 1 it is th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import Field
 
 from turncredit.config import Experiment, validated
+from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.data.strict_model import Closed
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
 
 
 class Settings(Closed):
@@ -73,23 +76,14 @@ def inputs(plan: Plan, at: At) -> Inputs:
     }
 
 
-OUTPUTS = {"implicit": "implicit"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the model's folder, a policy's with the optimiser's moments; returns metrics of the training."""
-    from safetensors.torch import load_file, save_file
-
-    from turncredit.data import provenance
     from turncredit.data.seeding import derive_seed
     from turncredit.policy import models
-    from turncredit.policy.weights import MOMENTS_FILE
     from turncredit.training import implicit
 
     config: Config = job.config
     before = job.policy("policy")
-    kept = before.folder / MOMENTS_FILE
-    provenance.verify(before.folder, lambda name: name == MOMENTS_FILE)
     masters = before.masters(config.train_dtype)
     moments, metrics = implicit.train(
         masters,
@@ -98,17 +92,49 @@ def run(job: Job) -> dict[str, float]:
         lr=config.lr,
         steps=config.steps,
         tokens_per_pass=config.tokens_per_pass,
-        moments=load_file(kept) if kept.exists() else {},
+        moments=before.moments(),
         moments_dtype=config.moments_dtype,
         rounding_seed=derive_seed(job.at.seed, "implicit rounding", job.at.round),
         where=job.path("turns"),
     )
     after = Path(job.output["implicit"])
     with job.folder("implicit") as folder, masters.in_model() as model:
-        models.save_model(model, folder, base=before.folder, final=after)
-        if moments:
-            save_file(moments, folder / MOMENTS_FILE)
+        models.save_model(model, folder, base=before.folder, final=after, moments=moments)
     masters.release()
     # The model that was opened has other weights now: whoever asks for the one before reads it from its folder.
     job.store.put_policy(job.output["implicit"], before.trained_into(after))
     return metrics
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether the method's credit is that of an implicit reward model."""
+    return plan.method(method).reader == "implicit"
+
+
+def keys(plan: Plan, turns: At, method: str) -> At | None:
+    """None in round 1, where the model is the SFT policy."""
+    return None if turns.round == 1 else replace(turns, method=method)
+
+
+def gpu_work(work: Work) -> float:
+    """A pass with its gradient."""
+    return work.gradient_passes * work.forward(work.rollouts)
+
+
+STAGE = Stage(
+    name="implicit_model",
+    after="hiddens",
+    phase="round",
+    message="Implicit reward model of {method} for the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"implicit": Artifact("implicit", f"{ROLLOUTS}/implicit/{{method}}", folder=True)},
+    folder=ROLLOUTS,
+    file="implicit-{method}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    needed=needed,
+    keys=keys,
+    policy="trains",
+    gpu_work=gpu_work,
+)

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from turncredit.audit.checked_round import CheckSettings, RoundFiles, StepSettings
 from turncredit.config.judge import JudgeConfig, decides
 from turncredit.config.layout import sampler_id
+from turncredit.config.stages import RUNS, Stage, table
 from turncredit.data.progress import progress
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
 
 
 class Config(Slice):
@@ -80,7 +82,7 @@ def round_files(plan: Plan, method: str, seed: int, round: int) -> RoundFiles:
 def continuations_files(plan: Plan, turns: At, methods: Sequence[str]) -> dict[str, str]:
     """The continuations, of these turns, that each of these methods reads, if it reads any."""
     reading = [name for name in methods if "continuations" in plan.method(name).needs]
-    return {name: plan.layout.path("continuations", plan.continuations_at(turns, name).keys) for name in reading}
+    return {name: plan.read_by("continuations", turns, name) for name in reading}
 
 
 def run_files(plan: Plan, at: At) -> list[RoundFiles]:
@@ -88,7 +90,7 @@ def run_files(plan: Plan, at: At) -> list[RoundFiles]:
     return [round_files(plan, at.method, at.seed, round) for round in range(1, plan.experiment.rounds + 1)]
 
 
-def operation(plan: Plan, at: At) -> list[RoundFiles]:
+def runtime_options(plan: Plan, at: At) -> list[RoundFiles]:
     """The inputs by name."""
     return run_files(plan, at)
 
@@ -104,9 +106,6 @@ def every_file(rounds: Sequence[RoundFiles]) -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-OUTPUTS = {"invariants": "invariants"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Check every round, print violations, and write the table.
 
@@ -116,11 +115,38 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.audit.logprobs import check_all
 
     rows = []
-    for number, files in enumerate(job.operation):
+    for number, files in enumerate(job.runtime_options):
         rows += check_all(job.config.checks, files)
-        progress(number + 1, len(job.operation))
+        progress(number + 1, len(job.runtime_options))
     broken = [row for row in rows if not row["holds"]]
     for row in broken:
         print(f"{row['name']}, round {row['round']}: {row['detail']}")
     job.write("invariants", table(rows))
     return {"checked": float(len(rows)), "broken": float(len(broken))}
+
+
+#: The share of a round's sequences that is read again: four rollouts (audit/logprobs.py).
+CHECKED = 0.02
+
+
+def gpu_work(work: Work) -> float:
+    """A few sequences of every round."""
+    return CHECKED * work.experiment.rounds * work.forward(work.rollouts)
+
+
+STAGE = Stage(
+    name="invariants",
+    after="eval",
+    phase="end",
+    message="Invariants of {method}, seed {seed}",
+    makes={"invariants": table("invariants", RUNS)},
+    folder=RUNS,
+    file="invariants",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    policy="reads",
+    gpu_work=gpu_work,
+)

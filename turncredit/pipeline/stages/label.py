@@ -5,8 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from turncredit.config.judge import JudgeConfig, decides
+from turncredit.config.judge import JudgeConfig, decides, judge_name
 from turncredit.config.layout import JUDGE_CACHE
+from turncredit.config.stages import ROLLOUTS, Stage, table
+from turncredit.credit.configured import ask_of
 from turncredit.data.progress import progress
 from turncredit.judges.label import costs, label_turns
 from turncredit.pipeline.job import At, Inputs, Job, Slice
@@ -19,7 +21,7 @@ class Config(Slice):
     judge: dict[str, Any]
 
 
-class Operation(NamedTuple):
+class RuntimeOptions(NamedTuple):
     """The whole judge (address, concurrent requests, ...), and the folder of cached answers."""
 
     judge: JudgeConfig
@@ -31,17 +33,14 @@ def config(plan: Plan, at: At) -> Config:
     return Config(judge=decides(plan.experiment.judge))
 
 
-def operation(plan: Plan, at: At) -> Operation:
+def runtime_options(plan: Plan, at: At) -> RuntimeOptions:
     """All experiments share one cache."""
-    return Operation(plan.experiment.judge, str(plan.results / JUDGE_CACHE))
+    return RuntimeOptions(plan.experiment.judge, str(plan.results / JUDGE_CACHE))
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
     """The turns."""
     return {"turns": plan.layout.path("turns", at.keys)}
-
-
-OUTPUTS = {"labels": "labels"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -50,7 +49,7 @@ def run(job: Job) -> dict[str, float]:
     With `judge.serve` the model's server runs on this node for the duration of the job.
     """
     turns = job.table("turns", "turns")
-    judge, cache = job.operation
+    judge, cache = job.runtime_options
     with ExitStack() as stack:
         if judge.serve is not None:
             from turncredit.judges.serve import serving
@@ -66,3 +65,31 @@ def run(job: Job) -> dict[str, float]:
         )
     job.write("labels", labels)
     return costs(labels)
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether credit reads labels."""
+    return "labels" in plan.method(method).needs
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """The judge and the question are keys, so that methods with the same question share its labels."""
+    return plan.beside(turns, judge=judge_name(plan.experiment.judge), ask=ask_of(plan.method(method)))
+
+
+STAGE = Stage(
+    name="label",
+    after="forks",
+    phase="round",
+    message="Labels ({ask}) of the rollouts of {policy}, seed {seed}, round {round}, by {judge}",
+    makes={"labels": table("labels", f"{ROLLOUTS}/labels", "{judge}-{ask}")},
+    folder=ROLLOUTS,
+    file="label-{judge}-{ask}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    needed=needed,
+    keys=keys,
+)

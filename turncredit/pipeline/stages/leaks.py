@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.data import tables
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
@@ -51,17 +52,14 @@ def inputs(plan: Plan, at: At) -> Inputs:
     side: dict[str, list[str]] = {}
     for name in names:
         for one in _side(plan, name):
-            side.setdefault(one, []).append(path(one, plan.side_at(at, name, one).keys))
+            side.setdefault(one, []).append(plan.read_by(one, at, name))
     return {
         "turns": path("turns", at.keys),
         "branches": path("branches", at.keys),
         "models": [path("model", at.keys, method=name) for name in names],
-        "hiddens": [path("hiddens", plan.hiddens_at(at, name).keys) for name in names],
+        "hiddens": [plan.read_by("hiddens", at, name) for name in names],
         **side,
     }
-
-
-OUTPUTS = {"leaks": "leaks"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -90,3 +88,25 @@ def run(job: Job) -> dict[str, float]:
     job.write("leaks", pa.Table.from_pylist(rows, schema=tables.schema("leaks")))
     print(leak_measures.text(rows))
     return {"methods": float(len(learned)), "rows": float(len(rows))}
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether the audit compares a learned credit model."""
+    return bool(plan.audit_learned)
+
+
+STAGE = Stage(
+    name="leaks",
+    after="gradients",
+    phase="audit",
+    message="Leak tests of credit models on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"leaks": table("leaks", ROLLOUTS)},
+    folder=ROLLOUTS,
+    file="leaks",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    needed=needed,
+    hiddens=True,
+)

@@ -8,7 +8,7 @@ the temperature that the turns were sampled at, like the recorded ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,12 @@ from turncredit import agents
 from turncredit.agents import Prompt
 from turncredit.config import AgentSlice, EnvSlice
 from turncredit.config.layout import IMPLICIT, round_name
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.config.warm_starts import SFT
 from turncredit.errors import UserError
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import second_pass
 
 
 class Config(Slice):
@@ -36,8 +38,6 @@ class Config(Slice):
 
 #: The readers of the gold answer.
 GOLD = ("gold", "gold_sft")
-#: The reader decides whether prompts are made, and whose turns they are by which agent.
-VARIES_BY = ("reader", "policy")
 
 
 def config(plan: Plan, at: At) -> Config:
@@ -74,15 +74,12 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {**turns, "policy": reader, "sampler": plan.sampler(at)}
 
 
-OUTPUTS = {"logprobs": "logprobs"}
-
-
-def operation(plan: Plan, at: At) -> str:
+def runtime_options(plan: Plan, at: At) -> str:
     """The name of the frozen SFT policy, for the record."""
     return plan.start(at)
 
 
-def warning(metrics: dict[str, float]) -> str | None:
+def warning(metrics: Mapping[str, float]) -> str | None:
     """What to say of turns that could not be read."""
     if unread := int(metrics.get("unread", 0)):
         return (
@@ -104,6 +101,7 @@ def run(job: Job) -> dict[str, float]:
     from turncredit.data.columns import sums_of
     from turncredit.data.turns import check_logprobs
     from turncredit.training import second_pass
+    from turncredit.training.sequences import contexts
 
     at, where = job.at, job.path("turns")
     if at.reader in GOLD:
@@ -114,7 +112,7 @@ def run(job: Job) -> dict[str, float]:
     sampled_N = logprob_N = sums_of(turns.column("response_logprobs"))
     read, unread = 0, np.empty(0, dtype=np.int64)
     if "policy" in job.input:
-        sequences = second_pass.contexts(turns, where, _prompts(job, turns) if hindsight else None)
+        sequences = contexts(turns, where, _prompts(job, turns) if hindsight else None)
         if hindsight:
             sequences, unread = second_pass.fitting(sequences, _open(job, "policy").positions)
         read = sum(len(sequence.ids) for sequence in sequences)
@@ -125,7 +123,7 @@ def run(job: Job) -> dict[str, float]:
         logprob_N[unread] = sampled_N[unread]
         if not hindsight:  # the one that sampled is trained next, and need not have this one beside it in memory
             job.policy("policy").release()
-    reader = job.operation if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
+    reader = job.runtime_options if at.reader == SFT or at.round == 1 else round_name(at.reader, at.seed, at.round)
     reader_N = turns.column("policy_id") if hindsight else pa.repeat(reader, turns.num_rows)
     job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N))
     ratio_N = logprob_N - sampled_N
@@ -152,7 +150,7 @@ def _run_gold(job: Job) -> dict[str, float]:
     logprob_N = _read(job, "policy", turns, sequences)
     sampled_N = _read(job, "sampler", turns, sequences) if "sampler" in job.input else logprob_N
     tokens_N = [len(scored[task].answer) for task in turns.column("task_id").to_pylist()]
-    frozen = pa.repeat(job.operation, turns.num_rows)
+    frozen = pa.repeat(job.runtime_options, turns.num_rows)
     reader_N = turns.column("policy_id") if at.reader == "gold" else frozen
     job.write("logprobs", second_pass.table(turns, logprob_N, sampled_N, reader_N, tokens_N))
     return {
@@ -223,3 +221,36 @@ def _open(job: Job, name: str) -> Any:
             "set keep_policies to all, and make it again"
         )
     return policy
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether credit reads another log-probability of each response."""
+    return "logprobs" in plan.method(method).needs
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """The reader is a key; each method with an implicit reward model has one of its own."""
+    reader = plan.method(method).reader or ""
+    return plan.beside(turns, reader=f"{IMPLICIT}{method}" if reader == "implicit" else reader)
+
+
+STAGE = Stage(
+    name="logprobs",
+    after="implicit_model",
+    phase="round",
+    message="Second pass ({reader}) over the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"logprobs": table("logprobs", f"{ROLLOUTS}/logprobs", "{reader}")},
+    folder=ROLLOUTS,
+    file="logprobs-{reader}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    varies_by=("reader", "policy"),
+    runtime_options=runtime_options,
+    warning=warning,
+    needed=needed,
+    keys=keys,
+    policy="reads",
+    gpu_work=second_pass,
+)

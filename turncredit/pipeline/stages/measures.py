@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from turncredit.config import EnvSlice
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 
@@ -21,7 +22,7 @@ class Config(Slice):
     env: EnvSlice
 
 
-class Operation(NamedTuple):
+class RuntimeOptions(NamedTuple):
     """How many rollouts are replayed side by side, and the time limit of an environment's call in seconds."""
 
     slots: int
@@ -33,9 +34,9 @@ def config(plan: Plan, at: At) -> Config:
     return Config(env=plan.env)
 
 
-def operation(plan: Plan, at: At) -> Operation:
+def runtime_options(plan: Plan, at: At) -> RuntimeOptions:
     """As many rollouts at a time as when they were played."""
-    return Operation(plan.sampling(at.policy).slots, plan.experiment.env.timeout)
+    return RuntimeOptions(plan.sampling(at.policy).slots, plan.experiment.env.timeout)
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -44,15 +45,12 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"turns": path("turns", at.keys), "tasks": path("tasks", split="train"), **plan.environment_file}
 
 
-OUTPUTS = {"measures": "measures"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the measures; returns the progress that rollouts end with, and how often the goal is out of reach."""
     from turncredit.rollouts.measures import COLUMNS, OPTIONAL, measure
     from turncredit.rollouts.tasks import Games
 
-    slots, timeout = job.operation
+    slots, timeout = job.runtime_options
     tasks, turns = job.table("tasks", "tasks"), job.table("turns", columns=COLUMNS, optional=OPTIONAL)
     played = pc.is_in(tasks.column("task_id"), value_set=pc.unique(turns.column("task_id")))
     games = Games(job.config.env, tasks.filter(played), job.path("tasks"), timeout=timeout)
@@ -64,3 +62,25 @@ def run(job: Job) -> dict[str, float]:
     if games.can("distance"):
         metrics["out_of_reach"] = float(np.mean(table.column("distance").to_numpy() < 0))
     return metrics
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether credit, or the model behind it, reads progress or distance."""
+    return plan.credit_reads_measures(method) or plan.model_reads_measures(method)
+
+
+STAGE = Stage(
+    name="measures",
+    after="rollout",
+    phase="round",
+    message="Progress and distance on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"measures": table("measures", ROLLOUTS)},
+    folder=ROLLOUTS,
+    file="measures",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    needed=needed,
+)

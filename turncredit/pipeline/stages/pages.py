@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from turncredit.config.layout import METRICS, fill, of_sft
+from turncredit.config.layout import of_sft
+from turncredit.config.stages import ROLLOUTS, Artifact, Stage
 from turncredit.config.warm_starts import start_words
 from turncredit.data.files import new_folder
 from turncredit.pipeline.job import At, Inputs, Job, Slice
@@ -46,16 +48,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
         "branches": path("branches", at.keys),
         "credits": [path("credits", at.keys, method=name) for name in plan.audit_methods],
         "values": [path("values", at.keys, method=name) for name in plan.audit_learned],
-        "probes": [
-            f"{plan.layout.root}/{fill(METRICS['values'], {**at.keys, 'method': name})}" for name in plan.audit_learned
-        ],
-        "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
+        "probes": [plan.metrics("values", replace(at, method=name)) for name in plan.audit_learned],
+        "labels": sorted({plan.read_by("labels", at, name) for name in labelled}),
     }
-
-
-OUTPUTS = {"index": "pages"}
-#: The title names the turns.
-VARIES_BY = ("policy", "seed", "round")
 
 
 def run(job: Job) -> dict[str, float]:
@@ -84,3 +79,25 @@ def run(job: Job) -> dict[str, float]:
         "pages": float(len(texts)),
         "largest_bytes": float(max(len(text.encode()) for text in texts.values())),
     }
+
+
+def needed(plan: Plan, method: str) -> bool:
+    """Whether pages are asked for."""
+    return plan.experiment.audit.pages > 0
+
+
+STAGE = Stage(
+    name="pages",
+    after="leaks",
+    phase="audit",
+    message="Credit pages of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"index": Artifact("pages", f"{ROLLOUTS}/pages/index.html")},
+    folder=ROLLOUTS,
+    file="pages",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    needed=needed,
+    varies_by=("policy", "seed", "round"),
+)

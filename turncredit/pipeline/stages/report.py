@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from turncredit.config.stages import Artifact, Stage, table
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 
@@ -58,14 +59,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     }
 
 
-OUTPUTS = {
-    "page": "report",
-    "summary": "summary_csv",
-    "table": "summary",
-    "curves": "learning_curves",
-}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the report; returns the number of its figures and its verdict."""
     from turncredit.pipeline import expected_artifacts
@@ -75,3 +68,24 @@ def run(job: Job) -> dict[str, float]:
     root = Path(job.path("config")).parent
     out = str(Path(job.output["page"]).parent)
     return report(experiment=read_config(root), results=root, out=out, make_layout=expected_artifacts.current)
+
+
+STAGE = Stage(
+    name="report",
+    after="rollout_invariants",
+    phase="end",
+    message="Report",
+    makes={
+        "page": Artifact("report", "report/index.html"),
+        "summary": Artifact("summary_csv", "report/summary.csv"),
+        "table": table("summary", "report"),
+        "curves": Artifact("learning_curves", "report/learning_curves.svg"),
+    },
+    folder="report",
+    file="report",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    local=True,
+)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from turncredit.config import RolloutConfig
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Inputs, Job
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.playing import PlayingSlice, as_sampled, common_columns, cut_short, open_player, played_with
+from turncredit.pipeline.resources.work import Played, Work
 
 
 class Config(PlayingSlice):
@@ -30,8 +34,7 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"policy": plan.sampler(at), "tasks": plan.layout.path("tasks", split="train"), **plan.plugin_files(at)}
 
 
-OUTPUTS = {"turns": "turns"}
-operation = as_sampled
+runtime_options = as_sampled
 
 
 def run(job: Job) -> dict[str, float]:
@@ -48,7 +51,7 @@ def run(job: Job) -> dict[str, float]:
     return summary(played)
 
 
-def warning(metrics: dict[str, float]) -> str | None:
+def warning(metrics: Mapping[str, float]) -> str | None:
     """A line where rollouts had to be redone, or ended because their contexts had become too long."""
     lines = []
     if redone := int(metrics.get("redone", 0)):
@@ -59,3 +62,27 @@ def warning(metrics: dict[str, float]) -> str | None:
     if full := cut_short(metrics):
         lines.append(full)
     return "; ".join(lines) or None
+
+
+def gpu_work(work: Work) -> Played:
+    """The rollouts of a round."""
+    return Played(work.rollouts, work.turns, work.rollouts)
+
+
+STAGE = Stage(
+    name="rollout",
+    after="sft",
+    phase="round",
+    message="Rollouts of {policy}, seed {seed}, round {round}",
+    makes={"turns": table("turns", ROLLOUTS)},
+    folder=ROLLOUTS,
+    file="rollout",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+    warning=warning,
+    policy="samples",
+    gpu_work=gpu_work,
+)

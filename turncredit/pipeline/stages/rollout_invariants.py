@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from turncredit.audit.checked_round import RoundFiles
 from turncredit.config.layout import sampler_id
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Inputs
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.invariants import Config, check_settings, continuations_files, every_file, run
-
-__all__ = ["OUTPUTS", "Config", "config", "inputs", "operation", "run"]
 
 #: The tables that the audit computes from the turns themselves, besides every method's credit.
 TABLES = ("branches", "fidelity", "gradients", "leaks")
@@ -23,9 +22,9 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     """The credits of all methods of the audit on these turns, and the tables that the audit made."""
     path = plan.layout.path
     labelled = [name for name in plan.audit_methods if "labels" in plan.method(name).needs]
-    hiddens = {path("hiddens", plan.hiddens_at(at, name).keys) for name in plan.audit_learned}
+    hiddens = {plan.read_by("hiddens", at, name) for name in plan.audit_learned}
     reading = [name for name in plan.audit_methods if "logprobs" in plan.method(name).needs]
-    logprobs = {path("logprobs", plan.logprobs_at(at, name).keys) for name in reading}
+    logprobs = {plan.read_by("logprobs", at, name) for name in reading}
     audit_tables = [name for name in TABLES if name != "leaks" or plan.audit_learned]
     return RoundFiles.model_validate(
         {
@@ -38,7 +37,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
             "credits": {name: path("credits", at.keys, method=name) for name in plan.audit_methods},
             "values": {name: path("values", at.keys, method=name) for name in plan.audit_learned},
             "continuations": continuations_files(plan, at, plan.audit_methods),
-            "labels": sorted({path("labels", plan.labels_at(at, name).keys) for name in labelled}),
+            "labels": sorted({plan.read_by("labels", at, name) for name in labelled}),
             "beside": [
                 *(("hiddens", file) for file in sorted(hiddens)),
                 *(("logprobs", file) for file in sorted(logprobs)),
@@ -48,7 +47,7 @@ def audited_files(plan: Plan, at: At) -> RoundFiles:
     )
 
 
-def operation(plan: Plan, at: At) -> list[RoundFiles]:
+def runtime_options(plan: Plan, at: At) -> list[RoundFiles]:
     """The inputs by name."""
     return [audited_files(plan, at)]
 
@@ -58,4 +57,17 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"artifacts": every_file([audited_files(plan, at)])}
 
 
-OUTPUTS = {"invariants": "rollout_invariants"}
+STAGE = Stage(
+    name="rollout_invariants",
+    after="pages",
+    phase="audit",
+    message="Invariants of the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"invariants": table("rollout_invariants", ROLLOUTS, "invariants", schema="invariants")},
+    folder=ROLLOUTS,
+    file="invariants",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    runtime_options=runtime_options,
+)

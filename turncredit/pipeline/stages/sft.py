@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from turncredit.config import AgentSlice, LoraConfig, SftConfig
+from turncredit.config.stages import Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.errors import UserError
-from turncredit.pipeline.gpu_processes import on_gpus
+from turncredit.pipeline.gpu_processes import with_team
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
+
+if TYPE_CHECKING:
+    from turncredit.training.team import Team
 
 
 class Config(Slice):
@@ -54,20 +59,15 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {"base": path("base", plan.keys(at)), "demos": path("demos"), **plan.plugin_files(at)}
 
 
-OUTPUTS = {"policy": "sft_policy", "log": "sft_log"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the policy's folder and one log row per step. With no epochs the policy is the base model."""
-    return on_gpus(job, _run) if job.config.sft.epochs else _run(job, None)
+    return with_team(job, _run)
 
 
-def _run(job: Job, ranks: Any) -> dict[str, float]:
+def _run(job: Job, team: Team) -> dict[str, float]:
     from turncredit import envs
     from turncredit.data.seeding import derive_seed
     from turncredit.policy import models
-    from turncredit.policy.masters import Masters
-    from turncredit.policy.spread import SpreadMasters
     from turncredit.training import sft
 
     config: Config = job.config
@@ -80,33 +80,48 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
     sequences = sft.demonstrations(demos, base.tokenizer, config.agent, words, where) if settings.epochs else []
     if settings.epochs and not sequences:
         raise UserError(f"{job.path('demos')}: no demonstrations to learn from; raise demos.count or the horizon")
-    adapter = derive_seed(settings.seed, "lora")
-    masters: Any
-    if ranks is not None:
-
-        def load() -> Any:
-            whole = models.load_model(base.folder, dtype=config.dtype if config.lora else config.train_dtype)
-            return models.add_lora(whole, config.lora, adapter) if config.lora else whole
-
-        masters = SpreadMasters(load, config.dtype)
-    elif config.lora:
-        masters = Masters(models.add_lora(base.model(), config.lora, adapter), config.dtype)
-    else:
-        masters = base.masters(config.train_dtype)
+    adapter = (config.lora, derive_seed(settings.seed, "lora")) if config.lora else None
+    masters = base.masters(config.train_dtype, new_adapter=adapter, fsdp=team.fsdp)
     rows = sft.train(
         masters,
         sequences,
         settings,
         tokens_per_pass=config.tokens_per_pass,
-        processes=job.threads,
+        team=team,
         moments_dtype=config.moments_dtype,
-        ranks=ranks,
     )
-    if ranks is not None and not ranks.leads:
-        with masters.in_model():  # hands over this process's share
+    with masters.in_model() as model:
+        if not team.leads:
             return {}
-    with job.folder("policy") as folder, masters.in_model() as model:
-        models.save_model(model, folder, base=base.folder, final=job.output["policy"])
+        with job.folder("policy") as folder:
+            models.save_model(model, folder, base=base.folder, final=job.output["policy"])
     job.write("log", pa.Table.from_pylist(rows, schema=tables.schema("sft_log")))
     loss = {"loss": float(np.mean([row["loss"] for row in rows[-50:]]))} if rows else {}
     return {"steps": float(len(rows)), **loss}
+
+
+def gpu_work(work: Work) -> float:
+    """Passes with gradients over the demonstrations."""
+    experiment = work.experiment
+    shown = experiment.demos.count * experiment.sft.epochs
+    return work.gradient_passes * work.forward(shown) / experiment.policy.train_gpus
+
+
+STAGE = Stage(
+    name="sft",
+    after="base",
+    phase="start",
+    message="Supervised warm start ({start})",
+    makes={
+        "policy": Artifact("sft_policy", "{start}/policy", folder=True),
+        "log": table("sft_log", "{start}", "log"),
+    },
+    folder="{start}",
+    file="sft",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    policy="trains",
+    gpu_work=gpu_work,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from turncredit.config import EnvSlice
+from turncredit.config.stages import Stage, table
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.rollouts.tasks import make_tasks
@@ -36,9 +37,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     return {**plan.environment_file}
 
 
-OUTPUTS = {"tasks": "tasks"}
-
-
 def run(job: Job) -> dict[str, float]:
     """Write the games; returns their number, in total and by family."""
     config: Config = job.config
@@ -49,3 +47,18 @@ def run(job: Job) -> dict[str, float]:
         "games": float(table.num_rows),
         **{f"games_{family}": float(count) for family, count in sorted(families.items())},
     }
+
+
+STAGE = Stage(
+    name="tasks",
+    after="config",
+    phase="start",
+    message="Games of the split {split}",
+    makes={"tasks": table("tasks", "tasks", "{split}")},
+    folder="tasks",
+    file="tasks-{split}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from turncredit.config import TrackingConfig
+from turncredit.config.stages import Stage
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
 from turncredit.pipeline.stages.report import finished_runs
@@ -29,9 +30,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     }
 
 
-OUTPUTS: dict[str, str] = {}
-
-
 def run(job: Job) -> dict[str, float]:
     """Copy what is missing; returns the numbers of files copied now and before."""
     from turncredit.pipeline import expected_artifacts
@@ -40,3 +38,18 @@ def run(job: Job) -> dict[str, float]:
 
     root = Path(job.path("config")).parent
     return track(experiment=read_config(root), results=root, make_layout=expected_artifacts.current)
+
+
+STAGE = Stage(
+    name="track",
+    after="report",
+    phase="end",
+    message="MLflow: metrics, parameters and links of all stages",
+    folder="",
+    file="track",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    local=True,
+)

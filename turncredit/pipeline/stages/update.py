@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from turncredit.config import UpdateConfig
 from turncredit.config.layout import round_name
+from turncredit.config.stages import RUN, Artifact, Stage, table
 from turncredit.data import tables
 from turncredit.data.turns import with_forks
-from turncredit.pipeline.gpu_processes import on_gpus
+from turncredit.pipeline.gpu_processes import with_team
 from turncredit.pipeline.job import At, Inputs, Job, Slice
 from turncredit.pipeline.plan import Plan
+from turncredit.pipeline.resources.work import Work
+
+if TYPE_CHECKING:
+    from turncredit.training.team import Team
 
 
 class Config(Slice):
@@ -54,9 +59,6 @@ def inputs(plan: Plan, at: At) -> Inputs:
     }
 
 
-OUTPUTS = {"policy": "policy", "updates": "updates"}
-
-
 #: The mean |log p - log p when sampled| of a round's first step up to which bfloat16 explains it (docs/update.md).
 AGREES = 0.02
 
@@ -79,10 +81,10 @@ def warning(metrics: Mapping[str, float]) -> str | None:
 
 def run(job: Job) -> dict[str, float]:
     """Write the new policy and one log row per step; returns means over the steps."""
-    return on_gpus(job, _run)
+    return with_team(job, _run)
 
 
-def _run(job: Job, ranks: Any) -> dict[str, float]:
+def _run(job: Job, team: Team) -> dict[str, float]:
     from turncredit.training.update import COLUMNS, round_rate, training_set, update
 
     config, at = job.config, job.at
@@ -100,17 +102,17 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
         rate=round_rate(config.update, at.round),
         seed=at.seed,
         round=at.round,
-        processes=job.threads,
+        team=team,
         train_dtype=config.train_dtype,
         moments_dtype=config.moments_dtype,
-        ranks=ranks,
     )
     after = Path(job.output["policy"])
-    if ranks is not None and not ranks.leads:
-        with result.masters.in_model():  # hands over this process's share
+    with result.masters.in_model() as model:
+        if not team.leads:
             return {}
-    with job.folder("policy") as folder:
-        result.save(folder, base=policy.folder, final=after)
+        with job.folder("policy") as folder:
+            result.save(model, folder, base=policy.folder, final=after)
+    result.masters.release()
     job.store.put_policy(job.output["policy"], policy.trained_into(after))
     identity = {"policy_id": round_name(at.method, at.seed, at.round)}
     rows = [{**identity, **row} for row in result.rows]
@@ -119,3 +121,36 @@ def _run(job: Job, ranks: Any) -> dict[str, float]:
         schema = schema.append(pa.field(name, pa.float64()))
     job.write("updates", pa.Table.from_pylist(rows, schema=schema))
     return {**result.metrics, "turns_with_advantage": float((data.advantage_N != 0).sum())}
+
+
+def keys(plan: Plan, turns: At, method: str) -> At:
+    """The run and its round."""
+    return plan.run_at(method, turns)
+
+
+def gpu_work(work: Work) -> float:
+    """Passes with and without gradients over the round's sequences."""
+    experiment = work.experiment
+    update = experiment.section_for(work.at.method, "update") if work.at.method else experiment.update
+    passes = update.epochs * (work.gradient_passes + update.gradient_checkpointing)
+    passes += (update.kl != "none") + (update.old_logprobs == "recomputed")
+    return passes * work.forward(work.rollouts) / experiment.policy.train_gpus
+
+
+STAGE = Stage(
+    name="update",
+    after="credit",
+    phase="round",
+    message="Policy update of {method}, seed {seed}, round {round}",
+    makes={"policy": Artifact("policy", f"{RUN}/policy", folder=True), "updates": table("updates", RUN)},
+    folder=RUN,
+    file="update",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    warning=warning,
+    keys=keys,
+    policy="trains",
+    gpu_work=gpu_work,
+)

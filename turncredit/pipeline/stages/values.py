@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from turncredit.config.stages import ROLLOUTS, Stage, table
 from turncredit.pipeline.job import At, Inputs, Job
 from turncredit.pipeline.plan import Plan
-from turncredit.pipeline.stages.credit_model import Config, config
-
-__all__ = ["OUTPUTS", "Config", "config", "inputs", "run"]
+from turncredit.pipeline.stages.credit_model import Config, config, keys, needed
 
 
 def inputs(plan: Plan, at: At) -> Inputs:
@@ -15,12 +14,9 @@ def inputs(plan: Plan, at: At) -> Inputs:
     files: Inputs = {
         "model": path("model", at.keys),
         "turns": path("turns", at.keys),
-        "hiddens": path("hiddens", plan.hiddens_at(at, at.method).keys),
+        "hiddens": plan.read_by("hiddens", at, at.method),
     }
     return {**files, "measures": path("measures", at.keys)} if plan.model_reads_measures(at.method) else files
-
-
-OUTPUTS = {"values": "values"}
 
 
 def run(job: Job) -> dict[str, float]:
@@ -39,3 +35,21 @@ def run(job: Job) -> dict[str, float]:
     table, metrics = values_table(model, view, rollouts, seed=at.seed, round=at.round)
     job.write("values", table)
     return metrics
+
+
+STAGE = Stage(
+    name="values",
+    after="credit_model",
+    phase="round",
+    message="Values of the credit model of {method} on the rollouts of {policy}, seed {seed}, round {round}",
+    makes={"values": table("values", f"{ROLLOUTS}/values", "{method}")},
+    folder=ROLLOUTS,
+    file="values-{method}",
+    part=Config,
+    slice=config,
+    inputs=inputs,
+    run=run,
+    needed=needed,
+    keys=keys,
+    hiddens=True,
+)

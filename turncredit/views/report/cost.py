@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from turncredit.config.layout import METRICS, sampled_by, shell_pattern
+from turncredit.config.layout import sampled_by, shell_pattern
+from turncredit.config.stages import stages as stage_records
 from turncredit.config.warm_starts import is_start
 from turncredit.views.collect import Results
 from turncredit.views.experiments import AUDIT, PLAYED_FOR, SHARED, played_for
@@ -39,7 +40,7 @@ _COUNTED = (
 def time(results: Results, names: Sequence[str]) -> Grid:
     """Wall-clock seconds of each stage."""
     wall = results.metrics[(results.metrics["name"] == "wall_s") & ~results.metrics["stage"].isin(LEFT_OUT)]
-    stages = [stage for stage in METRICS if stage in set(wall["stage"])]
+    stages = [stage for stage in stage_records() if stage in set(wall["stage"])]
     grid = Grid(
         name="time",
         title="Time by stage",
@@ -54,7 +55,7 @@ def time(results: Results, names: Sequence[str]) -> Grid:
                 float(part["value"].sum()),
                 "seconds",
                 f"{base} AND stage = {quoted(stage)}",
-                shell_pattern(METRICS[str(stage)]),
+                shell_pattern(stage_records()[str(stage)].metrics),
                 n=len(part),
             )
             for stage, part in rows.groupby("stage")
@@ -113,7 +114,7 @@ def _seconds(results: Results, metrics: pd.DataFrame) -> dict[str, _Spent]:
         "wall": _Spent("wall time", "seconds inside all stages", "seconds", is_wall, "name = 'wall_s'"),
         "cpu": _Spent("CPU time", "CPU seconds of all stages", "seconds", metrics["name"] == "cpu_s", "name = 'cpu_s'"),
     }
-    gpus = {stage: number for stage in METRICS if (number := results.experiment.gpus(stage))}
+    gpus = {stage: number for stage in stage_records() if (number := results.experiment.gpus(stage))}
     if gpus:
         listed = ", ".join(quoted(stage) for stage in sorted(gpus))
         spent["gpu"] = _Spent(

@@ -33,7 +33,8 @@ class Paper:
 
 def published() -> dict[str, Paper]:
     """All published tables by the name of the preset's experiment."""
-    data: dict[str, dict[str, Any]] = yaml.safe_load((files("turncredit.views.report") / "papers.yaml").read_text())
+    text = (files("turncredit.views.report") / "papers.yaml").read_text()
+    data: dict[str, dict[str, Any]] = next(yaml.safe_load_all(text))  # the settings, which follow, are not parsed
     return {
         name: Paper(
             source=entry["source"],

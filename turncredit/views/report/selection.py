@@ -11,7 +11,8 @@ from typing import Literal
 import pandas as pd
 
 from turncredit.config import Experiment
-from turncredit.config.layout import ARTIFACTS, of_sft, shell_pattern
+from turncredit.config.layout import artifact as artifact_called
+from turncredit.config.layout import of_sft, shell_pattern
 from turncredit.config.warm_starts import is_start, start_words
 from turncredit.credit.parts.baselines import BASELINE, upper_bound
 from turncredit.stats import intervals
@@ -154,7 +155,7 @@ def listed(numbers: Sequence[int]) -> str:
 
 def files_of(artifact: str, **keys: Sequence[str | int]) -> str:
     """The files of an artifact as one shell pattern, below the experiment's folder; all where a key is not given."""
-    return shell_pattern(ARTIFACTS[artifact].pattern, **keys)
+    return shell_pattern(artifact_called(artifact).pattern, **keys)
 
 
 def eval_files(method: str, rounds: Sequence[int], seeds: Sequence[int] | None) -> str:
