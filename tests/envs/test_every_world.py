@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.envs.conftest import needs_virtualhome
 from tests.envs.playing import play
@@ -22,17 +25,18 @@ from turncredit.errors import UserError
 
 
 class World(NamedTuple):
-    """Settings of small games; in how many of 40 the expert succeeds at least, however it is disturbed."""
+    """Settings of small games; in how many of 40 the expert succeeds when it is disturbed; what a won one ends with."""
 
     small: dict[str, Any]
     recovers: int
+    won: str
 
 
 WORLDS = {
-    "household": World({"receptacles": (5, 8), "distractors": (3, 8)}, 40),
-    "webshop": World({"products": 120}, 37),
-    "searchqa": World({"documents": 60, "hops": (1, 3)}, 40),
-    "virtualhome": World({}, 38),
+    "household": World({"receptacles": (5, 8), "distractors": (3, 8)}, 40, "You won."),
+    "webshop": World({"products": 120}, 37, "A perfect purchase."),
+    "searchqa": World({"documents": 60, "hops": (1, 3)}, 40, "The answer is right."),
+    "virtualhome": World({}, 38, "The goal is reached."),
 }
 ANY = [pytest.param(name, marks=needs_virtualhome if name == "virtualhome" else ()) for name in WORLDS]
 any_world = pytest.mark.parametrize("name", ANY)
@@ -211,3 +215,42 @@ def test_the_expert_recovers_from_slips_and_noise(name):
     found = environment.make_tasks("demos", 40, 8, made)
     won = sum(play(environment, row, made, 0.15, 0.2, number)[-1].step.success for number, row in enumerate(found))
     assert won >= WORLDS[name].recovers
+
+
+# ---------------------------------------------------------------- commands
+
+
+def command(name, *words, typed=()):
+    module, _, app = envs.load(name).commands.partition(":")
+    lines = "".join(f"{line}\n" for line in typed)
+    result = CliRunner().invoke(getattr(import_module(module), app), words, input=lines)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@any_world
+def test_a_person_can_play_to_the_end_with_hints(name):
+    environment, made = envs.load(name), envs.load(name).Settings()
+    env = environment.open_task(environment.make_tasks("train", 1, 5, made)[0], made)
+    first, plan, expert = env.reset(), env.oracle(), environment.expert(env, random.Random(5))
+    expert.observe(first)
+    shown = command(name, "play", "--seed", "5", typed=["?", "!", "nonsense", *plan])
+    for text in (first, expert.act(), *(env.admissible() if hasattr(env, "admissible") else ())):
+        assert text in shown
+    assert env.step("nonsense").observation in shown
+    assert WORLDS[name].won in shown
+    command(name, "play", typed=[""])
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "figures"),
+    [
+        pytest.param("webshop", "--count 2 --steps 10", {"products": 1000, "steps": 20}, id="webshop"),
+        pytest.param("virtualhome", "--count 2 --steps 10", {"steps": 20}, marks=needs_virtualhome, id="virtualhome"),
+        pytest.param("searchqa", "--count 6 --together 4", {"tasks": 6, "expert_success": 1.0}, id="searchqa"),
+    ],
+)
+def test_the_benchmark_prints_speeds_as_json(name, words, figures):
+    found = json.loads(command(name, "bench", *words.split()))
+    assert {key: found[key] for key in figures} == figures
+    assert min(value for key, value in found.items() if "per_second" in key) > 0

@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tests import tiny
 from tests.envs.conftest import DATA, needs_virtualhome
@@ -23,7 +22,6 @@ from turncredit.envs.virtualhome import (
     open_task,
 )
 from turncredit.envs.virtualhome.bench import programs
-from turncredit.envs.virtualhome.commands import app
 from turncredit.envs.virtualhome.expert import read_wish
 from turncredit.envs.virtualhome.generate import SPLITS
 from turncredit.envs.virtualhome.goals import Condition, Goal
@@ -228,21 +226,6 @@ def test_of_a_recorded_program_s_task_the_rule_judge_knows_the_words():
         ("[SIT] <sofa> (1.5)", "You sit on sofa."),
     ) == ["E", "D", "R", "N"]
     assert load("virtualhome").grammar() is not None
-
-
-# ---------------------------------------------------------------- commands
-
-
-@pytest.mark.slow
-def test_a_person_can_play_with_hints_and_measure():
-    runner = CliRunner()
-    result = runner.invoke(app, ["play", "--seed", "1"], input="?\n!\nfly\n\n")
-    assert result.exit_code == 0
-    assert "walk to kitchen" in result.stdout
-    assert "You cannot do that: the action is not understood." in result.stdout
-    figures = json.loads(runner.invoke(app, ["bench", "--count", "2", "--steps", "10"]).stdout)
-    assert figures["steps"] == 20
-    assert 0 < figures["memory_mb_1"] < figures["memory_mb_64"]
 
 
 # ---------------------------------------------------------------- recorded programs

@@ -190,7 +190,7 @@ def read_by() -> dict[str, str]:
     for key in LEAVES:
         after = slices(changed_config(key))
         changed = {jobs_alike[0] for jobs_alike in before.keys() & after if before[jobs_alike] - after[jobs_alike]}
-        found[key] = " ".join(stage for stage in stages() if stage in changed - {"config"})
+        found[key] = " ".join(sorted(changed - {"config"}))
     return found
 
 
