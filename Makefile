@@ -226,6 +226,7 @@ bench: $(TEST_READY)
 	for name in credit learned pipeline rollout tables update; do measure "benchmarks.$$name.run"; done
 	measure benchmarks.update.memory
 	measure benchmarks.pipeline.plan 50 200
+	measure benchmarks.pipeline.start_cost plan --only "^run"
 	[ -z "$$newest" ] || measure benchmarks.sql.run "$$newest"
 	[ -z "$$newest" ] || measure benchmarks.branch.run --results "$$newest"
 

@@ -8,6 +8,7 @@ from functools import cache
 from snakemake.resources import Resource
 
 from turncredit.config import layout, stages
+from turncredit.config.warm_starts import SFT
 from turncredit.config import from_mapping, refuse_lost
 from turncredit.errors import UserError
 from turncredit.pipeline import checks, resources as needs
@@ -81,16 +82,24 @@ def known(paths):
     return blocks.declared(PLAN, {"": paths})[""] if FUSED else paths
 
 
+def only_start(pattern):
+    """A pattern without the key of the warm start where there is one: such a rule can be asked for by its name."""
+    return pattern if EXPERIMENT.agents else pattern.replace("{start}", SFT)
+
+
 def makes(stage, **flags):
     """Output: the artifacts and the metrics file of a job. `flags` wrap outputs (`policy=temp`)."""
-    files = {name: PLAN.layout.pattern(kind.name) for name, kind in stage.makes.items()}
+    files = {
+        name: only_start(PLAN.layout.pattern(kind.name))
+        for name, kind in stage.makes.items()
+    }
     files |= {
         name: directory(files[name])
         for name, kind in stage.makes.items()
         if kind.folder
     }
     files |= {name: flag(files[name]) for name, flag in flags.items()}
-    return {**files, "metrics": PLAN.layout.metrics(stage.name)}
+    return {**files, "metrics": only_start(PLAN.layout.metrics(stage.name))}
 
 
 def kept_policies():

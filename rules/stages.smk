@@ -40,7 +40,7 @@ for name in (*stages.stages(), *KEPT):
         output:
             **makes(stage, **FLAGS.get(name, {})),
         log:
-            PLAN.layout.log(stage.name),
+            only_start(PLAN.layout.log(stage.name)),
         wildcard_constraints:
             **WHERE.get(name, {}),
         priority: priority_of(stage)
@@ -55,6 +55,6 @@ for name in (*stages.stages(), *KEPT):
         params:
             config=part(stage.name),
         message:
-            stage.message.replace("{", "{wildcards.")
+            only_start(stage.message).replace("{", "{wildcards.")
         script:
             "../workflow_scripts/stage.py"

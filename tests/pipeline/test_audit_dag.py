@@ -69,7 +69,7 @@ def test_rollouts_of_several_runs_are_audited_and_the_first_rounds_once():
 def test_the_policies_behind_several_audited_runs_are_kept(snakemake):
     audit = {"run": ["rloo", "flat_grpo"], "rounds": [3], "methods": ["flat_grpo"]}
     config = {"rounds": 3, "tasks": {"eval": 12}, "keep_policies": "last", "methods": ["flat_grpo", "rloo", "gigpo"]}
-    assert counts(snakemake("-n", *TINY, *options({**config, "audit": audit})))["update_audited"] == 2
+    assert counts(snakemake("-n", *TINY, *options({**config, "audit": audit})))["update_kept"] == 2 + 3
     plan = Plan(tiny.experiment(**config, audit=audit))
     deleted = {name: rounds.passing_policies(plan, name, 0, range(1, 4)) for name in plan.experiment.methods}
     assert {name: len(paths) for name, paths in deleted.items()} == {"flat_grpo": 1, "rloo": 1, "gigpo": 2}

@@ -38,17 +38,6 @@ def test_a_job_runs_in_the_image_of_its_rule(snakemake, workdir):
     assert tables.read(workdir / target, "tasks").num_rows == 8
 
 
-def test_a_rule_that_may_need_vllm_for_conda_has_the_image_with_it():
-    """The other rules have the image that is set for all of them, in rules/common.smk."""
-    rules = "".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
-    environments = re.findall(r"^ +conda:\n +(\w+)\n(?: +container:\n +(\w+)\n)?", rules, re.MULTILINE)
-    assert {pair for pair in environments if pair[0] != "CORE"} == {
-        ("PLAYING", "PLAYING_IMAGE"),
-        ("LABEL", "LABEL_IMAGE"),
-    }
-    assert {image for environment, image in environments if environment == "CORE"} == {""}
-
-
 def test_both_images_install_what_conda_would(tmp_path):
     """containers/install.sh, with stand-ins for apt-get, python3 and pip that note what they are asked for."""
     said = tmp_path / "said"

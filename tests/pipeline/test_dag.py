@@ -157,7 +157,7 @@ def test_the_readmes_command_for_a_cluster_plans_the_experiment_as_typed(snakema
     run = snakemake("-n", *typed[0].split(), PATH=path, ALFWORLD_DATA=str(workdir))
     experiment = load([ROOT / "config.yaml", ROOT / "config/qwen2.5-1.5b.yaml"])
     jobs = counts(run)
-    jobs["update"] += jobs.pop("update_last")  # the rounds whose policies are kept
+    jobs["update"] += jobs.pop("update_kept")  # the rounds whose policies are kept
     assert jobs == Counter(stage for stage, _ in every_job(Plan(experiment)))
     assert "gpu-rollout.yaml will be created" in run.stdout
 

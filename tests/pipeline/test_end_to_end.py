@@ -167,7 +167,7 @@ def test_a_job_is_repeated_by_hand_from_its_own_description(pipeline, copy):
     before = path.read_bytes()
     path.unlink()
     described = tiny.description("credit", "has_progressive")
-    run = pipeline.python(copy, "workflow_scripts/credit.py", described)
+    run = pipeline.python(copy, "workflow_scripts/stage.py", described)
     assert run.returncode == 0, run.stderr
     assert path.read_bytes() == before
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from turncredit.config.stages import policy_stages
+
 #: prints the local rules, cores and a resource of every rule, and the memory of one rule's first two attempts
 LOADED = """
 import json, sys
@@ -28,8 +30,12 @@ with SnakemakeApi(OutputSettings()) as api:
     }
     memory = next(rule.resources["mem_mb"]._evaluator for rule in workflow.rules if rule.name == "base")
     memory = [memory(Wildcards(), attempt=attempt) for attempt in (1, 2)]
+    file = lambda spec: Path(str(getattr(spec, "file", spec))).stem
+    rules = [rule for rule in workflow.rules if rule.script]
+    environments = {rule.name: [file(rule.conda_env), file(rule.container_img)] for rule in rules}
     limits = {name: limit.value for name, limit in workflow.global_resources.items()}
-    print(json.dumps({"local": sorted(workflow._localrules), "asked": asked, "memory": memory, "limits": limits}))
+    said = {"asked": asked, "memory": memory, "limits": limits, "environments": environments}
+    print(json.dumps({"local": sorted(workflow._localrules), **said}))
 """
 
 
@@ -67,6 +73,18 @@ def test_a_hubs_model_is_copied_where_snakemake_runs_for_every_agent(loaded):
     policy = {"policy": {"source": "Qwen/Qwen2.5-1.5B-Instruct"}}
     assert "base" in loaded({**AGENTS, **policy})["local"]
     assert "base" not in loaded(AGENTS)["local"]
+
+
+def test_a_rule_has_the_image_with_what_its_conda_environment_has(loaded):
+    """Stages in which a policy plays, and labels of a served judge, need vLLM."""
+    needed = {*policy_stages("samples"), "label"}
+    environments = loaded({"policy": {"engine": "vllm"}, "judge": {"kind": "llm", "serve": {"python": "python"}}})[
+        "environments"
+    ]
+    assert {name for name, (conda, _) in environments.items() if conda == "gpu-rollout"} == needed
+    assert {name for name, (_, image) in environments.items() if image == "gpu-rollout"} == needed
+    plain = loaded({})["environments"].values()
+    assert {tuple(one) for one in plain} == {("core", "core")}
 
 
 def test_memory_is_doubled_only_where_it_is_known_here_why_a_job_failed(loaded):

@@ -36,24 +36,21 @@ SETTINGS = (
 def test_each_agent_adds_a_warm_start_its_evaluations_and_its_first_rollouts(snakemake, workdir):
     (workdir / "brief.py").write_text(AGENT)
     jobs = counts(snakemake("-n", *SETTINGS))
-    assert jobs["base"] == jobs["base_of_agents"] == jobs["sft"] == jobs["sft_of_agents"] == 1
+    assert jobs["base"] == jobs["sft"] == 2
     assert jobs["demos"] == 1
     assert jobs["rollout"] == 2 + 2  # round 1 of each agent, round 2 of each run
     assert jobs["eval"] == (2 + 2) * 2  # of two SFT policies and two runs
-    own = counts(snakemake("-n", "sft", *SETTINGS))
-    assert own == {"tasks": 1, "demos": 1, "base": 1, "sft": 1}
     other = counts(snakemake("-n", tiny.path("sft_policy", start="sft_brief"), *SETTINGS))
-    assert other == {"tasks": 1, "demos": 1, "base_of_agents": 1, "sft_of_agents": 1}
+    assert other == {"tasks": 1, "demos": 1, "base": 1, "sft": 1}
+    alone = counts(snakemake("-n", "sft", *tiny.ARGUMENTS))
+    assert alone == other
 
 
-def test_with_jobs_of_whole_runs_methods_of_different_agents_have_rules_of_their_own(snakemake, workdir):
+def test_with_jobs_of_whole_runs_each_agent_has_first_rollouts_of_its_own(snakemake, workdir):
     (workdir / "brief.py").write_text(AGENT)
     jobs = counts(snakemake("-n", *SETTINGS, "define={brief_flat: {base: flat_grpo, agent: brief}}",
                             "methods=[flat_grpo,gigpo,brief_flat]", "granularity=run"))  # fmt: skip
-    assert {name: count for name, count in jobs.items() if name.startswith("rounds_")} == {
-        "rounds_01_02_1": 2,
-        "rounds_01_02_2": 1,
-    }
+    assert jobs["rounds"] == 3
     assert jobs["rollout"] == 2
     assert jobs["eval"] == 2 * 2
 

@@ -410,7 +410,7 @@ def test_a_job_of_several_rounds_asks_for_the_sum_and_is_refused_where_that_is_t
     where = Where(executor="slurm")
     (found,) = found_by_slurm(plan_of(granularity="run"), where)
     assert re.match(
-        r"rounds_01_02_\* asks for [\d,]+ minutes, and a job in the default partition cpu gets 120 at most "
+        r"rounds asks for [\d,]+ minutes, and a job in the default partition cpu gets 120 at most "
         r"\(sinfo\); put fewer rounds into a job \(.*rounds_per_job\), set resources\.rounds\.runtime to less, or ",
         found.line,
     )
