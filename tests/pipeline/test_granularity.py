@@ -19,8 +19,8 @@ TINY = tiny.ARGUMENTS
 #: a change -> how often Snakemake runs some rules
 PLANS = """
 # the SFT policy's rollouts, one for each seed; its evaluations, one for each round; the invariants of a run's rounds
-methods: [gigpo, rloo], granularity: round, seeds: [0, 1], rounds: 3, tasks: {eval: 12} -> rounds: 12, rollout: 2, eval: 3
-methods: [gigpo, rloo], granularity: round, rounds: 3, tasks: {eval: 12} -> credit: 0, update: 0, invariants: 2
+methods: [gigpo, rloo], granularity: round, seeds: [0, 1], rounds: 3, tasks: {eval: 12} -> rounds: 12, rollout: 2
+methods: [gigpo, rloo], granularity: round, rounds: 3 -> eval: 3, credit: 0, update: 0, invariants: 2
 methods: [gigpo, rloo], granularity: round, rounds_per_job: 2, rounds: 3 -> rounds: 4
 methods: [gigpo, rloo], granularity: run, rounds: 3 -> rounds: 2, credit: 0, update: 0, invariants: 0
 # a run makes its measures itself, but for those of the SFT policy's rollouts
@@ -28,7 +28,7 @@ methods: [has_progressive, oracle_progress], granularity: run, rounds: 3 -> roun
 # the audited run's own credit is its job's
 granularity: run, audit: {rounds: [2], methods: [flat_grpo, gigpo], branch: {turns: 4}} -> rounds: 2, credit: 1
 granularity: run, audit: {rounds: [2], methods: [flat_grpo]} -> branch: 1, fidelity: 1, gradients: 1, pages: 1
-define: {hot: {base: rloo, rollout: {temperature: 1.5}}}, methods: [rloo, hot], granularity: run -> rounds: 2, rollout: 2
+define: {hot: {base: rloo, rollout: {temperature: 1.5}}}, methods: [rloo, hot], granularity: run -> rollout: 2
 # in hindsight, round 1 and round 2; what istar itself reads is its job's
 methods: [istar], granularity: round, audit: {rounds: [1, 2], methods: [istar, hcapo]} -> logprobs: 2, implicit_model: 0
 methods: [istar], granularity: run, audit: {rounds: [1, 2], methods: [istar, hcapo]} -> logprobs: 2, implicit_model: 0
